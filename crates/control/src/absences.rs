@@ -28,6 +28,7 @@ use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::repairs::Repairs;
+use crate::signal::Signal;
 use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
@@ -63,51 +64,8 @@ impl Absence {
 }
 
 impl Control {
-    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
-    /// wrong makes a repair begin too early or too late, and harms nothing.
-    pub(crate) fn recall_absences(&mut self, records: &[(String, Value)]) {
-        for (name, kept) in recall::<Kept>(records, PREFIX) {
-            let (Some(kept), Some(node)) = (kept, self.stripes.picture.node_named(name).map(|node| node.id))
-            else {
-                self.out.forget_record(format!("{PREFIX}{name}"));
-                continue;
-            };
-            let before = Duration::from_millis(self.base.unix_ms.saturating_sub(kept.since_unix_ms));
-            let absence = Absence {
-                cancelled: kept.cancelled,
-                ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
-            };
-            self.repairs.recoveries.of(node).repair = self.repairs.own_of(node);
-            self.nodes.absences.insert(node, absence);
-        }
-    }
-
-    /// All have had time to come: those who are not here are gone since the start, unless it is known better.
-    pub(crate) fn find_absent(&mut self) {
-        let absent = |node: &NodeId| {
-            // Servers that are meant to have no helper are not missed.
-            let awaited =
-                !self.nodes.peers.contains_key(node) && !self.nodes.has_no_helper(&self.base, *node);
-            awaited && !self.nodes.absences.contains_key(node)
-        };
-        for node in self.nodes.names.keys().copied().filter(absent).collect::<Vec<_>>() {
-            let since = self.base.unix_ms.saturating_sub(self.base.now.as_millis() as u64);
-            self.begin_absence(
-                node,
-                Absence::new(since, self.base.now, self.base.now),
-                "it did not come back",
-            );
-        }
-    }
-
-    /// A helper has gone.
-    pub(crate) fn note_gone(&mut self, node: NodeId, why: &str) {
-        self.begin_absence(node, Absence::new(self.base.unix_ms, Duration::ZERO, self.base.now), why);
-    }
-
-    fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str) {
-        self.nodes.absences.insert(node, absence);
-        self.nodes.keep_absence(node, &mut self.out);
+    /// A helper is gone: what it had, and what is done about it, is told.
+    pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
         self.repairs.recoveries.forget(node);
         self.repairs.look_for_room(facts!(self), &self.jobs);
         let blocks = self.stripes.picture.block_count(node) as u64;
@@ -115,7 +73,7 @@ impl Control {
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
         let next = self.answers().gone_node(node).map(|gone| gone.text).unwrap_or_default();
         tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
-        self.out.note(HistoryEvent::NodeLost { node: name, blocks, why: why.to_owned() });
+        self.out.note(HistoryEvent::NodeLost { node: name, blocks, why });
     }
 
     /// A repair by itself is kept, or could not be.
@@ -157,6 +115,49 @@ impl Control {
         } else if left {
             tries.attempts.fail(now, after);
         }
+    }
+}
+
+impl Nodes {
+    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
+    /// wrong makes a repair begin too early or too late, and harms nothing.
+    pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
+        for (name, kept) in recall::<Kept>(records, PREFIX) {
+            let (Some(kept), Some(node)) = (kept, self.known(name)) else {
+                out.forget_record(format!("{PREFIX}{name}"));
+                continue;
+            };
+            let before = Duration::from_millis(base.unix_ms.saturating_sub(kept.since_unix_ms));
+            let absence = Absence {
+                cancelled: kept.cancelled,
+                ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
+            };
+            self.absences.insert(node, absence);
+        }
+    }
+
+    /// All have had time to come: those who are not here are gone since the start, unless it is known better.
+    pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
+        let absent = |node: &NodeId| {
+            // Servers that are meant to have no helper are not missed.
+            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(&base, *node);
+            awaited && !self.absences.contains_key(node)
+        };
+        for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
+            let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
+            self.begin_absence(node, Absence::new(since, base.now, base.now), "it did not come back", out);
+        }
+    }
+
+    /// A helper has gone.
+    pub(crate) fn note_gone(&mut self, base: &Base, node: NodeId, why: &str, out: &mut Out) {
+        self.begin_absence(node, Absence::new(base.unix_ms, Duration::ZERO, base.now), why, out);
+    }
+
+    fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str, out: &mut Out) {
+        self.absences.insert(node, absence);
+        self.keep_absence(node, out);
+        out.tell(Signal::Gone { node, why: why.to_owned() });
     }
 }
 

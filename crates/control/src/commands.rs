@@ -98,9 +98,11 @@ impl Control {
                 answer(reply, Ok(self.stripes.contradictions.names()), &mut self.out)
             }
             Command::Block(block, reply) => answer(reply, self.answers().block_place(&block), &mut self.out),
-            Command::Describe(given, owner, reply) => {
-                answer(reply, self.describe_stripe(&given, &owner), &mut self.out)
-            }
+            Command::Describe(given, owner, reply) => answer(
+                reply,
+                self.stripes.describe_stripe(around!(self), &self.jobs, &self.repairs, &given, &owner),
+                &mut self.out,
+            ),
             Command::Repair(request, reply) => facts!(self).queue_repair(&request, reply, &mut self.out),
             Command::Repairs(reply) => answer(reply, Ok(self.answers().repair_views()), &mut self.out),
             Command::RepairState(repair, page, reply) => {

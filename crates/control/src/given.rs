@@ -17,12 +17,12 @@ use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
-use super::Control;
 use super::given_bytes::GivenBytes;
 use super::stripes::indexed;
 use crate::error::RequestError;
 use crate::facts::Around;
 use crate::facts::Facts;
+use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::signal::Signal;
@@ -77,52 +77,49 @@ impl Given {
     }
 }
 
-impl Control {
+impl Stripes {
     /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
     /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
     pub(crate) fn describe_stripe(
         &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        repairs: &Repairs,
         given: &GivenStripe,
         owner: &str,
     ) -> Result<StripeView, RequestError> {
-        let record = self.facts().given_record(given)?;
-        let is_known = self.stripes.given.get(&record.id).is_some_and(|known| is_same(known, given));
-        if self.repairs.is_being_repaired(&record.id) || (!is_known && self.jobs.has_a_job(&record.id)) {
+        let record = around.with(self).given_record(given)?;
+        let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(RequestError::GivenInUse(record.id));
         }
-        if self.stripes.given.stripes.len() >= MOST && self.stripes.given.get(&record.id).is_none() {
+        if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
             return Err(RequestError::TooManyGiven(MOST));
         }
-        let view = self.answers().stripe_view(&record)?;
-        self.stripes.given.bytes.take(&record, owner)?;
-        let until = self.facts().remembered_until(&record.id);
-        self.stripes.given.insert(record, until);
+        let view = around.with(self).stripe_view(&record)?;
+        self.given.bytes.take(&record, owner)?;
+        let until = around.with(self).remembered_until(&record.id);
+        self.given.insert(record, until);
         Ok(view)
     }
 
     /// Forgets given stripes that nobody has asked for in a while.
-    pub(crate) fn forget_given(&mut self) {
-        let now = self.base.now;
-        let due: Vec<StripeId> = self
-            .stripes
-            .given
-            .until
-            .iter()
-            .filter(|(_, until)| **until <= now)
-            .map(|(id, _)| id.clone())
-            .collect();
+    pub(crate) fn forget_given(&mut self, around: Around<'_>, jobs: &Jobs, repairs: &Repairs) {
+        let now = around.base.now;
+        let due: Vec<StripeId> =
+            self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
-            if self.is_in_use(&stripe) {
-                let until = self.facts().remembered_until(&stripe);
-                self.stripes.given.until.insert(stripe, until);
+            if self.is_in_use(jobs, repairs, &stripe) {
+                let until = around.with(self).remembered_until(&stripe);
+                self.given.until.insert(stripe, until);
             } else {
-                self.stripes.given.remove(&stripe);
+                self.given.remove(&stripe);
             }
         }
     }
 
-    fn is_in_use(&self, stripe: &StripeId) -> bool {
-        self.jobs.has_a_job(stripe) || self.repairs.is_being_repaired(stripe)
+    fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
+        jobs.has_a_job(stripe) || repairs.is_being_repaired(stripe)
     }
 }
 

@@ -39,14 +39,6 @@ pub(crate) struct Holdings {
 }
 
 impl Control {
-    /// All helpers have come that are expected: what was put off is done now.
-    pub(crate) fn after_settling(&mut self) {
-        for node in self.nodes.live_helpers().collect::<Vec<_>>() {
-            self.stripes.find_homes(around!(self), node, &mut self.out);
-            self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
-        }
-    }
-
     /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
         let (returned, by_itself) = match self.out.questions.subject(node, ask) {
@@ -87,19 +79,29 @@ impl Control {
         };
         for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
             self.nodes.retired.remove(&node);
-            self.storing.forgetting.insert(node);
+            self.nodes.forgetting.insert(node);
             self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
         }
     }
 
     pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
-        self.storing.forgetting.remove(&node);
+        self.nodes.forgetting.remove(&node);
         if !done {
             self.nodes.retired.insert(node); // It is tried again.
             return;
         }
         tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
         self.drop_node(node);
+    }
+}
+
+impl Stripes {
+    /// All helpers have come that are expected: what was put off is done now.
+    pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
+        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
+            self.find_homes(around, node, out);
+            self.remove_discards(around, &jobs, node, out);
+        }
     }
 }
 

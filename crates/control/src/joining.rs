@@ -14,6 +14,7 @@ use super::storing::Then;
 use super::{ConnectionId, Control};
 use crate::base::Base;
 use crate::nodes::Nodes;
+use crate::out::Out;
 use crate::signal::Signal;
 use views::HistoryEvent;
 
@@ -71,7 +72,7 @@ impl Control {
                 Some(node)
             }
             Err(refusal) => {
-                self.refuse(connection, role, refusal);
+                self.out.refuse(connection, role, refusal);
                 None
             }
         }
@@ -90,7 +91,7 @@ impl Control {
         }
         match error {
             Some(error) => {
-                self.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
+                self.out.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
             }
             None => {
                 if let Some(node) = self.try_admit(connection, &role, hello) {
@@ -98,12 +99,6 @@ impl Control {
                 }
             }
         }
-    }
-
-    fn refuse(&mut self, connection: ConnectionId, role: &Role, Refusal { reason, passing }: Refusal) {
-        tracing::warn!(%role, %reason, "refused");
-        self.out.send(connection, ToNode::Refused { reason, passing });
-        self.out.push(Effect::Close { connection });
     }
 
     fn admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Result<NodeId, Refusal> {
@@ -156,7 +151,7 @@ impl Control {
     ) -> Result<NodeId, Refusal> {
         let known = self.stripes.picture.node_named(name).expect("it has its number").clone();
         let node = known.id;
-        if self.storing.forgetting.contains(&node) {
+        if self.nodes.forgetting.contains(&node) {
             let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
             return Err(Refusal { reason, passing: true });
         }
@@ -221,6 +216,19 @@ impl Control {
         let peer = Peer { connection, kind };
         self.welcome(node, connection, peer);
         node
+    }
+}
+
+impl Out {
+    fn refuse(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        Refusal { reason, passing }: Refusal,
+    ) {
+        tracing::warn!(%role, %reason, "refused");
+        self.send(connection, ToNode::Refused { reason, passing });
+        self.push(Effect::Close { connection });
     }
 }
 

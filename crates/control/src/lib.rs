@@ -254,8 +254,9 @@ impl Control {
         self.stripes.recall_condemned(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
-        self.recall_absences(records);
-        self.recall_maintenance(records);
+        self.nodes.recall_absences(&self.base, records, &mut self.out);
+        self.repairs.recall_recoveries(&self.nodes);
+        self.nodes.recall_maintenance(&self.base, records, &mut self.out);
         self.stripes.recall_rejected(records);
         self.settle();
     }
@@ -317,11 +318,11 @@ impl Control {
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
         self.repairs.drain_again(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
-        self.forget_given();
+        self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
         self.repairs.look_at_claims(facts!(self), &self.jobs, &mut self.out);
         self.repairs.heal(facts!(self), &mut self.out);
         self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
-        self.mend_placement();
+        self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
         self.keep_copy();
         self.repairs.note_progress(facts!(self), &self.jobs);
@@ -373,7 +374,9 @@ impl Control {
                     let (around, out) = (around!(self), &mut self.out);
                     self.stripes.apply_verdict(around, node, &stripe, index, &known, Some(&problem), out);
                 }
-                Signal::Settled => self.after_settling(),
+                Signal::Settled => self.stripes.after_settling(around!(self), &self.jobs, &mut self.out),
+                Signal::Gone { node, why } => self.note_absence(node, why),
+                Signal::SeekHomes => self.stripes.find_all_homes(around!(self), &mut self.out),
                 Signal::Start { owner, request } => self.start_job(owner, *request),
                 Signal::Cancel(job) => self.jobs.cancel_job(job),
                 Signal::Ended { job, result } => self.end_job(job, *result),
@@ -431,8 +434,8 @@ impl Control {
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;
-            self.find_absent();
-            self.after_settling();
+            self.nodes.find_absent(&self.base, &mut self.out);
+            self.stripes.after_settling(around!(self), &self.jobs, &mut self.out);
         }
     }
 

@@ -37,21 +37,6 @@ struct Kept {
 }
 
 impl Control {
-    pub(crate) fn recall_maintenance(&mut self, records: &[(String, Value)]) {
-        for (name, kept) in recall::<Kept>(records, PREFIX) {
-            match (kept, self.stripes.picture.node_named(name).map(|node| node.id)) {
-                (Some(Kept { until_unix_ms }), Some(node)) => {
-                    let left =
-                        Duration::from_millis(until_unix_ms.saturating_sub(self.base.unix_ms)).min(LONGEST);
-                    self.nodes.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
-                }
-                _ => self.out.forget_record(format!("{PREFIX}{name}")),
-            }
-        }
-        let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
-        self.nodes.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
-    }
-
     /// A helper is to be left alone from now on.
     pub(crate) fn maintain(
         &mut self,
@@ -99,6 +84,22 @@ impl Control {
             tracing::info!(repair_after = %self.nodes.repair_after(&self.base), "settings changed");
         }
         Ok(self.answers().settings_view())
+    }
+}
+
+impl Nodes {
+    pub(crate) fn recall_maintenance(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
+        for (name, kept) in recall::<Kept>(records, PREFIX) {
+            match (kept, self.known(name)) {
+                (Some(Kept { until_unix_ms }), Some(node)) => {
+                    let left = Duration::from_millis(until_unix_ms.saturating_sub(base.unix_ms)).min(LONGEST);
+                    self.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
+                }
+                _ => out.forget_record(format!("{PREFIX}{name}")),
+            }
+        }
+        let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
+        self.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
     }
 }
 

@@ -11,7 +11,6 @@ use repair::recovery::Target;
 use repair::{BlockId, NodeId};
 use stores::StripeRecord;
 
-use super::Control;
 use super::safety::count;
 use super::storing::Then;
 use crate::answers::Answers;
@@ -19,6 +18,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::Repairs;
+use crate::signal::Signal;
 use views::Census;
 
 /// How often misplaced stripes are looked for.
@@ -41,24 +41,24 @@ enum Waits {
     ForRoom,
 }
 
-impl Control {
+impl Repairs {
     /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may show up.
-    pub(crate) fn mend_placement(&mut self) {
-        if !self.base.nature.files
-            || !self.nodes.settled
-            || !self.facts().may_change()
-            || self.base.now < self.repairs.misplaced.due
+    pub(crate) fn mend_placement(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        if !facts.base.nature.files
+            || !facts.nodes.settled
+            || !facts.may_change()
+            || facts.base.now < self.misplaced.due
         {
             return;
         }
-        self.repairs.misplaced.due = self.base.now + LOOK_EVERY;
-        let open = self.repairs.misplaced.repair.is_some_and(|repair| self.repairs.is_repair_open(repair));
-        if open || self.stripes.picture.doubled().next().is_none() {
+        self.misplaced.due = facts.base.now + LOOK_EVERY;
+        let open = self.misplaced.repair.is_some_and(|repair| self.is_repair_open(repair));
+        if open || facts.stripes.picture.doubled().next().is_none() {
             return;
         }
-        self.stripes.find_all_homes(around!(self), &mut self.out);
-        if let Ok(moves) = self.repairs.placement_moves(facts!(self), &self.jobs) {
-            self.repairs.begin_moves(facts!(self), moves, &mut self.out);
+        out.tell(Signal::SeekHomes);
+        if let Ok(moves) = self.placement_moves(facts, &jobs) {
+            self.begin_moves(facts, moves, out);
         }
     }
 }

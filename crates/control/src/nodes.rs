@@ -35,6 +35,8 @@ pub(crate) struct Nodes {
     pub leaving: Leaving,
     /// Helpers that the catalog knows and mend.toml does not.
     pub retired: BTreeSet<NodeId>,
+    /// Helpers that are being forgotten.
+    pub forgetting: BTreeSet<NodeId>,
     pub absences: Absences,
     pub maintenance: BTreeMap<NodeId, Maintenance>,
     /// How long a helper may be gone, if somebody has set it.
@@ -56,6 +58,7 @@ impl Default for Nodes {
             capping: Capping::default(),
             leaving: Leaving::default(),
             retired: BTreeSet::new(),
+            forgetting: BTreeSet::new(),
             absences: Absences::new(),
             maintenance: BTreeMap::new(),
             repair_after_set: None,
@@ -154,7 +157,7 @@ impl Control {
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
         self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
-        self.note_gone(node, why);
+        self.nodes.note_gone(&self.base, node, why, &mut self.out);
     }
 
     fn lose_client(&mut self, node: NodeId) {
@@ -188,6 +191,11 @@ impl Control {
 }
 
 impl Nodes {
+    /// The helper of this name.
+    pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
+        self.names.iter().find(|(_, other)| *other == name).map(|(&node, _)| node)
+    }
+
     /// A node was given a task. It counts until the node's next answer, so that jobs started together do not crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {

@@ -40,11 +40,14 @@ impl Control {
                 verify,
                 pretend_lost,
             } => {
+                self.note_read(&stripe);
                 let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
-                self.read(
+                self.jobs.read(
+                    facts!(self),
                     client,
                     tag,
                     Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
+                    &mut self.out,
                 )
             }
             ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => Err(RequestError::NoClient),
@@ -57,23 +60,38 @@ impl Control {
         }
     }
 
-    fn read(&mut self, client: NodeId, tag: u64, read: Read) -> Result<(), RequestError> {
-        self.stripes.touch_given(around!(self), &read.stripe);
-        if self.nodes.is_plugin(client) && self.stripes.given.get(&read.stripe).is_none() {
+    /// Somebody reads a stripe: what is kept for readers is kept on.
+    fn note_read(&mut self, stripe: &StripeId) {
+        self.stripes.touch_given(around!(self), stripe);
+        if let Ok(record) = self.stripes.stripe_record(stripe) {
+            self.stripes.note_reader(&self.base, &record);
+        }
+    }
+}
+
+impl Jobs {
+    fn read(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        read: Read,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        if facts.nodes.is_plugin(client) && facts.stripes.given.get(&read.stripe).is_none() {
             return Err(RequestError::NotGiven(read.stripe));
         }
-        let record = self.stripes.stripe_record(&read.stripe)?;
-        self.stripes.note_reader(&self.base, &record);
+        let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::check_indices(&record, &read.blocks)?;
-        let stripe = self.facts().stripe_now(&record, &read.pretend_lost)?;
+        let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
         // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
         let verify = match decodes || read.verify {
-            true => self.stripes.verify(&read.stripe, read.verify),
+            true => facts.stripes.verify(&read.stripe, read.verify),
             false => Verify::default(),
         };
         let request = JobRequest {
-            job: self.out.next_job()?,
+            job: out.next_job()?,
             stripe,
             wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
             window: read.window.0..read.window.1,
@@ -84,7 +102,7 @@ impl Control {
             tag: Some(tag),
             permits: Vec::new(),
         };
-        self.jobs.start_request(client, tag, Owner::Read { client, tag }, request, &mut self.out);
+        self.start_request(client, tag, Owner::Read { client, tag }, request, out);
         Ok(())
     }
 }

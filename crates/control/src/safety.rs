@@ -28,7 +28,7 @@ impl Control {
     pub(crate) fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
         match self.answers().check_removal(name) {
             Ok((node, view)) => {
-                self.storing.forgetting.insert(node);
+                self.nodes.forgetting.insert(node);
                 let write = Write::Records(RecordWrite::ForgetNode(node));
                 self.out.store(write, Then::Removes { node, view: Box::new(view), reply });
             }
@@ -108,7 +108,7 @@ impl<'a> Answers<'a> {
             let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
             return Err(RequestError::NodeNeeded { name, blocks, next_step });
         }
-        if self.facts.nodes.peers.contains_key(&node) || self.facts.storing.forgetting.contains(&node) {
+        if self.facts.nodes.peers.contains_key(&node) || self.facts.nodes.forgetting.contains(&node) {
             return Err(RequestError::NodeUp(name));
         }
         Ok((node, self.node_view(node)?))

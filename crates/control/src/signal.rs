@@ -57,6 +57,10 @@ pub(crate) enum Signal {
     Unavailable { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord },
     /// A block could not be read.
     Unread { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord, problem: BlockProblem },
+    /// A helper is gone.
+    Gone { node: NodeId, why: String },
+    /// Helpers may have blocks that the catalog places elsewhere.
+    SeekHomes,
     /// All helpers have come that are expected, or none of them claims any more that the catalog is an old one.
     Settled,
 }

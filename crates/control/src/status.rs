@@ -123,7 +123,7 @@ impl<'a> Answers<'a> {
                 position,
                 file_offset: extent.file_offset,
                 data_bytes: extent.data_bytes,
-                stripe: self.stripe_view(&record)?,
+                stripe: self.facts.stripe_view(&record)?,
             });
         }
         Ok(FileLayout {

@@ -113,8 +113,6 @@ pub(crate) struct Storing {
     waiting: BTreeMap<u64, Then>,
     /// Connections whose helper waits for its number.
     pub joining: BTreeSet<ConnectionId>,
-    /// Helpers that are being forgotten.
-    pub forgetting: BTreeSet<NodeId>,
     /// How often something has changed.
     pub changes: u64,
     /// When the catalog was last copied, and how many changes it had seen then.
@@ -281,7 +279,7 @@ impl Control {
 
     /// The storage has not carried something out; nothing has changed.
     pub(crate) fn not_stored(&mut self, number: u64, error: StoreError) {
-        if self.hold_write(number, &error) {
+        if self.storing.hold_write(&self.base, number, &error) {
             return;
         }
         let Some(then) = self.storing.waiting.remove(&number) else { return };
@@ -443,7 +441,7 @@ impl Control {
                 answer(reply, begun.map(|_| *view), &mut self.out);
             }
             Then::Removes { node, view, reply } => {
-                self.storing.forgetting.remove(&node);
+                self.nodes.forgetting.remove(&node);
                 if result.is_ok() {
                     tracing::info!(helper = self.nodes.name(node), "a helper is removed");
                     self.drop_node(node);

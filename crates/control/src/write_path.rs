@@ -12,6 +12,7 @@ use stores::{CatalogError, StoreChange, StoreError, Write};
 
 use super::Control;
 use super::storing::{Ask, Then};
+use crate::base::Base;
 use crate::commands::answer;
 use crate::error::RequestError;
 use crate::storing::Storing;
@@ -94,20 +95,6 @@ pub(crate) fn outlasts_faults(write: &Write, then: &Then) -> bool {
 }
 
 impl Control {
-    /// Notes a fault of the storage; whether the write waits here for its end.
-    pub(crate) fn hold_write(&mut self, number: u64, error: &StoreError) -> bool {
-        let is_fault =
-            matches!(error, StoreError::Catalog(CatalogError::Storage { .. }) | StoreError::Fenced { .. });
-        if !is_fault {
-            self.storing.write_path.answered(number);
-            return false;
-        }
-        if !self.storing.write_path.is_failing() {
-            tracing::error!(%error, "the catalog cannot be written; nothing is stored, repaired or removed until it can");
-        }
-        self.storing.write_path.failed(number, error, self.base.now)
-    }
-
     /// The storage was asked whether it works again. An error that does not pass ends the coordinator, which is its
     /// driver's business.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
@@ -137,6 +124,22 @@ impl Control {
                 Ask::KeepCopy | Ask::Recover => {}
             }
         }
+    }
+}
+
+impl Storing {
+    /// Notes a fault of the storage; whether the write waits here for its end.
+    pub(crate) fn hold_write(&mut self, base: &Base, number: u64, error: &StoreError) -> bool {
+        let is_fault =
+            matches!(error, StoreError::Catalog(CatalogError::Storage { .. }) | StoreError::Fenced { .. });
+        if !is_fault {
+            self.write_path.answered(number);
+            return false;
+        }
+        if !self.write_path.is_failing() {
+            tracing::error!(%error, "the catalog cannot be written; nothing is stored, repaired or removed until it can");
+        }
+        self.write_path.failed(number, error, base.now)
     }
 }
 

@@ -7,31 +7,31 @@ use repair::recovery::{End, Target};
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 
+use super::Order;
 use super::Repairs;
 use super::start::Obstacle;
-use super::{Control, Order};
 use crate::answers::Answers;
 use crate::error::list;
 use crate::facts::Facts;
 use crate::safety::count;
 use crate::stripes::indexed;
 
-impl Control {
+impl Repairs {
     /// An item has ended: says why, if it was not the job that did.
-    pub(super) fn explain_end(&mut self, repair: u64, stripe: &StripeId, end: End) {
+    pub(super) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
-            End::NothingLost => (self.repairs.nothing_lost(facts!(self), stripe), None),
+            End::NothingLost => (self.nothing_lost(facts, stripe), None),
             End::LostAgain => (
                 "its blocks are lost again and again".to_owned(),
                 Some("look at mend status for bad disks".to_owned()),
             ),
-            End::Unreadable { .. } => match self.repairs.why_unreadable(facts!(self), stripe) {
+            End::Unreadable { .. } => match self.why_unreadable(facts, stripe) {
                 Some(obstacle) => (obstacle.reason, Some(obstacle.next_step)),
                 None => return,
             },
             End::Repaired | End::Failed | End::Cancelled => return,
         };
-        let Some(item) = self.repairs.item(repair, stripe) else { return };
+        let Some(item) = self.item(repair, stripe) else { return };
         if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
             (item.reason, item.next_step) = (Some(reason), next_step);
         }

@@ -41,6 +41,7 @@ use super::storing::Then;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::misplaced::Misplaced;
+use crate::nodes::Nodes;
 use crate::out::Out;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
@@ -197,7 +198,7 @@ impl Control {
             return;
         }
         if self.facts().may_change() {
-            self.expand_repairs();
+            self.repairs.expand_repairs(facts!(self), &mut self.out);
             self.resume_jobs();
         }
         // Repairs also end while the catalog cannot be written.
@@ -216,7 +217,9 @@ impl Control {
                 Action::Propose(proposal) => self.try_start(&proposal),
                 Action::CancelJob { job } => self.jobs.cancel_job(job),
                 Action::DropSurplus { stripe, block, node } => self.drop_surplus(&stripe, block, node),
-                Action::ItemEnded { repair, stripe, end, .. } => self.explain_end(repair.0, &stripe, end),
+                Action::ItemEnded { repair, stripe, end, .. } => {
+                    self.repairs.explain_end(facts!(self), repair.0, &stripe, end)
+                }
                 Action::RepairEnded { repair } => self.end_repair(repair.0),
             }
         }
@@ -394,8 +397,15 @@ impl Repairs {
         self.unexpanded.push_back(id);
     }
 
+    /// Which repairs of helpers that are gone began by themselves, in an earlier coordinator's time.
+    pub(crate) fn recall_recoveries(&mut self, nodes: &Nodes) {
+        for &node in nodes.absences.keys() {
+            self.recoveries.of(node).repair = self.own_of(node);
+        }
+    }
+
     /// The repair of a node that began by itself and has not ended.
-    pub(super) fn own_of(&self, node: NodeId) -> Option<u64> {
+    fn own_of(&self, node: NodeId) -> Option<u64> {
         let target = Target::Node(node);
         self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
     }

@@ -15,6 +15,7 @@ use crate::SETTLE_LIMIT;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Owner;
+use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::requests::policy;
 use crate::stripes::indexed;
@@ -41,25 +42,6 @@ enum Started {
 }
 
 impl Control {
-    /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
-    pub(super) fn expand_repairs(&mut self) {
-        let waiting = std::mem::take(&mut self.repairs.unexpanded);
-        let is_due =
-            |id: &u64| self.nodes.settled || (self.base.now >= SETTLE_LIMIT && self.repairs.is_given(*id));
-        let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
-        self.repairs.unexpanded = later;
-        for id in due {
-            let order = self.repairs.by_id[&id].order.clone();
-            let records = self.facts().stripes_of(&order.target);
-            for record in &records {
-                self.repairs.look_first(facts!(self), &order, record, &mut self.out);
-                self.repairs.push_item(facts!(self), id, &order, record);
-            }
-            self.repairs.begin_course(facts!(self), id, &records);
-            self.repairs.scheduler.close(RepairId(id));
-        }
-    }
-
     /// Starts the job of an item, if its plan gets what it needs.
     pub(super) fn try_start(&mut self, proposal: &Proposal) {
         let (id, item) = (proposal.repair.0, proposal.item);
@@ -127,7 +109,10 @@ impl Control {
             return Ok(Started::Later);
         }
         let names = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
-        let request = self.job_request(order, proposal, stripe, wanted).map_err(failed)?;
+        let request = self
+            .repairs
+            .job_request(facts!(self), order, proposal, stripe, wanted, &mut self.out)
+            .map_err(failed)?;
         let (job, owner) = (request.job, Owner::Repair { repair: proposal.repair.0 });
         let mut running = self.new_job(owner, request);
         running.item = Some(proposal.item);
@@ -150,13 +135,35 @@ impl Control {
             }
         }
     }
+}
+
+impl Repairs {
+    /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
+    pub(super) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let waiting = std::mem::take(&mut self.unexpanded);
+        let is_due = |id: &u64| facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && self.is_given(*id));
+        let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
+        self.unexpanded = later;
+        for id in due {
+            let order = self.by_id[&id].order.clone();
+            let records = facts.stripes_of(&order.target);
+            for record in &records {
+                self.look_first(facts, &order, record, out);
+                self.push_item(facts, id, &order, record);
+            }
+            self.begin_course(facts, id, &records);
+            self.scheduler.close(RepairId(id));
+        }
+    }
 
     fn job_request(
         &mut self,
+        facts: Facts<'_>,
         order: &Order,
         proposal: &Proposal,
         stripe: Stripe,
         wanted: Vec<Wanted>,
+        out: &mut Out,
     ) -> Result<JobRequest, RequestError> {
         let scheme = match proposal.kind {
             Kind::Migrate { .. } => repair::Scheme::Migration,
@@ -176,18 +183,18 @@ impl Control {
             prefer: proposal.helpers.clone(),
             stretches,
             avoid,
-            shares_nodes: self.base.nature.shares_nodes,
+            shares_nodes: facts.base.nature.shares_nodes,
             ..policy(scheme, order.slice_bytes)
         };
         Ok(JobRequest {
-            job: self.out.next_job()?,
+            job: out.next_job()?,
             window: 0..stripe.sub_block_bytes(),
             sub_blocks: None,
             policy,
-            verify: Verify { reread: true, ..self.stripes.verify(&stripe.id, order.verify_parity) },
+            verify: Verify { reread: true, ..facts.stripes.verify(&stripe.id, order.verify_parity) },
             publish: true,
             tag: None,
-            permits: self.repairs.permits(&stripe.id),
+            permits: self.permits(&stripe.id),
             stripe,
             wanted,
         })

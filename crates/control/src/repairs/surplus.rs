@@ -15,7 +15,9 @@ use stores::BlockState;
 
 use super::Control;
 use crate::base::Base;
+use crate::facts::Around;
 use crate::facts::Facts;
+use crate::out::Out;
 use crate::questions::Subject;
 use crate::repairs::Repairs;
 use crate::stripes::Stripes;
@@ -89,21 +91,8 @@ impl Control {
             self.stripes.store_states(around!(self), bad, &mut self.out);
         }
         if last {
-            self.look_at_silent(node);
+            self.stripes.look_at_silent(around!(self), node, &mut self.out);
             self.trust_returned(node);
-        }
-    }
-
-    /// Has the blocks verified that could not say what they are.
-    fn look_at_silent(&mut self, node: NodeId) {
-        let Some(unproven) = self.stripes.unproven.get_mut(&node) else { return };
-        let described = std::mem::take(&mut unproven.described);
-        for (stripe, index) in self.stripes.picture.blocks_of(node) {
-            let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
-            let known = record.blocks[usize::from(index.0)].clone();
-            if known.state == BlockState::Healthy && !described.contains(&known.id) {
-                self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
-            }
         }
     }
 
@@ -128,6 +117,21 @@ impl Control {
         let block: BlockId = record.blocks[usize::from(index.0)].id.clone();
         if self.facts().survives_without(&record, index, node) {
             self.stripes.remove_copy(around!(self), &self.jobs, node, block, &mut self.out);
+        }
+    }
+}
+
+impl Stripes {
+    /// Has the blocks verified that could not say what they are.
+    fn look_at_silent(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+        let Some(unproven) = self.unproven.get_mut(&node) else { return };
+        let described = std::mem::take(&mut unproven.described);
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            if known.state == BlockState::Healthy && !described.contains(&known.id) {
+                self.look_again(around, node, stripe, index, known, out);
+            }
         }
     }
 }
