@@ -6,11 +6,11 @@ use repair::StripeId;
 use serde_json::Value;
 use stores::dir::{PutId, Snapshot};
 
-use super::effect::Reply;
-use super::out::Out;
-use super::storing::Ask;
-use super::{Control, ItemPage};
+use crate::effect::Reply;
 use crate::error::RequestError;
+use crate::out::Out;
+use crate::storing::Ask;
+use crate::{Control, ItemPage};
 use views::{
     AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ContradictoryStripes, FileLayout,
     FileView, GivenStripe, HistoryEntry, MaintenanceRequest, NodeView, OrphansView, PlanRequestView,

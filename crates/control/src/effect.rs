@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use repair::wire::control::ToNode;
 
-use super::ConnectionId;
+use crate::ConnectionId;
 use crate::error::RequestError;
 
 /// What the driver is to do, in this order.

@@ -6,10 +6,10 @@ use repair::recovery::Target;
 use serde_json::Value;
 use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
-use super::absences::recall;
-use super::safety::count;
 use crate::answers::Answers;
+use crate::answers::safety::count;
 use crate::nodes::Nodes;
+use crate::nodes::absences::recall;
 use crate::out::{Bad, Out};
 
 /// Entries that are kept.

@@ -8,7 +8,7 @@ use repair::wire::control::{HeldBlock, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState};
 
-use super::Control;
+use crate::Control;
 use crate::facts::Around;
 use crate::facts::Facts;
 use crate::out::Out;
@@ -300,7 +300,7 @@ impl Stripes {
         out.note_bad(node, block, &problem);
         let node = around.nodes.name(node);
         tracing::warn!(%block, %node, problem, "a block is bad");
-        if self.lost_lately.len() == super::LOST_REMEMBERED {
+        if self.lost_lately.len() == crate::LOST_REMEMBERED {
             self.lost_lately.pop_front();
         }
         self.lost_lately.push_back(views::LostBlock {

@@ -1,10 +1,14 @@
 //! What the API shows: made of what all machines know, and changing nothing.
 
+pub(crate) mod safety;
+pub(crate) mod status;
+pub(crate) mod unreadable;
+
 use crate::facts::Facts;
 use crate::history::History;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
-use crate::scrubs::Scrubs;
+use crate::scrub::Scrubs;
 
 /// All machines, for reading only.
 #[derive(Clone, Copy)]

@@ -7,11 +7,11 @@ use cluster::{Network, RepairAfter};
 use repair::NodeId;
 use views::CapsRequest;
 
-use crate::absences::START_GRACE;
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::nodes::Nodes;
+use crate::nodes::absences::START_GRACE;
 use crate::nodes::sorted;
 
 impl<'a> Facts<'a> {

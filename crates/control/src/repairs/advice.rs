@@ -7,13 +7,13 @@ use repair::recovery::{End, Target};
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 
-use super::Order;
-use super::Repairs;
-use super::start::Obstacle;
 use crate::answers::Answers;
+use crate::answers::safety::count;
 use crate::error::list;
 use crate::facts::Facts;
-use crate::safety::count;
+use crate::repairs::Order;
+use crate::repairs::Repairs;
+use crate::repairs::start::Obstacle;
 use crate::stripes::indexed;
 
 impl Repairs {

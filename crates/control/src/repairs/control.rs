@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use repair::recovery::{RepairId, Target};
 
-use super::{CHANGES_EVERY, Control, ItemPage, Waiting};
 use crate::answers::Answers;
 use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
+use crate::repairs::{CHANGES_EVERY, Control, ItemPage, Waiting};
 use crate::storing::Then;
 use ::views::RepairView;
 

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use repair::recovery::{ItemId, RepairId};
 use repair::{Job, JobId, JobPhase};
 
-use super::Control;
 use crate::jobs::{Owner, RunningJob};
+use crate::repairs::Control;
 
 /// Jobs that rest.
 #[derive(Default)]

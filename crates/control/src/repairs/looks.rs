@@ -8,9 +8,9 @@ use repair::recovery::{BlockFacts, Target};
 use repair::{NodeId, StripeId};
 use stores::StripeRecord;
 
-use super::Order;
 use crate::facts::Facts;
 use crate::out::Out;
+use crate::repairs::Order;
 use crate::repairs::Repairs;
 use crate::stripes::indexed;
 

@@ -6,16 +6,26 @@
 //! with whose help is decided in the scheduler alone.
 
 mod advice;
+pub(crate) mod attempts;
+pub(crate) mod balance;
+pub(crate) mod claims;
 mod control;
 mod facts;
+pub(crate) mod fullness;
+pub(crate) mod grace;
+pub(crate) mod healing;
 mod holding;
 mod looks;
+pub(crate) mod misplaced;
+pub(crate) mod omitted;
 mod orders;
 mod own;
+pub(crate) mod plans;
 mod progress;
 mod reasons;
 mod records;
 mod refusals;
+pub(crate) mod room;
 mod start;
 mod surplus;
 mod views;
@@ -30,19 +40,19 @@ use stores::{Nature, StoreError, StripeRecord};
 
 pub use views::ItemPage;
 
-use super::Control;
-use super::claims::Claims;
-use super::commands::answer;
-use super::effect::Reply;
-use super::fullness::Fullness;
-use super::healing::Healing;
-use super::room::Rooms;
-use super::storing::Then;
+use crate::Control;
+use crate::commands::answer;
+use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::facts::Facts;
-use crate::misplaced::Misplaced;
 use crate::nodes::Nodes;
 use crate::out::Out;
+use crate::repairs::claims::Claims;
+use crate::repairs::fullness::Fullness;
+use crate::repairs::healing::Healing;
+use crate::repairs::misplaced::Misplaced;
+use crate::repairs::room::Rooms;
+use crate::storing::Then;
 use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
 use holding::Held;
 use looks::Looks;

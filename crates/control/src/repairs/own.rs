@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use repair::NodeId;
 
-use crate::attempts::Attempts;
+use crate::repairs::attempts::Attempts;
 
 /// Of one kind, by helper.
 #[derive(Default)]

@@ -8,11 +8,11 @@ use repair::recovery::{Demand, Estimate, Kind, Pace, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 
-use super::{Order, Repair};
 use crate::answers::Answers;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
+use crate::repairs::{Order, Repair};
 use crate::stripes::indexed;
 use ::views::{ProgressView, RepairState};
 

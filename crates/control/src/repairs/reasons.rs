@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Item;
+use crate::repairs::Item;
 use ::views::RepairReason;
 
 /// Reasons that are told one by one; the rest are counted together.

@@ -4,9 +4,9 @@ use repair::recovery::Target;
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
-use super::{Control, Order};
 use crate::out::Out;
 use crate::repairs::Repairs;
+use crate::repairs::{Control, Order};
 use crate::storing::Then;
 
 /// Keys of repairs in the records begin with this.

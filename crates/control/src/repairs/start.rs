@@ -10,14 +10,14 @@ use repair::recovery::{
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
-use super::{Control, Item, Order};
 use crate::SETTLE_LIMIT;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Owner;
+use crate::jobs::requests::policy;
 use crate::out::Out;
 use crate::repairs::Repairs;
-use crate::requests::policy;
+use crate::repairs::{Control, Item, Order};
 use crate::stripes::indexed;
 
 /// A job of m-PPR is late after so many times of what its plan would take alone: twice as many as share a node, so that none is late

@@ -13,12 +13,12 @@ use repair::wire::control::{Description, ToNode};
 use repair::{BlockId, NodeId, StripeId};
 use stores::BlockState;
 
-use super::Control;
 use crate::base::Base;
 use crate::facts::Around;
 use crate::facts::Facts;
 use crate::out::Out;
 use crate::questions::Subject;
+use crate::repairs::Control;
 use crate::repairs::Repairs;
 use crate::stripes::Stripes;
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 use repair::recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
-use super::reasons::Reasons;
-use super::{Control, Item, Repair, RequestError};
 use crate::answers::Answers;
 use crate::durations::in_words;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::RunningJob;
 use crate::repairs::Repairs;
+use crate::repairs::reasons::Reasons;
+use crate::repairs::{Control, Item, Repair, RequestError};
 use ::views::{
     HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView,
 };

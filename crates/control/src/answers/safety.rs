@@ -1,0 +1,243 @@
+//! What an operator asks before pulling a plug, and helpers that leave for good.
+
+use std::collections::BTreeSet;
+
+use cluster::Role;
+use repair::NodeId;
+use repair::recovery::Target;
+use stores::{RecordWrite, Write};
+
+use crate::Control;
+use crate::answers::Answers;
+use crate::commands::answer;
+use crate::effect::Reply;
+use crate::error::{RequestError, list};
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::repairs::Order;
+use crate::storing::Then;
+use crate::stripes::picture::Loss;
+use views::{HistoryEvent, NodeView, RepairView, ReplaceRequest, SafetyView};
+
+/// Stripes that are named.
+const NAMED: usize = 20;
+
+impl Control {
+    /// Takes a helper off the list that is down and holds nothing that is needed.
+    pub(crate) fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
+        match self.answers().check_removal(name) {
+            Ok((node, view)) => {
+                self.nodes.forgetting.insert(node);
+                let write = Write::Records(RecordWrite::ForgetNode(node));
+                self.out.store(write, Then::Removes { node, view: Box::new(view), reply });
+            }
+            Err(error) => answer(reply, Err(error), &mut self.out),
+        }
+    }
+
+    /// A helper is forgotten in the storage: so it is here.
+    pub(crate) fn drop_node(&mut self, node: NodeId) {
+        let name = self.nodes.name(node);
+        if self.nodes.absences.remove(&node).is_some() {
+            self.out.forget_record(format!("gone/{name}"));
+        }
+        self.nodes.forget_maintenance(node, &mut self.out);
+        self.nodes.unmark_leaving(node, &mut self.out);
+        self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
+        if let Ok(name) = name.parse() {
+            self.nodes.certificates.forget(&Role::Helper(name));
+        }
+        self.out.note(HistoryEvent::NodeRemoved { node: name });
+        self.nodes.retired.remove(&node);
+        self.nodes.names.remove(&node);
+        self.nodes.topology.remove(node);
+        self.nodes.figures.forget(node);
+        self.nodes.lay_links(&self.base);
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Brings all that a helper has, or had, to another one.
+    pub(crate) fn replace_node(
+        self,
+        old: &str,
+        request: &ReplaceRequest,
+        reply: Reply<RepairView>,
+        out: &mut Out,
+    ) {
+        match self.replacement(old, &request.by) {
+            Ok(order) => self.queue_order(order, reply, out),
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
+    pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
+        let nodes = self.facts.nodes.nodes_named(&self.facts.base, names)?;
+        let mut view = self.weighed(&nodes)?;
+        let holding: Vec<NodeId> =
+            nodes.iter().copied().filter(|&node| self.jobs.is_needed(self.facts, node)).collect();
+        view.safe = holding.is_empty();
+        let them = list(&view.nodes);
+        view.text = match view.safe {
+            true => format!("safe to remove {them}: no stripe has a block there"),
+            false => {
+                let on: Vec<String> = holding
+                    .iter()
+                    .map(|&node| format!("{} on {}", self.facts.blocks_on(node), self.facts.nodes.name(node)))
+                    .collect();
+                format!("NOT safe to remove {them}: {}", on.join(", "))
+            }
+        };
+        view.next_step = holding.first().map(|&node| self.facts.emptied_by(node));
+        Ok(view)
+    }
+
+    fn check_removal(self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
+        self.facts.check_not_behind()?;
+        self.facts.storing.check_storage()?;
+        let node = self.facts.nodes.node_named(&self.facts.base, name)?;
+        if !self.facts.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        let name = name.to_owned();
+        if self.jobs.is_needed(self.facts, node) {
+            let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
+            return Err(RequestError::NodeNeeded { name, blocks, next_step });
+        }
+        if self.facts.nodes.peers.contains_key(&node) || self.facts.nodes.forgetting.contains(&node) {
+            return Err(RequestError::NodeUp(name));
+        }
+        Ok((node, self.node_view(node)?))
+    }
+}
+
+impl Jobs {
+    /// Whether something of a node is counted on, or on its way there.
+    fn is_needed(&self, facts: Facts<'_>, node: NodeId) -> bool {
+        facts.stripes.picture.block_count(node) > 0 || self.is_target(node) || facts.storing.adopts_on(node)
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// How a node's blocks get elsewhere.
+    fn emptied_by(self, node: NodeId) -> String {
+        let name = self.nodes.name(node);
+        match self.nodes.is_helper(node) {
+            true => format!(
+                "move them away with mend node drain {name} or mend node replace {name} NEW, and ask again"
+            ),
+            false => format!("rebuild them elsewhere with mend repair --all, or start {name}, and ask again"),
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn blocks_on(self, node: NodeId) -> String {
+        count(self.stripes.picture.block_count(node) as u64, "block")
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could lose `leave` further
+    /// blocks.
+    pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
+        // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
+        if !self.facts.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
+        let mut view = self.weighed(&nodes)?;
+        let is_left = view.survives.is_none_or(|survives| survives >= leave);
+        view.safe = view.unreadable == 0 && is_left;
+        let them = list(&view.nodes);
+        view.text = match (view.safe, view.survives) {
+            (false, Some(survives)) if view.unreadable == 0 => format!(
+                "NOT OK to stop {them}: all of the {} with blocks there can still be read, and some {}",
+                count(view.stripes, "stripe"),
+                match survives {
+                    0 => "cannot lose another block".to_owned(),
+                    few => format!("can lose only {few} more"),
+                }
+            ),
+            (false, _) => format!(
+                "NOT OK to stop {them}: {} of the {} with blocks there could not be read",
+                view.unreadable,
+                count(view.stripes, "stripe")
+            ),
+            (true, Some(survives)) => {
+                format!(
+                    "ok to stop {them}: {} with blocks there can still be read, and lose {survives} more",
+                    count(view.stripes, "stripe")
+                )
+            }
+            (true, None) => format!("ok to stop {them}: no stripe that can be read has blocks there"),
+        };
+        view.next_step = (!view.safe).then(|| match nodes.len() {
+            1 if view.unreadable == 0 => {
+                "run mend repair --all if something is lost, and ask again; --leave 0 asks whether all could be read".to_owned()
+            }
+            1 => "run mend repair --all, or start helpers that are down, and ask again".to_owned(),
+            _ => "stop fewer at a time; mend repair --all first if some are down already".to_owned(),
+        });
+        Ok(view)
+    }
+
+    fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
+        let (mut stripes, mut unreadable, mut named, mut weakest) = (0, 0, Vec::new(), None);
+        for Loss { code, lost, lost_without, together_without, stripes: of_kind } in
+            self.facts.stripes.picture.without(nodes)
+        {
+            let code = self.facts.stripes.codes.get(code)?;
+            if self.facts.stripes.codes.survives(&*code, &lost).is_none() {
+                continue; // It cannot become worse.
+            }
+            stripes += of_kind.len() as u64;
+            match self.facts.stripes.codes.survives(&*code, &lost_without) {
+                Some(blocks) => {
+                    let survives = together_without.survives(blocks).nodes;
+                    weakest = Some(weakest.unwrap_or(survives).min(survives));
+                }
+                None => {
+                    unreadable += of_kind.len() as u64;
+                    let room = NAMED.saturating_sub(named.len());
+                    named.extend(of_kind.iter().take(room).map(|&name| name.to_owned()));
+                }
+            }
+        }
+        let mut names: Vec<String> = nodes.iter().map(|&node| self.facts.nodes.name(node)).collect();
+        names.sort_by(|a, b| views::natural(a, b));
+        Ok(SafetyView {
+            safe: false,
+            nodes: names,
+            stripes,
+            unreadable,
+            unreadable_stripes: named,
+            survives: weakest,
+            text: String::new(),
+            next_step: None,
+        })
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn replacement(self, old: &str, new: &str) -> Result<Order, RequestError> {
+        let (from, onto) = (self.nodes.node_named(self.base, old)?, self.nodes.node_named(self.base, new)?);
+        if !self.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        if from == onto || !self.nodes.is_helper(onto) || self.nodes.leaving.contains(&onto) {
+            return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
+        }
+        let target = if self.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
+        Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
+    }
+}
+
+/// `1 block`, `2 blocks`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}

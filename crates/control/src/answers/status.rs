@@ -1,0 +1,468 @@
+//! "Am I safe?": stripes by what they can still lose, helpers, files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+
+use crate::answers::Answers;
+use crate::answers::safety::count;
+use crate::error::RequestError;
+use crate::jobs::puts::file_view;
+use crate::nodes::sorted;
+use crate::repairs::fullness::full_text;
+use crate::stripes::layout;
+use crate::stripes::picture::Survives;
+use crate::{Control, stripes::contradictions};
+use views::{
+    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+};
+
+/// Unreadable stripes that are named.
+const UNREADABLE_NAMED: usize = 100;
+
+impl Control {
+    /// Looks at what the status tells and nobody has looked at for a while.
+    pub(crate) fn refresh_status(&mut self) {
+        self.repairs.look_for_room(facts!(self), &self.jobs);
+        if self.nodes.settled && self.repairs.fullness.is_due(self.base.now) {
+            let advice = self.answers().find_spare();
+            self.repairs.fullness.set(advice, self.base.now);
+        }
+    }
+
+    /// Tells a client where the stripes of a file are, which it is about to read.
+    pub(crate) fn open_file(&mut self, name: &str) -> Result<FileLayout, RequestError> {
+        let first = self.stripes.picture.files().get(name).and_then(|file| file.stripes.first()).cloned();
+        if let Some(record) = first.and_then(|first| self.stripes.stripe_record(&first).ok()) {
+            self.stripes.note_reader(&self.base, &record);
+        }
+        self.answers().file_layout(name)
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn status(self) -> Result<Status, RequestError> {
+        let stripes = self.census()?;
+        let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
+        let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
+        let nodes_down = self.facts.nodes.down_helpers(&self.facts.base);
+        let (gone, full) = (self.gone_nodes(), self.full_nodes());
+        Ok(Status {
+            healthy: stripes.intact == stripes.stripes
+                && stripes.contradictory == 0
+                && self.facts.stripes.unjudged.is_empty()
+                && stripes.misplaced == 0
+                && self.facts.may_change()
+                && self.facts.stripes.news.unlisted().is_none(),
+            severity: self.severity(&stripes, &full),
+            summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
+            advice: self.advice(&stripes, &gone),
+            settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
+            own_files: self.facts.base.nature.files,
+            files,
+            file_bytes,
+            nodes_up,
+            nodes_down,
+            servers_down: self.facts.servers_down(),
+            servers_without_helper: self.facts.nodes.servers_without_helper(&self.facts.base),
+            leaving: self.leaving_views(),
+            gone,
+            waiting: self.repairs.waiting_stripes(self.facts),
+            full,
+            unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
+            contradictions: self.contradiction_views(),
+            jobs: self.jobs.job_views(),
+            repairs: self.open_repairs(),
+            orphans: self.facts.orphan_views(),
+            newer: self.facts.newer_views(),
+            last_scrub: self.scrub.last_scrub(),
+            lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
+            steady_scrub: self.scrub.steady_view(&self.facts.base),
+            troubles: self.all_troubles(),
+            unjudged: self.facts.stripes.unjudged.views(),
+            remarks: self.facts.stripes.news.remarks().to_vec(),
+            write_fault: self.facts.storing.check_writes().err().map(|fault| fault.to_string()),
+            stripes,
+        })
+    }
+
+    /// What happens by itself about what is lost, and what could be done.
+    pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
+        let mut claims = self.newer_advice();
+        claims.extend(self.misplaced_advice(census));
+        let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
+        let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
+        advice.extend(self.facts.stripes.unjudged.advice());
+        advice.extend(self.repairs.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
+        let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
+        let here = census.blocks_lost.saturating_sub(on_gone);
+        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && self.open_repairs().is_empty() {
+            advice.extend(self.repairs.healing_advice(self.facts, here));
+        }
+        if census.intact < census.stripes {
+            advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
+        }
+        if self.facts.nodes.settled && self.facts.may_change() && on_gone == 0 {
+            advice.extend(self.repairs.fullness.advice());
+        }
+        advice.extend(claims);
+        advice
+    }
+
+    fn file_layout(self, name: &str) -> Result<FileLayout, RequestError> {
+        let file = self.facts.stripes.picture.files().get(name).cloned();
+        let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
+        let code = self.facts.stripes.codes.get(&file.code)?;
+        let mut stripes = Vec::with_capacity(file.stripes.len());
+        for (id, position) in file.stripes.iter().zip(0..) {
+            let record = self.facts.stripes.stripe_record(id)?;
+            let extent = layout::extent(&*code, file.bytes, file.size(), position);
+            stripes.push(FileStripe {
+                position,
+                file_offset: extent.file_offset,
+                data_bytes: extent.data_bytes,
+                stripe: self.facts.stripe_view(&record)?,
+            });
+        }
+        Ok(FileLayout {
+            file: file_view(&file),
+            data_blocks: code.data_blocks(),
+            sub_blocks: code.sub_blocks(),
+            layout: stripes,
+        })
+    }
+}
+
+impl<'a> Answers<'a> {
+    fn first_line(self, census: &Census, up: &[String], down: &[String]) -> String {
+        if let Some(why) = self.facts.stripes.news.unlisted() {
+            return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.facts.servers_text());
+        }
+        let line =
+            self.facts.stripes.unjudged.first_line(summary(census, up, down)) + &self.facts.servers_text();
+        if let Err(behind) = self.facts.check_not_behind() {
+            return format!("STOPPED  {behind}; {}", behind.next_step());
+        }
+        if let Err(fault) = self.facts.storing.check_writes() {
+            return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
+        }
+        if self.facts.nodes.settled {
+            line
+        } else {
+            format!("starting, helpers are still registering; so far: {line}")
+        }
+    }
+
+    fn severity(self, census: &Census, full: &[FullNode]) -> Severity {
+        let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
+        match () {
+            () if !self.facts.may_change() => Severity::Critical,
+            () if !self.facts.nodes.settled || self.facts.stripes.news.unlisted().is_some() => {
+                Severity::Unknown
+            }
+            () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
+            () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
+            () if self.facts.stripes.doubts_catalog() => Severity::Warning,
+            () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
+            () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
+            () => Severity::Ok,
+        }
+    }
+
+    /// What the store says keeps it from its work, and certificates that expire.
+    fn all_troubles(self) -> Vec<String> {
+        let expiring = self
+            .facts
+            .nodes
+            .certificates
+            .warnings(UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms));
+        self.facts.stripes.troubles.iter().cloned().chain(expiring).collect()
+    }
+
+    /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
+    pub(crate) fn census(self) -> Result<Census, RequestError> {
+        let mut census =
+            Census { contradictory: self.facts.stripes.contradictory_stripes(), ..Census::default() };
+        let mut by_survives: BTreeMap<Survives, Redundancy> = BTreeMap::new();
+        let (hosts, racks) = self.facts.stripes.picture.knows_domains();
+        for kind in self.facts.stripes.picture.kinds() {
+            let (lost, code) = (kind.lost.len() as u64, self.facts.stripes.codes.get(kind.code)?);
+            let misplaced =
+                if self.facts.base.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
+            census.stripes += kind.stripes;
+            census.intact += if lost == 0 { kind.stripes } else { 0 };
+            census.blocks_lost += lost * kind.stripes;
+            census.bytes_lost += lost * kind.block_bytes;
+            census.misplaced += misplaced;
+            let Some(survives) = self.facts.stripes.codes.survives(&*code, &kind.lost) else {
+                census.unreadable += kind.stripes;
+                let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
+                let named =
+                    kind.slots.iter().take(room).map(|&slot| self.facts.stripes.picture.name_of(slot));
+                census.unreadable_stripes.extend(named);
+                continue;
+            };
+            let survives = kind.together.survives(survives);
+            let class = by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
+            class.stripes += kind.stripes;
+            class.degraded += if lost == 0 { 0 } else { kind.stripes };
+            class.misplaced += misplaced;
+        }
+        for (stripe, stored) in self.doubted_stripes() {
+            self.count_doubted((&stripe, &stored), &mut census, &mut by_survives)?;
+        }
+        census.redundancy = by_survives.into_values().filter(|class| class.stripes > 0).collect();
+        Ok(census)
+    }
+
+    /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
+    fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
+        let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
+        let stripes: BTreeSet<StripeId> = self.facts.stripes.doubted_blocks().filter_map(of).collect();
+        let lost = |stripe: StripeId| self.facts.stripes.picture.lost_of(&stripe).map(|lost| (stripe, lost));
+        stripes.into_iter().filter_map(lost).collect()
+    }
+
+    /// Counts a stripe as what it is, not as what is stored of it.
+    fn count_doubted(
+        self,
+        (stripe, stored): (&StripeId, &[BlockIndex]),
+        census: &mut Census,
+        by_survives: &mut BTreeMap<Survives, Redundancy>,
+    ) -> Result<(), RequestError> {
+        let record = self.facts.stripes.stripe_record(stripe)?;
+        let code = self.facts.stripes.codes.get(&record.code)?;
+        let lost = self.facts.lost_blocks(&record);
+        let more = lost.len().saturating_sub(stored.len()) as u64;
+        if more == 0 {
+            return Ok(());
+        }
+        census.blocks_lost += more;
+        census.bytes_lost += more * record.block_bytes;
+        census.intact -= u64::from(stored.is_empty());
+        let Some(before) = self.facts.stripes.codes.survives(&*code, stored) else { return Ok(()) };
+        let (hosts, racks) = self.facts.stripes.picture.knows_domains();
+        let together = self.facts.stripes.picture.together(&self.facts.stripes.picture.readers_of(stripe));
+        let was_shared = u64::from(self.facts.base.nature.files && together.shares_nodes());
+        census.misplaced -= was_shared;
+        if let Some(class) = by_survives.get_mut(&together.survives(before)) {
+            class.stripes -= 1;
+            class.degraded -= u64::from(!stored.is_empty());
+            class.misplaced -= was_shared;
+        }
+        let readers: Vec<NodeId> =
+            record.blocks.iter().filter_map(|block| self.facts.readable_at(block)).collect();
+        let together = self.facts.stripes.picture.together(&readers);
+        let is_shared = u64::from(self.facts.base.nature.files && together.shares_nodes());
+        census.misplaced += is_shared;
+        match self.facts.stripes.codes.survives(&*code, &lost) {
+            Some(survives) => {
+                let survives = together.survives(survives);
+                let class =
+                    by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
+                class.stripes += 1;
+                class.degraded += 1;
+                class.misplaced += is_shared;
+            }
+            None => {
+                census.unreadable += 1;
+                if census.unreadable_stripes.len() < UNREADABLE_NAMED {
+                    census.unreadable_stripes.push(stripe.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
+        let views: Result<Vec<_>, _> =
+            self.facts.nodes.names.keys().map(|&node| self.node_view(node)).collect();
+        let mut views = views?;
+        views.sort_by(|a, b| views::natural(&a.name, &b.name));
+        Ok(views)
+    }
+
+    pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
+        let peer = self.facts.nodes.peers.get(&node);
+        let held = self.facts.stripes.holdings.get(&node);
+        let orphans = held.map_or(0, |held| held.orphans.len() as u64);
+        let stated = self.facts.nodes.figures.stated(node);
+        let view = self.facts.nodes.topology.get(node);
+        let up = peer.and(view);
+        Ok(NodeView {
+            node: node.0,
+            name: self.facts.nodes.name(node),
+            has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
+            up: peer.is_some(),
+            serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
+            address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
+            rack: view.and_then(|view| view.rack.clone()),
+            bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
+            free_bytes: up.map(|view| view.free_bytes),
+            tasks: up.map(|view| view.load),
+            blocks: self.facts.stripes.picture.block_count(node) as u64,
+            orphans,
+            leaving: self.facts.nodes.leaving.contains(&node),
+            to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
+            maintenance_until_unix_ms: self.facts.nodes.maintenance_until_unix_ms(node),
+        })
+    }
+}
+
+fn helpers_text(up: &[String], down: &[String]) -> String {
+    match (up, down) {
+        ([], []) => "no helper is up".to_owned(),
+        (up, []) => format!("all {} up", count(up.len() as u64, "helper")),
+        (up, down) => format!("{} up, down: {}", count(up.len() as u64, "helper"), down.join(", ")),
+    }
+}
+
+/// The first line of `mend status`.
+fn summary(census: &Census, up: &[String], down: &[String]) -> String {
+    let helpers = helpers_text(up, down);
+    let all = census.stripes;
+    if all == 0 {
+        return format!("safe  nothing is stored; {helpers}");
+    }
+    let doubt = contradictions::words(census.contradictory, all);
+    if census.unreadable > 0 {
+        let doubt = doubt.map(|doubt| format!("; {doubt}")).unwrap_or_default();
+        return format!(
+            "UNREADABLE  {} of {} cannot be read{doubt}; {helpers}",
+            census.unreadable,
+            count(all, "stripe")
+        );
+    }
+    let weakest = census.redundancy.first().expect("what can be read is of some class");
+    if let (Some(doubt), true) = (&doubt, census.intact == all && census.misplaced == 0) {
+        return format!("IN DOUBT  {doubt}; no block is missing; {helpers}");
+    }
+    if census.intact == all && census.misplaced == 0 {
+        let whole = if all == 1 {
+            "the only stripe is whole".to_owned()
+        } else {
+            format!("all {all} stripes are whole")
+        };
+        return format!("safe  {whole} and {}; {helpers}", can_lose(weakest));
+    }
+    let weakened = census.redundancy.iter().find(|class| is_weakened(class)).unwrap_or(weakest);
+    let stripes = format!("{} of {}", weakened.degraded.max(weakened.misplaced), count(all, "stripe"));
+    let lose = can_lose_more(weakened);
+    let word = match () {
+        () if doubt.is_some() => "IN DOUBT",
+        () if weakened.helpers == 0 => "AT RISK",
+        () if census.intact < all => "DEGRADED",
+        () => "MISPLACED",
+    };
+    let doubt = doubt.map(|doubt| format!("{doubt}; ")).unwrap_or_default();
+    let several = if weakened.misplaced > 0 { "have several blocks on one helper and " } else { "" };
+    format!("{word}  {doubt}{stripes} {several}{lose}; {helpers}")
+}
+
+fn empty_class(survives: Survives, hosts: bool, racks: bool) -> Redundancy {
+    Redundancy {
+        survives: survives.blocks,
+        helpers: survives.nodes,
+        hosts: hosts.then_some(survives.hosts),
+        racks: racks.then_some(survives.racks),
+        stripes: 0,
+        degraded: 0,
+        misplaced: 0,
+    }
+}
+
+/// Whether stripes of a class lack something.
+fn is_weakened(class: &Redundancy) -> bool {
+    class.degraded > 0 || class.misplaced > 0
+}
+
+/// The losses that whole stripes survive: in blocks, and in domains where several blocks share one.
+fn can_lose(class: &Redundancy) -> String {
+    let blocks = match class.survives {
+        0 => return "cannot lose a block".to_owned(),
+        survives => format!("can lose {}", count(survives.into(), "block")),
+    };
+    let mut least = class.survives;
+    let mut only = Vec::new();
+    for (domains, noun) in [(Some(class.helpers), "helper"), (class.hosts, "host"), (class.racks, "rack")] {
+        if let Some(domains) = domains.filter(|&domains| domains < least) {
+            least = domains;
+            only.push(match domains {
+                0 => format!("no {noun}"),
+                _ => format!("only {}", count(domains.into(), noun)),
+            });
+        }
+    }
+    if only.is_empty() { blocks } else { format!("{blocks}, but {}", only.join(" and ")) }
+}
+
+fn can_lose_more(class: &Redundancy) -> String {
+    let noun = if class.helpers < class.survives { "helper" } else { "block" };
+    match class.helpers {
+        0 => format!("cannot lose another {noun}"),
+        1 => format!("can lose only 1 more {noun}"),
+        more => format!("can lose {more} more {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_answers_the_question() {
+        let class = |survives, stripes, degraded| Redundancy {
+            stripes,
+            degraded,
+            ..empty_class(Survives { blocks: survives, nodes: survives, hosts: 0, racks: 0 }, false, false)
+        };
+        let up = vec!["h1".to_owned()];
+        let census = |intact, redundancy: Vec<Redundancy>, unreadable| Census {
+            stripes: 10,
+            intact,
+            redundancy,
+            unreadable,
+            unreadable_stripes: vec!["7".into(); unreadable as usize],
+            ..Census::default()
+        };
+        let line = |census: &Census| summary(census, &up, &[]);
+        assert_eq!(line(&Census::default()), "safe  nothing is stored; all 1 helper up");
+        let whole = census(10, vec![class(4, 10, 0)], 0);
+        assert_eq!(line(&whole), "safe  all 10 stripes are whole and can lose 4 blocks; all 1 helper up");
+        let one = Census { stripes: 1, intact: 1, redundancy: vec![class(1, 1, 0)], ..Census::default() };
+        let down = ["h2".to_owned(), "h10".to_owned()];
+        assert_eq!(
+            summary(&one, &up, &down),
+            "safe  the only stripe is whole and can lose 1 block; 1 helper up, down: h2, h10"
+        );
+        let degraded = census(8, vec![class(1, 2, 2), class(4, 8, 0)], 0);
+        assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose only 1 more block; "));
+        let degraded = census(8, vec![class(0, 3, 0), class(3, 2, 2)], 0);
+        assert!(line(&degraded).starts_with("DEGRADED  2 of 10 stripes can lose 3 more blocks; "));
+        let risk = census(8, vec![class(0, 2, 2), class(4, 8, 0)], 0);
+        assert!(line(&risk).starts_with("AT RISK  2 of 10 stripes cannot lose another block; "));
+        let unreadable = "UNREADABLE  1 of 10 stripes cannot be read; ";
+        assert!(line(&census(8, vec![class(4, 9, 0)], 1)).starts_with(unreadable));
+        let doubted = Census { contradictory: 1, ..whole };
+        assert_eq!(
+            line(&doubted),
+            "IN DOUBT  the blocks of 1 of 10 stripes contradict each other, so that some are wrong; no block is missing; \
+             all 1 helper up"
+        );
+        let doubted = Census { contradictory: 2, ..risk };
+        assert!(line(&doubted).starts_with("IN DOUBT  the blocks of 2 of 10 stripes contradict each other"));
+        assert!(line(&doubted).contains("; 2 of 10 stripes cannot lose another block; "));
+        let on_hosts = Redundancy { hosts: Some(2), racks: Some(0), ..class(4, 10, 0) };
+        let racks = "safe  all 10 stripes are whole and can lose 4 blocks, but only 2 hosts and no rack; ";
+        assert!(line(&census(10, vec![on_hosts], 0)).starts_with(racks));
+        let shared = Redundancy { helpers: 1, misplaced: 3, ..class(2, 3, 0) };
+        let misplaced = Census { misplaced: 3, ..census(10, vec![shared, class(2, 7, 0)], 0) };
+        let text =
+            "MISPLACED  3 of 10 stripes have several blocks on one helper and can lose only 1 more helper; ";
+        assert!(line(&misplaced).starts_with(text), "{}", line(&misplaced));
+        let all = Census { stripes: 1, unreadable: 1, ..Census::default() };
+        assert!(line(&all).starts_with("UNREADABLE  1 of 1 stripe cannot be read; "));
+    }
+}

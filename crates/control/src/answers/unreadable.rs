@@ -1,0 +1,88 @@
+//! What cannot be read, as parts of files, and which helpers would bring it back.
+
+use codes::{BlockIndex, Code};
+use stores::{BlockState, StripeRecord};
+
+use crate::answers::Answers;
+use crate::stripes::indexed;
+use crate::stripes::layout;
+use views::{FileRange, UnreadablePart};
+
+impl<'a> Answers<'a> {
+    /// The parts of files that these stripes are.
+    pub(crate) fn unreadable_parts(self, stripes: &[String]) -> Vec<UnreadablePart> {
+        stripes.iter().filter_map(|stripe| self.unreadable_part(stripe)).collect()
+    }
+
+    fn unreadable_part(self, stripe: &str) -> Option<UnreadablePart> {
+        let record = self.facts.stripes.picture.stripe(&repair::StripeId(stripe.to_owned())).ok()?;
+        let code = self.facts.stripes.codes.get(&record.code).ok()?;
+        let lost = self.facts.lost_blocks(&record);
+        let (any_of, together) = self.rescuers(&record, &*code, &lost);
+        Some(UnreadablePart {
+            file: record.file.as_ref().map(|part| part.name.clone()),
+            stripe: stripe.to_owned(),
+            ranges: ranges(&record, &*code, &lost),
+            any_of,
+            together,
+        })
+    }
+
+    /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else some that are
+    /// enough together, none of them needless.
+    fn rescuers(
+        self,
+        record: &StripeRecord,
+        code: &dyn Code,
+        lost: &[BlockIndex],
+    ) -> (Vec<String>, Vec<String>) {
+        let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
+        let mut back: Vec<(BlockIndex, String)> = waits
+            .filter_map(|(index, block)| Some((index, block.node?)))
+            .filter(|(_, node)| !self.facts.nodes.peers.contains_key(node))
+            .map(|(index, node)| (index, self.facts.nodes.name(node)))
+            .collect();
+        back.sort_by(|a, b| views::natural(&a.1, &b.1));
+        let enough = |back: &[&(BlockIndex, String)]| {
+            let still = lost.iter().copied().filter(|index| !back.iter().any(|(other, _)| other == index));
+            self.facts.stripes.codes.survives(code, &still.collect::<Vec<_>>()).is_some()
+        };
+        let alone: Vec<String> =
+            back.iter().filter(|one| enough(&[one])).map(|(_, name)| name.clone()).collect();
+        if !alone.is_empty() {
+            return (alone, Vec::new());
+        }
+        let mut together: Vec<&(BlockIndex, String)> = back.iter().collect();
+        if !enough(&together) {
+            return (Vec::new(), Vec::new());
+        }
+        for one in &back {
+            let without: Vec<_> = together.iter().copied().filter(|other| other.0 != one.0).collect();
+            if enough(&without) {
+                together = without;
+            }
+        }
+        (Vec::new(), together.into_iter().map(|(_, name)| name.clone()).collect())
+    }
+}
+
+/// The bytes of the file in these blocks, neighbouring ones as one.
+fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<FileRange> {
+    let Some(part) = &record.file else { return Vec::new() };
+    let size = stores::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };
+    let extent = layout::extent(code, part.bytes, size, u64::from(part.position));
+    let end = extent.file_offset + extent.data_bytes;
+    let mut ranges: Vec<FileRange> = Vec::new();
+    for index in lost.iter().filter(|index| usize::from(index.0) < code.data_blocks()) {
+        let first = extent.file_offset + u64::from(index.0) * record.block_bytes;
+        if first >= end {
+            continue; // Zeros.
+        }
+        let last = (first + record.block_bytes).min(end) - 1;
+        match ranges.last_mut() {
+            Some(before) if before.last + 1 == first => before.last = last,
+            _ => ranges.push(FileRange { first, last }),
+        }
+    }
+    ranges
+}

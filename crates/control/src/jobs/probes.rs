@@ -1,0 +1,374 @@
+//! Links that are measured: one helper sends zeros to another, which drops them.
+//!
+//! A probe is a job like any other, whose block no store has and which nobody keeps ([`Class::Probe`](repair::Class)), so
+//! that it goes over the very connections of repairs and ends when a node does. One runs at a time, and nothing else is
+//! held up by it: nodes that are busy are measured as what they have left. Each link is measured twice, with few bytes and
+//! with many, and what counts is the difference: connecting and starting take no part in it.
+//!
+//! What is found is kept in the records and told to the topology (`network`).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use repair::{
+    BlockId, Chunking, JobError, JobId, JobRequest, NodeId, Outcome, Policy, Scheme, Stripe, StripeBlock,
+    StripeId, Verify, Wanted,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use views::{ProbeRequest, ProbeView, ProbedLink};
+
+use crate::base::Base;
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::jobs::Owner;
+use crate::nodes::Nodes;
+use crate::nodes::figures::Found;
+use crate::out::Out;
+use crate::signal::Signal;
+
+/// The key of measured rates in the records.
+const KEY: &str = "measured";
+/// Bytes of the first measurement of a link, whose time is that of everything but its rate.
+const FEW: u64 = 1 << 20;
+/// Bytes of the second one, unless somebody says otherwise.
+const MANY: u64 = 32 << 20;
+const LEAST: u64 = 4 << 20;
+const MOST: u64 = 1 << 30;
+/// Where not every pair is measured, each helper sends to the next ones at these distances in the list.
+const DISTANCES: [usize; 3] = [1, 2, 5];
+/// More links are not measured at once: it would take too long.
+const MOST_LINKS: usize = 10_000;
+/// Difference of times that is no measurement.
+const NO_TIME: Duration = Duration::from_micros(100);
+
+type Link = (NodeId, NodeId);
+
+/// A measurement, running or ended.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    pairs: bool,
+    bytes: u64,
+    waiting: VecDeque<Link>,
+    running: Option<Running>,
+    results: Vec<(Link, Result<f64, String>)>,
+}
+
+#[derive(Debug)]
+struct Running {
+    link: Link,
+    job: JobId,
+    began: Duration,
+    /// How long the few bytes took, once they are there.
+    few: Option<Duration>,
+}
+
+/// What is kept.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    nodes: Vec<(NodeId, [Option<Found>; 2])>,
+    pairs: Vec<(NodeId, NodeId, Found)>,
+}
+
+impl Jobs {
+    /// Begins to measure links.
+    pub(crate) fn start_probes(
+        &mut self,
+        facts: Facts<'_>,
+        request: &ProbeRequest,
+        out: &mut Out,
+    ) -> Result<ProbeView, RequestError> {
+        if self.probes.as_ref().is_some_and(Probes::is_running) {
+            return Err(RequestError::ProbesRun);
+        }
+        let nodes = facts.probed_nodes(&request.nodes)?;
+        let waiting = links(&nodes, request.pairs);
+        if waiting.len() > MOST_LINKS {
+            return Err(RequestError::TooManyLinks { links: waiting.len(), most: MOST_LINKS });
+        }
+        let bytes = request.bytes.unwrap_or(MANY).clamp(LEAST, MOST);
+        self.probes =
+            Some(Probes { pairs: request.pairs, bytes, waiting, running: None, results: Vec::new() });
+        self.probe_next(facts, out);
+        self.probe_view(facts)
+    }
+
+    /// Ends a measurement; what was found counts.
+    pub(crate) fn stop_probes(&mut self, facts: Facts<'_>, out: &mut Out) -> Result<ProbeView, RequestError> {
+        let probes = self.probes.as_mut().ok_or(RequestError::NoProbes)?;
+        let was_running = probes.is_running();
+        probes.waiting.clear();
+        match probes.running.as_ref().map(|running| running.job) {
+            Some(job) => self.cancel_job(job),
+            None if was_running => self.end_measurement(facts, out),
+            None => {}
+        }
+        self.probe_view(facts)
+    }
+
+    /// Measures the next link, unless a suspect is being tried, for which that waits.
+    pub(crate) fn probe_next(&mut self, facts: Facts<'_>, out: &mut Out) {
+        while !self.suspects.is_running()
+            && let Some(probes) = self.probes.as_mut().filter(|probes| probes.running.is_none())
+        {
+            let Some(link) = probes.waiting.pop_front() else { return self.end_measurement(facts, out) };
+            if let Err(why) = self.probe(facts, link, FEW, None, out) {
+                self.note_probed(link, Err(why.to_string()), out);
+            }
+        }
+    }
+
+    /// Lets one node send bytes to another.
+    pub(crate) fn probe(
+        &mut self,
+        facts: Facts<'_>,
+        link: Link,
+        bytes: u64,
+        few: Option<Duration>,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        let job = out.next_job()?;
+        let request = facts.probe_request(job, link, bytes)?;
+        let probes = self.probes.as_mut().expect("somebody asked for it");
+        probes.running = Some(Running { link, job, began: facts.base.now, few });
+        out.tell(Signal::Start { owner: Owner::Probe, request: Box::new(request) });
+        Ok(())
+    }
+
+    /// A probe has ended.
+    pub(crate) fn probe_ended(&mut self, facts: Facts<'_>, result: Result<Outcome, JobError>, out: &mut Out) {
+        let Some(Running { link, began, few, .. }) =
+            self.probes.as_mut().and_then(|probes| probes.running.take())
+        else {
+            return;
+        };
+        let took = facts.base.now.saturating_sub(began);
+        let came = result.map_err(|error| error.to_string()).and_then(|outcome| {
+            // A receiver that others complained of is replaced, and that is no measurement of this link.
+            let there = outcome.homes.get(&BlockIndex(0)) == Some(&link.1) && outcome.replanned.is_empty();
+            if there { Ok(()) } else { Err(outcome.replanned.join("; ")) }
+        });
+        match (came, few) {
+            (Err(why), _) => self.note_probed(link, Err(why), out),
+            (Ok(()), None) => {
+                let bytes = self.probes.as_ref().expect("it was running").bytes;
+                if let Err(why) = self.probe(facts, link, bytes, Some(took), out) {
+                    self.note_probed(link, Err(why.to_string()), out);
+                }
+            }
+            (Ok(()), Some(few)) => {
+                let bytes = self.probes.as_ref().expect("it was running").bytes - FEW;
+                let rate = bytes as f64 / took.saturating_sub(few).max(NO_TIME).as_secs_f64();
+                self.note_probed(link, Ok(rate), out);
+            }
+        }
+        self.probe_next(facts, out);
+    }
+
+    fn note_probed(&mut self, link: Link, result: Result<f64, String>, out: &mut Out) {
+        let probes = self.probes.as_mut().expect("it was running");
+        probes.running = None;
+        probes.results.push((link, result));
+        let ports = probes.ports(link);
+        let pair = probes.results.last().and_then(|(_, result)| result.clone().ok());
+        let pair = pair.filter(|_| probes.pairs);
+        out.tell(Signal::Measured { link, ports, pair });
+    }
+
+    /// A measurement is over.
+    fn end_measurement(&mut self, facts: Facts<'_>, out: &mut Out) {
+        out.tell(Signal::MeasuredAll);
+        self.try_next(facts, out);
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn probed_nodes(self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
+        let mut nodes = match names {
+            [] => self.nodes.live_helpers().collect(),
+            names => names
+                .iter()
+                .map(|name| self.nodes.node_named(&self.base, name))
+                .collect::<Result<Vec<_>, _>>()?,
+        };
+        if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
+            return Err(RequestError::NodeDown(self.nodes.name(down)));
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.len() < 2 { Err(RequestError::TooFewToProbe(nodes.len())) } else { Ok(nodes) }
+    }
+}
+
+impl Nodes {
+    /// Rates that an earlier coordinator measured.
+    pub(crate) fn recall_measured(&mut self, records: &[(String, Value)]) {
+        let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
+        match serde_json::from_value::<Kept>(record.clone()) {
+            Ok(kept) => {
+                for (node, rates) in kept.nodes {
+                    self.figures.measure(node, rates);
+                }
+                kept.pairs
+                    .into_iter()
+                    .for_each(|(from, to, found)| self.figures.measure_pair(from, to, found));
+            }
+            Err(error) => tracing::warn!(%error, "measured rates that cannot be read are dropped"),
+        }
+    }
+}
+
+impl Jobs {
+    /// The measurement that runs, or the last one.
+    pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
+        let probes = self.probes.as_ref().ok_or(RequestError::NoProbes)?;
+        let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
+            from: facts.nodes.name(*from),
+            to: facts.nodes.name(*to),
+            bytes_per_s: result.as_ref().ok().map(|&rate| rate as u64),
+            error: result.as_ref().err().cloned(),
+        };
+        Ok(ProbeView {
+            running: probes.is_running(),
+            pairs: probes.pairs,
+            bytes: probes.bytes,
+            left: probes.left() as u64,
+            links: probes.results.iter().map(link).collect(),
+        })
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// A job that moves bytes over a link.
+    pub(crate) fn probe_request(
+        self,
+        job: JobId,
+        link: Link,
+        bytes: u64,
+    ) -> Result<JobRequest, RequestError> {
+        let (from, to) = link;
+        // Its one data block travels.
+        let code = self.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
+        let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
+        let name = format!("probe-{job}");
+        let block = |index: u16| StripeBlock {
+            id: BlockId(format!("{name}.{index}")),
+            bytes,
+            holder: (index == 0).then_some(from),
+            digest: None,
+        };
+        let blocks = (0..code.blocks() as u16).map(block).collect();
+        Ok(JobRequest {
+            job,
+            window: 0..chunking.sub_block_bytes(),
+            stripe: Stripe { id: StripeId(name.clone()), code, chunking, blocks, label: None },
+            wanted: vec![Wanted { block: BlockIndex(0), requestor: to }],
+            sub_blocks: None,
+            policy: Policy { scheme: Scheme::Migration, ..Policy::default() },
+            verify: Verify::default(),
+            publish: false,
+            tag: None,
+            permits: Vec::new(),
+        })
+    }
+}
+
+impl Nodes {
+    /// What a link carries was measured.
+    pub(crate) fn note_measured(
+        &mut self,
+        base: &Base,
+        (from, to): Link,
+        ports: [Option<f64>; 2],
+        pair: Option<f64>,
+    ) {
+        let found = |rate| Found { rate, at_unix_ms: base.unix_ms };
+        let [up, down] = ports.map(|rate| rate.map(found));
+        self.figures.measure(from, [up, None]);
+        self.figures.measure(to, [None, down]);
+        if let Some(rate) = pair {
+            self.figures.measure_pair(from, to, found(rate));
+        }
+    }
+
+    /// A measurement is over: keeps what was measured, and tells it to planner and scheduler.
+    pub(crate) fn keep_measured(&mut self, base: &Base, out: &mut Out) {
+        let kept = Kept { nodes: self.figures.measured().collect(), pairs: self.figures.pairs().collect() };
+        out.keep_record(KEY.to_owned(), &kept);
+        self.tell_all_rates(out);
+        self.lay_links(base);
+    }
+}
+
+impl Jobs {
+    /// Whether links are being measured.
+    pub(crate) fn are_links_measured(&self) -> bool {
+        self.probes.as_ref().is_some_and(Probes::is_running)
+    }
+}
+
+impl Probes {
+    fn is_running(&self) -> bool {
+        self.running.is_some() || !self.waiting.is_empty()
+    }
+
+    fn left(&self) -> usize {
+        self.waiting.len() + usize::from(self.running.is_some())
+    }
+
+    /// What the sender of a link can send and the receiver receive, as far as was seen: the most over any of their links.
+    fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
+        let most = |is_it: &dyn Fn(&Link) -> bool| {
+            let rates = self.results.iter().filter(|(link, _)| is_it(link));
+            rates.filter_map(|(_, result)| result.as_ref().ok().copied()).reduce(f64::max)
+        };
+        [most(&|link| link.0 == from), most(&|link| link.1 == to)]
+    }
+}
+
+/// The links to be measured, such that no node is in two that follow one another if that can be avoided.
+fn links(nodes: &[NodeId], pairs: bool) -> VecDeque<Link> {
+    let distances: Vec<usize> = match pairs {
+        true => (1..nodes.len()).collect(),
+        false => DISTANCES.into_iter().filter(|&distance| distance < nodes.len()).collect(),
+    };
+    let at = |from: usize, distance: usize| (nodes[from], nodes[(from + distance) % nodes.len()]);
+    let from = |distance| (0..nodes.len()).map(move |from| (from, distance));
+    distances.into_iter().flat_map(from).map(|(from, distance)| at(from, distance)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_port_is_measured_over_several_links_and_every_pair_once() {
+        let nodes: Vec<NodeId> = (1..=7).map(NodeId).collect();
+        let few = links(&nodes, false);
+        assert_eq!(few.len(), 21);
+        for node in &nodes {
+            let peers = |end: fn(&Link) -> (NodeId, NodeId)| {
+                few.iter().map(end).filter(|(own, _)| own == node).map(|(_, peer)| peer).collect::<Vec<_>>()
+            };
+            assert_eq!(peers(|link| *link).len(), 3);
+            assert_eq!(peers(|&(from, to)| (to, from)).len(), 3);
+        }
+        let all = links(&nodes, true);
+        let once: BTreeSet<Link> = all.iter().copied().collect();
+        assert_eq!((all.len(), once.len()), (42, 42));
+        assert_eq!(links(&nodes[..2], false), [(NodeId(1), NodeId(2)), (NodeId(2), NodeId(1))]);
+    }
+
+    #[test]
+    fn a_port_carries_what_its_best_link_does() {
+        let [a, b, c] = [1, 2, 3].map(NodeId);
+        let results = vec![((a, b), Ok(5.0)), ((a, c), Ok(9.0)), ((b, c), Err("gone".to_owned()))];
+        let probes = Probes { pairs: false, bytes: 1, waiting: VecDeque::new(), running: None, results };
+        assert_eq!(probes.ports((a, b)), [Some(9.0), Some(5.0)]);
+        assert_eq!(probes.ports((b, c)), [None, Some(9.0)]);
+    }
+}

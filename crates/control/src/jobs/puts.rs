@@ -1,0 +1,510 @@
+//! Puts: begun and committed over the API, their stripes stored over a client's control connection.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::wire::RequestFailure;
+use repair::wire::control::ToNode;
+use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, StripeId, Verify, Wanted};
+use serde_json::Value;
+use stores::dir::{FileRecord, PutError, PutId, PutRecord};
+use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
+
+use crate::answers::Answers;
+use crate::base::Base;
+use crate::commands::answer;
+use crate::effect::Reply;
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::jobs::Owner;
+use crate::jobs::Requests;
+use crate::jobs::placement::{Candidate, spread};
+use crate::jobs::requests::policy;
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::storing::Then;
+use crate::stripes::layout::{self, BadBytes, BadSize};
+use crate::{Control, SETTLE_LIMIT};
+use views::{FileView, PutRequest, PutStripe, PutView};
+
+/// A put whose connection ended has this long to be committed or taken up by another one.
+const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
+/// A put of which nothing was stored yet has this long.
+const IDLE_LIMIT: Duration = Duration::from_secs(600);
+/// More stripes are not listed in one answer; choose larger blocks.
+const MAX_STRIPES: u64 = 1 << 20;
+
+/// Puts that were begun.
+#[derive(Default)]
+pub(crate) struct OpenPuts {
+    puts: BTreeMap<PutId, OpenPut>,
+    /// Those whose end is being stored: nothing of them begins any more.
+    ending: BTreeSet<PutId>,
+    /// Stripes whose place is being stored.
+    allocating: BTreeSet<(PutId, u32)>,
+}
+
+/// A put whose beginning is being stored.
+pub(crate) struct Begun {
+    code: Arc<dyn Code>,
+    bytes: u64,
+    size: BlockSize,
+    stripes: u64,
+    reply: Reply<PutView>,
+}
+
+struct OpenPut {
+    /// The clients that store its stripes.
+    clients: BTreeSet<NodeId>,
+    /// Aborted then, unless somebody takes it up.
+    until: Option<Duration>,
+}
+
+impl Control {
+    pub(crate) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
+        for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
+            self.jobs.cancel_job(job);
+        }
+        self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
+        if self.jobs.puts.ending.contains(&put) {
+            if let Some(reply) = reply {
+                answer(reply, Err(RequestError::PutBusy(put)), &mut self.out);
+            }
+            return;
+        }
+        self.jobs.puts.ending.insert(put);
+        self.out.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
+    }
+
+    pub(crate) fn abort_idle_puts(&mut self) {
+        let now = self.base.now;
+        let idle = self.jobs.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
+        let idle = idle.map(|(&put, _)| put).filter(|put| !self.jobs.puts.ending.contains(put));
+        for put in idle.collect::<Vec<_>>() {
+            tracing::info!(%put, "aborting a put that nobody goes on with");
+            self.abort_put(put, None);
+        }
+    }
+
+    pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
+        let checked = self.facts().check_not_behind().and_then(|()| self.storing.check_storage());
+        let file = checked.and_then(|()| {
+            let file = self.stripes.picture.files().get(&name);
+            Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
+        });
+        match file {
+            Err(error) => answer(reply, Err(error), &mut self.out),
+            Ok(stripes) => {
+                // No repair of them starts meanwhile.
+                stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
+                self.out.store(Write::Files(FileWrite::RemoveFile(name)), Then::Removed { stripes, reply });
+            }
+        }
+    }
+
+    pub(crate) fn file_removed(
+        &mut self,
+        stripes: &[StripeId],
+        reply: Reply<FileView>,
+        result: Result<Answer, StoreError>,
+    ) {
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
+        match result {
+            Ok(Answer::File(file)) => {
+                self.drop_repairs_of(&file.stripes);
+                answer(reply, Ok(file_view(&file)), &mut self.out);
+            }
+            Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into()), &mut self.out),
+        }
+    }
+}
+
+impl Jobs {
+    pub(crate) fn put_begun(
+        &mut self,
+        base: &Base,
+        begun: Begun,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        let Begun { code, bytes, size, stripes, reply } = begun;
+        match result {
+            Ok(Answer::Put(put)) => {
+                let until = Some(base.now + IDLE_LIMIT);
+                self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
+                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), out);
+            }
+            Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into()), out),
+        }
+    }
+
+    pub(crate) fn put_committed(
+        &mut self,
+        put: PutId,
+        reply: Reply<FileView>,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        self.puts.ending.remove(&put);
+        match result {
+            Ok(Answer::File(file)) => {
+                self.puts.puts.remove(&put);
+                answer(reply, Ok(file_view(&file)), out);
+            }
+            Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
+            Err(error) => answer(reply, Err(error.into()), out),
+        }
+    }
+
+    pub(crate) fn put_aborted(
+        &mut self,
+        base: &Base,
+        put: PutId,
+        reply: Option<Reply<Value>>,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        self.puts.ending.remove(&put);
+        let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
+        if let (Err(error), true) = (&result, known) {
+            // It is tried again when nobody has gone on with it for as long again.
+            tracing::error!(%put, %error, "cannot abort a put");
+            if let Some(open) = self.puts.puts.get_mut(&put) {
+                open.until = Some(base.now + ORPHAN_LIMIT);
+            }
+        } else {
+            self.puts.puts.remove(&put);
+        }
+        if let Some(reply) = reply {
+            let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
+            answer(reply, done.map_err(RequestError::from), out);
+        }
+    }
+
+    pub(crate) fn stripe_allocated(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        result: Result<Answer, StoreError>,
+        out: &mut Out,
+    ) {
+        self.puts.allocating.remove(&(put, position));
+        let requests = self.clients.get_mut(&client);
+        let begins = requests.is_some_and(|requests| requests.opening.remove(&tag));
+        if !begins {
+            return facts.nodes.send(
+                client,
+                ToNode::Closed { tag, result: Err(RequestFailure::CalledOff) },
+                out,
+            );
+        }
+        let started = match result {
+            Ok(Answer::Stripe(_)) if self.puts.ending.contains(&put) => Err(PutError::NoSuchPut(put).into()),
+            Ok(Answer::Stripe(stripe)) => self.start_put_job(facts, client, tag, put, position, &stripe, out),
+            Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = started {
+            facts.refuse_request(client, tag, &error, out);
+        }
+    }
+
+    fn start_put_job(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        allocated: &StripeRecord,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        let code = facts.stripes.codes.get(&allocated.code)?;
+        let data_blocks = code.data_blocks();
+        let holder = |index: usize| (index < data_blocks).then_some(client);
+        let blocks = allocated.blocks.iter().enumerate().map(|(index, block)| StripeBlock {
+            id: block.id.clone(),
+            bytes: block.bytes,
+            holder: holder(index),
+            digest: None,
+        });
+        let (id, blocks) = (allocated.id.clone(), blocks.collect());
+        let label = allocated.label(&facts.base.settings.cluster_id);
+        let chunking = allocated.size().chunking(&*code)?;
+        let stripe = Stripe { id, blocks, code, chunking, label };
+        let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
+        let wanted = (0..).map(BlockIndex).zip(nodes);
+        let request = JobRequest {
+            job: out.next_job()?,
+            window: 0..stripe.sub_block_bytes(),
+            stripe,
+            wanted: wanted.map(|(block, requestor)| Wanted { block, requestor }).collect(),
+            sub_blocks: None,
+            // Everything starts at the client, so there is nothing to choose from.
+            policy: policy(Scheme::Conventional, None),
+            verify: Verify::default(),
+            publish: true,
+            tag: Some(tag),
+            permits: Vec::new(),
+        };
+        self.start_request(client, tag, Owner::Put { client, tag, put, position }, request, out);
+        Ok(())
+    }
+}
+
+impl Jobs {
+    pub(crate) fn begin_put(
+        &mut self,
+        facts: Facts<'_>,
+        request: &PutRequest,
+        reply: Reply<PutView>,
+        out: &mut Out,
+    ) {
+        match self.check_put(facts, request, out) {
+            Err(error) => answer(reply, Err(error), out),
+            Ok((code, size, stripes)) => {
+                let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
+                let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
+                let begun = Begun { code, bytes, size, stripes, reply };
+                out.store(Write::Files(write), Then::PutBegun(begun));
+            }
+        }
+    }
+
+    /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
+    fn check_put(
+        &mut self,
+        facts: Facts<'_>,
+        request: &PutRequest,
+        out: &mut Out,
+    ) -> Result<(Arc<dyn Code>, BlockSize, u64), RequestError> {
+        facts.check_not_behind()?;
+        facts.storing.check_storage()?;
+        let spec: CodeSpec = request.code.as_ref().unwrap_or(&facts.base.settings.code).parse()?;
+        let code = facts.stripes.codes.get(&spec)?;
+        let block_bytes = request.block_bytes.unwrap_or(facts.base.settings.block_bytes);
+        let size = layout::checked(&*code, block_bytes, request.chunk_bytes).map_err(|bad| match bad {
+            BadSize::Block(BadBytes { unit, below, above }) => {
+                RequestError::BlockBytes { asked: block_bytes, unit, below, above }
+            }
+            BadSize::Chunk(BadBytes { unit, below, above }) => {
+                let asked = request.chunk_bytes.unwrap_or_default();
+                RequestError::ChunkBytes { asked, unit, below, above }
+            }
+        })?;
+        let stripes = layout::stripe_count(&*code, request.bytes, size);
+        if stripes > MAX_STRIPES {
+            return Err(RequestError::TooManyStripes { stripes, most: MAX_STRIPES });
+        }
+        if stripes > 0 {
+            let first = layout::extent(&*code, request.bytes, size, 0).size;
+            self.place(facts, &*code, first.block_bytes, out)?;
+        }
+        Ok((code, size, stripes))
+    }
+
+    pub(crate) fn commit_put(&mut self, facts: Facts<'_>, put: PutId, reply: Reply<FileView>, out: &mut Out) {
+        if let Err(error) = self.check_commit(facts, put) {
+            return answer(reply, Err(error), out);
+        }
+        self.puts.ending.insert(put);
+        out.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
+    }
+
+    fn check_commit(&self, facts: Facts<'_>, put: PutId) -> Result<(), RequestError> {
+        if self.jobs_of(put).next().is_some() || self.puts.is_busy(put) {
+            return Err(RequestError::PutBusy(put));
+        }
+        facts.check_not_behind()?;
+        facts.storing.check_storage()
+    }
+
+    /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
+    pub(crate) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
+        for put in self.puts.puts.values_mut() {
+            if put.clients.remove(&client) && put.clients.is_empty() {
+                put.until = Some(base.now + ORPHAN_LIMIT);
+            }
+        }
+    }
+
+    /// Stores a stripe of a put from the client's data, once it has its place in the catalog.
+    pub(crate) fn put_stripe(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        put: PutId,
+        position: u32,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        facts.check_not_behind()?;
+        facts.storing.check_storage()?;
+        let record = facts.stripes.picture.files().put(put)?.clone();
+        if self.puts.ending.contains(&put) {
+            return Err(PutError::NoSuchPut(put).into());
+        }
+        let code = facts.stripes.codes.get(&record.code)?;
+        let nodes = self.allocation(facts, &record, &*code, position, out)?;
+        let size = layout::extent(&*code, record.bytes, record.size(), position.into()).size;
+        self.adopt_put(put, client);
+        self.puts.allocating.insert((put, position));
+        if let Some(Requests { opening, .. }) = self.clients.get_mut(&client) {
+            opening.insert(tag);
+        }
+        let write = FileWrite::Allocate { put, position, size, nodes };
+        out.store(Write::Files(write), Then::Allocated { client, tag, put, position });
+        Ok(())
+    }
+
+    fn adopt_put(&mut self, put: PutId, client: NodeId) {
+        if let Some(open) = self.puts.puts.get_mut(&put) {
+            open.clients.insert(client);
+            open.until = None;
+        }
+    }
+
+    /// Chooses the nodes of a stripe of a put.
+    fn allocation(
+        &mut self,
+        facts: Facts<'_>,
+        put: &PutRecord,
+        code: &dyn Code,
+        position: u32,
+        out: &mut Out,
+    ) -> Result<Vec<NodeId>, RequestError> {
+        let stripes = layout::stripe_count(code, put.bytes, put.size());
+        if u64::from(position) >= stripes {
+            let error = stores::dir::PutError::NoSuchPosition { put: put.id, position, stripes };
+            return Err(error.into());
+        }
+        // The same stripe twice at once would mix two stores of it.
+        let same = |owner: &Owner| match owner {
+            Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
+            _ => false,
+        };
+        let allocating = self.puts.allocating.contains(&(put.id, position));
+        if allocating || self.running.values().any(|running| same(&running.owner)) {
+            return Err(RequestError::StripeBusy { put: put.id, position });
+        }
+        let size = layout::extent(code, put.bytes, put.size(), position.into()).size;
+        self.place(facts, code, size.block_bytes, out)
+    }
+
+    /// Chooses nodes for a new stripe.
+    pub(crate) fn place(
+        &mut self,
+        facts: Facts<'_>,
+        code: &dyn Code,
+        block_bytes: u64,
+        out: &mut Out,
+    ) -> Result<Vec<NodeId>, RequestError> {
+        let candidates = self.candidates(facts, block_bytes);
+        let (usable, needed) = (candidates.len(), code.blocks());
+        spread(candidates, BTreeMap::new(), needed, &mut out.rng).ok_or_else(|| {
+            match facts.nodes.may_yet_register(&facts.base) {
+                true => RequestError::Settling,
+                false => RequestError::TooFewHelpers {
+                    code: code.spec().to_string(),
+                    needed,
+                    usable,
+                    block_bytes,
+                    omitted: Box::new(self.omitted(facts, block_bytes, None)),
+                },
+            }
+        })
+    }
+}
+
+impl Jobs {
+    /// Live helpers with room for a block, beside what is on its way to them.
+    pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
+        let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
+        let rack = |node| facts.nodes.topology.get(node).and_then(|view| view.rack.clone());
+        roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(facts, node) }).collect()
+    }
+
+    /// Helpers that get blocks, with the bytes that each has room for.
+    pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
+        let serves =
+            move |node: &NodeId| !facts.base.nature.tells_service || facts.stripes.picture.is_up(*node);
+        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.leaving.contains(node));
+        stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
+    }
+
+    pub(crate) fn has_room(&self, facts: Facts<'_>, node: NodeId, block_bytes: u64) -> bool {
+        self.room_on(facts, node) >= block_bytes
+    }
+
+    /// Bytes that a helper has room for, beside what is on its way to it.
+    fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
+        let coming = self.running.values().filter(|running| running.targets.contains(&node));
+        let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
+        let free = facts.nodes.topology.get(node).map_or(0, |view| view.free_bytes);
+        free.saturating_sub(reserved)
+    }
+}
+
+impl Nodes {
+    /// Whether helpers of mend.toml may be starting together with this coordinator.
+    fn may_yet_register(&self, base: &Base) -> bool {
+        let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
+            return false;
+        };
+        let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
+        !helpers.is_subset(&up)
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn file_views(self, prefix: &str) -> Result<Vec<FileView>, RequestError> {
+        Ok(self.facts.stripes.picture.files().with_prefix(prefix).map(file_view).collect())
+    }
+}
+
+impl OpenPuts {
+    /// Whether a stripe of it is being allocated.
+    fn is_busy(&self, put: PutId) -> bool {
+        self.allocating.range((put, 0)..=(put, u32::MAX)).next().is_some()
+    }
+}
+
+fn put_view(put: PutId, code: &dyn Code, bytes: u64, size: BlockSize, stripes: u64) -> PutView {
+    let stripe = |position| {
+        let extent = layout::extent(code, bytes, size, position);
+        PutStripe {
+            position,
+            file_offset: extent.file_offset,
+            data_bytes: extent.data_bytes,
+            block_bytes: extent.size.block_bytes,
+        }
+    };
+    PutView {
+        put: put.0,
+        code: code.spec().to_string(),
+        blocks: code.blocks(),
+        data_blocks: code.data_blocks(),
+        sub_blocks: code.sub_blocks(),
+        stripes: (0..stripes).map(stripe).collect(),
+    }
+}
+
+pub(crate) fn file_view(file: &FileRecord) -> FileView {
+    FileView {
+        name: file.name.clone(),
+        bytes: file.bytes,
+        code: file.code.to_string(),
+        block_bytes: file.block_bytes,
+        chunk_bytes: file.chunk_bytes,
+        stripes: file.stripes.len() as u64,
+        created_unix_ms: file.created_unix_ms,
+    }
+}

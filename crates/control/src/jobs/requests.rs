@@ -1,0 +1,172 @@
+//! What clients ask on their connections: reads, and stripes of puts.
+
+use codes::BlockIndex;
+use repair::wire::RequestFailure;
+use repair::wire::control::{ClientRequest, MAX_OPEN_REQUESTS, ToNode};
+use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
+use stores::dir::PutId;
+
+use crate::Control;
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::jobs::Owner;
+use crate::jobs::Requests;
+use crate::out::Out;
+use crate::signal::Signal;
+
+/// The request for a read, out of its message.
+struct Read {
+    stripe: StripeId,
+    blocks: Vec<BlockIndex>,
+    sub_blocks: Option<(u16, u16)>,
+    window: (u64, u64),
+    policy: Policy,
+    verify: bool,
+    pretend_lost: Vec<BlockIndex>,
+}
+
+impl Control {
+    pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
+        let opened = self.jobs.check_request(facts!(self), client, tag).and_then(|()| match request {
+            ClientRequest::Read {
+                stripe,
+                blocks,
+                sub_blocks,
+                window,
+                scheme,
+                slice_bytes,
+                pacing,
+                verify,
+                pretend_lost,
+            } => {
+                self.note_read(&stripe);
+                let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
+                self.jobs.read(
+                    facts!(self),
+                    client,
+                    tag,
+                    Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
+                    &mut self.out,
+                )
+            }
+            ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => Err(RequestError::NoClient),
+            ClientRequest::PutStripe { put, position } => {
+                self.jobs.put_stripe(facts!(self), client, tag, PutId(put), position, &mut self.out)
+            }
+        });
+        if let Err(error) = opened {
+            facts!(self).refuse_request(client, tag, &error, &mut self.out);
+        }
+    }
+
+    /// Somebody reads a stripe: what is kept for readers is kept on.
+    fn note_read(&mut self, stripe: &StripeId) {
+        self.stripes.touch_given(around!(self), stripe);
+        if let Ok(record) = self.stripes.stripe_record(stripe) {
+            self.stripes.note_reader(&self.base, &record);
+        }
+    }
+}
+
+impl Jobs {
+    fn read(
+        &mut self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+        read: Read,
+        out: &mut Out,
+    ) -> Result<(), RequestError> {
+        if facts.nodes.is_plugin(client) && facts.stripes.given.get(&read.stripe).is_none() {
+            return Err(RequestError::NotGiven(read.stripe));
+        }
+        let record = facts.stripes.stripe_record(&read.stripe)?;
+        crate::stripes::check_indices(&record, &read.blocks)?;
+        let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
+        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
+        let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
+        let verify = match decodes || read.verify {
+            true => facts.stripes.verify(&read.stripe, read.verify),
+            false => Verify::default(),
+        };
+        let request = JobRequest {
+            job: out.next_job()?,
+            stripe,
+            wanted: read.blocks.iter().map(|&block| Wanted { block, requestor: client }).collect(),
+            window: read.window.0..read.window.1,
+            sub_blocks: read.sub_blocks.map(|(start, end)| start..end),
+            policy: read.policy,
+            verify,
+            publish: false,
+            tag: Some(tag),
+            permits: Vec::new(),
+        };
+        self.start_request(client, tag, Owner::Read { client, tag }, request, out);
+        Ok(())
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn refuse_request(self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
+        let (detail, next_step) = (error.to_string(), error.next_step());
+        let result = Err(RequestFailure::Refused { detail, next_step });
+        self.nodes.send(client, ToNode::Closed { tag, result }, out);
+    }
+}
+
+impl Jobs {
+    pub(crate) fn start_request(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        owner: Owner,
+        request: JobRequest,
+        out: &mut Out,
+    ) {
+        if let Some(Requests { requests, .. }) = self.clients.get_mut(&client) {
+            requests.insert(tag, request.job);
+        }
+        out.tell(Signal::Start { owner, request: Box::new(request) });
+    }
+}
+
+impl Jobs {
+    fn check_request(&self, facts: Facts<'_>, client: NodeId, tag: u64) -> Result<(), RequestError> {
+        if !facts.nodes.peers.contains_key(&client) {
+            return Err(RequestError::Gone(client));
+        }
+        let Some(Requests { requests, opening }) = self.clients.get(&client) else {
+            return Err(RequestError::NoClient);
+        };
+        if requests.contains_key(&tag) || opening.contains(&tag) {
+            return Err(RequestError::TagTaken(tag));
+        }
+        if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
+            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
+        }
+        Ok(())
+    }
+}
+
+impl Jobs {
+    /// A client gives a request up.
+    pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
+        let Some(Requests { requests, opening, .. }) = self.clients.get_mut(&client) else { return };
+        // What has not begun does not begin.
+        opening.remove(&tag);
+        if let Some(&job) = requests.get(&tag) {
+            self.cancel_job(job);
+        }
+    }
+
+    pub(crate) fn forget_request(&mut self, client: NodeId, tag: u64) {
+        if let Some(Requests { requests, .. }) = self.clients.get_mut(&client) {
+            requests.remove(&tag);
+        }
+    }
+}
+
+pub(crate) fn policy(scheme: Scheme, slice_bytes: Option<u32>) -> Policy {
+    Policy { scheme, slice_bytes, ..Policy::default() }
+}

@@ -1,0 +1,167 @@
+//! Which of several suspects is slow.
+//!
+//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them carries
+//! as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects, and receives some from
+//! it. Who is fast both ways counts as slow no longer. One trial runs at a time, and never beside a measurement of links
+//! ([`probes`](crate::probes)).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{JobError, JobId, NodeId, Outcome};
+
+use crate::base::Base;
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::jobs::Owner;
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
+
+/// A trial takes so many seconds at the rate at which a node was found to be slow.
+const TRIAL_S: f64 = 0.4;
+/// After this long it has failed, also where so little comes that its end would be hours away.
+const TRIAL_LIMIT: Duration = Duration::from_secs(4);
+/// What it moves at least: with less, connecting would count for more than the link.
+const LEAST: u64 = 1 << 20;
+const MOST: u64 = 64 << 20;
+
+/// Trials that wait and the one that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    waiting: VecDeque<Trial>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    trial: Trial,
+    job: JobId,
+    began: Duration,
+}
+
+/// Bytes from one node to another, one of which is suspected. It passes after the last of its trials.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    suspect: NodeId,
+    from: NodeId,
+    to: NodeId,
+    /// Bytes per second that the suspect was found to carry.
+    rate: f64,
+}
+
+impl Trial {
+    fn bytes(&self) -> u64 {
+        ((self.rate * TRIAL_S) as u64).clamp(LEAST, MOST)
+    }
+}
+
+impl Suspects {
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Whether trials of a node wait or run.
+    fn are_of(&self, suspect: NodeId) -> bool {
+        let running = self.running.iter().map(|running| &running.trial);
+        running.chain(&self.waiting).any(|trial| trial.suspect == suspect)
+    }
+
+    /// A suspect stays one.
+    fn fail(&mut self, suspect: NodeId) {
+        self.waiting.retain(|trial| trial.suspect != suspect);
+    }
+}
+
+impl Jobs {
+    /// Nodes held up a repair, which they let have so much; of several, perhaps not all.
+    pub(crate) fn note_slow(&mut self, facts: Facts<'_>, nodes: &BTreeMap<NodeId, f64>, out: &mut Out) {
+        for (&node, &rate) in nodes {
+            out.tell(Signal::Slow { node, rate });
+        }
+        if nodes.len() < 2 {
+            return;
+        }
+        let Some(other) = facts.nodes.beyond_suspicion(nodes) else { return };
+        for (&suspect, &rate) in nodes {
+            let trial = |from, to| Trial { suspect, from, to, rate };
+            if facts.nodes.is_helper(suspect) && !self.suspects.are_of(suspect) {
+                self.suspects.waiting.extend([trial(other, suspect), trial(suspect, other)]);
+            }
+        }
+        self.try_next(facts, out);
+    }
+
+    /// Time has passed.
+    pub(crate) fn end_late_trial(&mut self, base: &Base) {
+        if let Some(Running { job, began, .. }) = self.suspects.running
+            && base.now >= began + TRIAL_LIMIT
+        {
+            self.cancel_job(job);
+        }
+    }
+
+    /// Begins the next trial, unless links are being measured, which it would falsify, and be falsified by.
+    pub(crate) fn try_next(&mut self, facts: Facts<'_>, out: &mut Out) {
+        while !self.suspects.is_running()
+            && !self.are_links_measured()
+            && let Some(trial) = self.suspects.waiting.pop_front()
+        {
+            let there = [trial.from, trial.to].into_iter().all(|node| facts.nodes.topology.is_alive(node));
+            if !there || self.begin_trial(facts, trial, out).is_err() {
+                self.suspects.fail(trial.suspect);
+            }
+        }
+    }
+
+    /// Moves the bytes of a trial.
+    fn begin_trial(&mut self, facts: Facts<'_>, trial: Trial, out: &mut Out) -> Result<(), RequestError> {
+        let job = out.next_job()?;
+        let request = facts.probe_request(job, (trial.from, trial.to), trial.bytes())?;
+        self.suspects.running = Some(Running { trial, job, began: facts.base.now });
+        out.tell(Signal::Start { owner: Owner::Trial, request: Box::new(request) });
+        Ok(())
+    }
+
+    /// A trial has ended.
+    pub(crate) fn trial_ended(
+        &mut self,
+        facts: Facts<'_>,
+        result: &Result<Outcome, JobError>,
+        out: &mut Out,
+    ) {
+        let Some(Running { trial, began, .. }) = self.suspects.running.take() else { return };
+        let Trial { suspect, to, .. } = trial;
+        let took = facts.base.now.saturating_sub(began).as_secs_f64();
+        let came = result.as_ref().is_ok_and(|outcome| {
+            outcome.homes.get(&BlockIndex(0)) == Some(&to) && outcome.replanned.is_empty()
+        });
+        if !came || !facts.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
+            self.suspects.fail(suspect);
+        } else if !self.suspects.are_of(suspect) {
+            tracing::info!(node = %facts.nodes.name(suspect), "not slow, as a trial shows");
+            out.tell(Signal::Acquitted(suspect));
+        }
+        if self.are_links_measured() {
+            self.probe_next(facts, out);
+        }
+        self.try_next(facts, out);
+    }
+}
+
+impl Nodes {
+    /// A node that counted as slow is not.
+    pub(crate) fn acquit(&mut self, node: NodeId, out: &mut Out) {
+        self.figures.acquit(node);
+        self.tell_rates(node, out);
+    }
+
+    /// A helper with little to do that is not slow itself.
+    fn beyond_suspicion(&self, suspects: &BTreeMap<NodeId, f64>) -> Option<NodeId> {
+        let is_free = |node: &NodeId| !self.figures.is_slow(*node) && !suspects.contains_key(node);
+        let free = self.live_helpers().filter(is_free);
+        free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
+    }
+}

@@ -1,0 +1,236 @@
+//! Caps on what repairs may move: kept, dealt out to helpers as paces, and to the scheduler as budgets.
+//!
+//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
+//! it is dealt anew, by that and by what each has under way.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::recovery::{Budget, Caps, Dealer, Pace, Unused};
+use repair::wire::control::ToNode;
+use repair::{NodeId, NodeProfile};
+use serde_json::Value;
+use stores::{RecordWrite, Write};
+
+use crate::base::Base;
+use crate::commands::answer;
+use crate::effect::Reply;
+use crate::error::RequestError;
+use crate::jobs::Jobs;
+use crate::jobs::Owner;
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::signal::Signal;
+use crate::storing::Then;
+use repair::recovery::Scheduler;
+use views::{CapsRequest, CapsView};
+
+/// The key of caps in the records.
+const KEY: &str = "caps";
+/// Shares have been used for so long when helpers are asked what they left,
+const USED_FOR: Duration = Duration::from_millis(900);
+/// and so much later they are dealt anew, by what was answered.
+const ANSWERED_IN: Duration = Duration::from_millis(100);
+
+/// Caps, and what helpers were told of them.
+#[derive(Default)]
+pub(crate) struct Capping {
+    view: CapsView,
+    dealer: Dealer,
+    told: BTreeMap<NodeId, repair::Caps>,
+    sharing: Sharing,
+}
+
+/// Where the dealing of common caps is.
+#[derive(Clone, Copy, Default)]
+enum Sharing {
+    /// No repair runs, or nothing is common.
+    #[default]
+    Resting,
+    /// Shares are used; helpers are asked then.
+    Using { until: Duration },
+    /// Helpers were asked what they left; what they say until then counts.
+    Asked { until: Duration },
+}
+
+impl Nodes {
+    /// Caps that an earlier coordinator kept.
+    pub(crate) fn recall_caps(&mut self, records: &[(String, Value)]) {
+        let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
+        match serde_json::from_value(record.clone()) {
+            Ok(view) => self.capping.view = view,
+            Err(error) => tracing::warn!(%error, "caps that cannot be read are dropped"),
+        }
+    }
+
+    /// Changes caps, once that is kept.
+    pub(crate) fn change_caps(
+        &mut self,
+        base: &Base,
+        request: &CapsRequest,
+        reply: Reply<CapsView>,
+        out: &mut Out,
+    ) {
+        match self.changed_caps(&base, request) {
+            Ok(view) => {
+                let record = serde_json::to_value(&view).expect("caps have string keys");
+                let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
+                out.store(write, Then::Capped { view: Box::new(view), reply });
+            }
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    /// Caps are kept: they hold from now on.
+    pub(crate) fn caps_changed(&mut self, base: &Base, view: CapsView, out: &mut Out) -> CapsView {
+        tracing::info!(?view, "caps on repairs changed");
+        let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
+        self.capping.view = view;
+        racks.iter().for_each(|rack| out.tell(Signal::Trunk(rack.to_owned())));
+        self.live_helpers().collect::<Vec<_>>().into_iter().for_each(|node| out.tell(Signal::Node(node)));
+        self.deal_caps(base, out);
+        self.caps_view()
+    }
+
+    /// Caps have changed, or the helpers that keep to them.
+    pub(crate) fn deal_caps(&mut self, base: &Base, out: &mut Out) {
+        let caps = self.caps(&base);
+        let mut dealer = std::mem::take(&mut self.capping.dealer);
+        dealer.set(caps, self.helper_profiles());
+        self.capping.dealer = dealer;
+        self.tell_paces(out);
+    }
+
+    /// Time has passed: deals anew what is common, as far as it is due.
+    pub(crate) fn share_caps(&mut self, base: &Base, jobs: &Jobs, scheduler: &Scheduler, out: &mut Out) {
+        let is_repair = |owner: &Owner| matches!(owner, Owner::Repair { .. });
+        let runs = jobs.running.values().any(|running| is_repair(&running.owner));
+        let is_shared = self.capping.view.cluster.is_some() || !self.capping.view.racks.is_empty();
+        self.capping.sharing = match self.capping.sharing {
+            Sharing::Resting if runs && is_shared => {
+                // What they left while nothing ran says nothing: it is asked for and not heard.
+                self.ask_for_unused(out);
+                self.share_by_work(scheduler, out);
+                Sharing::Using { until: base.now + USED_FOR }
+            }
+            Sharing::Resting => return,
+            _ if !runs || !is_shared => {
+                self.capping.dealer.rest();
+                self.tell_paces(out);
+                Sharing::Resting
+            }
+            Sharing::Using { until } if until <= base.now => {
+                self.ask_for_unused(out);
+                Sharing::Asked { until: base.now + ANSWERED_IN }
+            }
+            Sharing::Asked { until } if until <= base.now => {
+                self.capping.dealer.deal();
+                self.share_by_work(scheduler, out);
+                Sharing::Using { until: base.now + USED_FOR }
+            }
+            waiting => waiting,
+        };
+    }
+
+    fn share_by_work(&mut self, scheduler: &Scheduler, out: &mut Out) {
+        self.capping.dealer.tell_work(scheduler.under_way());
+        self.tell_paces(out);
+    }
+
+    fn ask_for_unused(&mut self, out: &mut Out) {
+        self.live_helpers()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.send(node, ToNode::Spare, out));
+    }
+
+    /// A helper says which part of its shares it left, in thousandths.
+    pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
+        if let Sharing::Asked { .. } = self.capping.sharing {
+            let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
+            self.capping.dealer.note(node, Unused { up: part(up), down: part(down) });
+        }
+    }
+
+    /// Tells helpers what they keep to, where that has changed.
+    fn tell_paces(&mut self, out: &mut Out) {
+        self.capping.told.retain(|node, _| self.peers.contains_key(node));
+        for (node, pace) in self.capping.dealer.paces() {
+            let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
+            let caps = repair::Caps {
+                repairs_up: rate(pace.up),
+                repairs_down: rate(pace.down),
+                repairs_disk: rate(pace.disk),
+                ..Default::default()
+            };
+            if self.capping.told.get(&node).copied().unwrap_or_default() != caps {
+                self.capping.told.insert(node, caps);
+                self.send(node, ToNode::Limits(caps), out);
+            }
+        }
+    }
+}
+
+impl Nodes {
+    fn changed_caps(&self, base: &Base, request: &CapsRequest) -> Result<CapsView, RequestError> {
+        let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
+        named.map(|(name, _)| self.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
+        self.check_racks(base, request)?;
+        let mut view = if request.none { CapsView::default() } else { self.caps_view() };
+        if request.cluster.is_some() {
+            view.cluster = request.cluster.filter(|&rate| rate > 0);
+        }
+        change(&mut view.nodes, &request.nodes);
+        change(&mut view.disks, &request.disks);
+        change(&mut view.racks, &request.racks);
+        Ok(view)
+    }
+
+    /// What repairs may have under way at a node.
+    pub(crate) fn budget(&self, base: &Base, node: NodeId) -> Budget {
+        let rates = self.topology.rates(node);
+        let rates = self.paces(base).get(&node).map_or(rates, |pace| pace.slow(rates));
+        Budget::at_rates(rates.up, rates.down, rates.disk())
+    }
+
+    /// The paces of helpers, if each has an even share of what is common.
+    pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
+        self.caps(base).paces(self.helper_profiles())
+    }
+
+    pub(crate) fn caps(&self, base: &Base) -> Caps {
+        let CapsView { cluster, nodes, disks, racks } = &self.capping.view;
+        let by_node = |rates: &BTreeMap<String, u64>| {
+            let known = rates
+                .iter()
+                .filter_map(|(name, &rate)| Some((self.node_named(base, name).ok()?, rate as f64)));
+            known.collect()
+        };
+        Caps {
+            cluster: cluster.map(|rate| rate as f64),
+            nodes: by_node(nodes),
+            disks: by_node(disks),
+            racks: racks.iter().map(|(rack, &rate)| (rack.clone(), rate as f64)).collect(),
+        }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn caps_view(&self) -> CapsView {
+        self.capping.view.clone()
+    }
+
+    fn helper_profiles(&self) -> impl Iterator<Item = (NodeId, &NodeProfile)> {
+        self.live_helpers().filter_map(|node| Some((node, self.topology.get(node)?)))
+    }
+}
+
+/// Sets rates; one of 0 takes a cap away.
+fn change(rates: &mut BTreeMap<String, u64>, changes: &BTreeMap<String, u64>) {
+    for (name, &rate) in changes {
+        match rate {
+            0 => drop(rates.remove(name)),
+            rate => drop(rates.insert(name.clone(), rate)),
+        }
+    }
+}

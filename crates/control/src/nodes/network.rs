@@ -1,0 +1,242 @@
+//! The network as the planner and the scheduler see it: what lies between nodes, from mend.toml, and what nodes carry, from
+//! their own configuration and from what was measured.
+
+use std::collections::BTreeMap;
+
+use cluster::Network;
+use repair::recovery::{SECONDS_AHEAD, TrunkBudget};
+use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
+use views::{LinkView, NodeRates, PlaceView, RateSource, RateView, TopologyView};
+
+use crate::Control;
+use crate::answers::Answers;
+use crate::base::Base;
+use crate::facts::Facts;
+use crate::nodes::Nodes;
+use crate::nodes::sorted;
+use crate::out::Out;
+use crate::repairs::Repairs;
+use crate::signal::Signal;
+
+impl Control {
+    /// The configuration was read anew, and says this of what lies between nodes.
+    pub(crate) fn change_network(&mut self, network: Network) {
+        if network == self.base.settings.network {
+            return;
+        }
+        let changed: Vec<String> =
+            self.base.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
+        tracing::info!("what mend.toml says of racks and links has changed");
+        self.base.settings.network = network;
+        self.nodes.lay_links(&self.base);
+        changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
+    }
+}
+
+impl Nodes {
+    /// From now on the edges of all new plans are encrypted.
+    pub(crate) fn encrypt_edges(&mut self) {
+        if !self.topology.encrypts_edges() {
+            tracing::info!("data edges are encrypted");
+            self.topology.encrypt_edges();
+        }
+    }
+
+    /// Tells the topology what lies between the nodes that are known now.
+    pub(crate) fn lay_links(&mut self, base: &Base) {
+        let mut topology = std::mem::take(&mut self.topology);
+        if let Err(error) = self.lay(&base, &mut topology) {
+            tracing::error!(%error, "a link of mend.toml is left out");
+        }
+        self.topology = topology;
+    }
+
+    /// Tells the scheduler of all trunks that are capped or known.
+    pub(crate) fn tell_trunks(&mut self, base: &Base, out: &mut Out) {
+        let capped = self.caps(&base).racks.into_keys();
+        let racks: Vec<String> = capped.chain(base.settings.network.trunks.keys().cloned()).collect();
+        racks.into_iter().for_each(|rack| out.tell(Signal::Trunk(rack)));
+    }
+
+    /// Tells planner and scheduler what a node carries, as far as that is known now.
+    pub(crate) fn tell_rates(&mut self, node: NodeId, out: &mut Out) {
+        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        let Some(view) = self.topology.get_mut(node) else { return };
+        view.knows_links = knows_links;
+        if std::mem::replace(&mut view.rates, rates) == rates {
+            return;
+        }
+        out.tell(Signal::Node(node));
+    }
+
+    /// A helper says what transfers made of its ports.
+    pub(crate) fn note_seen(&mut self, base: &Base, node: NodeId, rates: [u64; 2], out: &mut Out) {
+        if self.is_helper(node) {
+            match self.figures.see(node, rates, base.unix_ms) {
+                true => self.tell_all_rates(out),
+                false => self.tell_rates(node, out),
+            }
+        }
+    }
+
+    /// A node that held up a repair counts as slow.
+    pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
+        if self.is_helper(node) {
+            tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
+            self.figures.slow(node, rate, base.unix_ms);
+            self.tell_rates(node, out);
+        }
+    }
+
+    /// What is too old to count does not.
+    pub(crate) fn expire_figures(&mut self, base: &Base, out: &mut Out) {
+        self.figures.expire(base.unix_ms).into_iter().for_each(|node| self.tell_rates(node, out));
+        self.tell_clients();
+    }
+
+    pub(crate) fn tell_all_rates(&mut self, out: &mut Out) {
+        self.names
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.tell_rates(node, out));
+        self.tell_clients();
+    }
+
+    /// Tells the planner what is assumed of clients that have not said what they carry.
+    fn tell_clients(&mut self) {
+        let assumed = self.figures.assumed();
+        let clients =
+            self.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
+        for client in clients.map(|(node, _)| node).collect::<Vec<_>>() {
+            let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
+            (rates.up, rates.down) = (assumed, assumed);
+        }
+    }
+}
+
+impl Repairs {
+    /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
+    /// carries.
+    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
+        let cap = facts.nodes.caps(&facts.base).trunk(rack);
+        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
+        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
+        let [up, down] = carried.map(bytes);
+        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
+        self.scheduler.set_trunk(rack, trunk);
+    }
+}
+
+impl Nodes {
+    /// The same for a topology with nodes of its own.
+    pub(crate) fn lay(&self, base: &Base, topology: &mut Topology) -> Result<(), TopologyError> {
+        let Network { regions, trunks, pairs, between } = &base.settings.network;
+        topology.clear_links();
+        regions.iter().try_for_each(|(rack, region)| topology.set_region(rack, region))?;
+        for (place, [up, down]) in trunks {
+            let unlimited = f64::INFINITY;
+            let trunk = Trunk { up: up.unwrap_or(unlimited), down: down.unwrap_or(unlimited) };
+            topology.set_trunk(place, trunk)?;
+        }
+        between.iter().try_for_each(|((from, to), &rate)| topology.set_between(from, to, rate))?;
+        if pairs.is_empty() && self.figures.pairs().next().is_none() {
+            return Ok(());
+        }
+        let ends = ends(topology);
+        let of = |name: &String| ends.get(name).map_or(&[][..], Vec::as_slice);
+        let mut said: BTreeMap<(NodeId, NodeId), f64> =
+            self.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
+        for ((from, to), &rate) in pairs {
+            let all = of(from).iter().flat_map(|&from| of(to).iter().map(move |&to| (from, to)));
+            said.extend(all.map(|pair| (pair, rate)));
+        }
+        let there = |node: &NodeId| topology.get(*node).is_some();
+        said.retain(|(from, to), _| there(from) && there(to));
+        said.into_iter().try_for_each(|((from, to), rate)| topology.set_pair(from, to, rate))
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn topology_view(self) -> TopologyView {
+        let mut nodes: Vec<NodeRates> =
+            self.facts.nodes.names.keys().map(|&node| self.node_rates(node)).collect();
+        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
+        let place = |name: &String, region: Option<String>, inside: &dyn Fn(&NodeRates) -> bool| {
+            let trunk = self.facts.base.settings.network.trunks.get(name).copied().unwrap_or_default();
+            let [up, down] = trunk.map(|rate| rate.map(|rate| rate as u64));
+            let nodes = sorted(nodes.iter().filter(|node| inside(node)).map(|node| node.node.clone()));
+            PlaceView { name: name.clone(), region, up_bytes_per_s: up, down_bytes_per_s: down, nodes }
+        };
+        let names = |of: &dyn Fn(&NodeRates) -> Option<String>| sorted_once(nodes.iter().filter_map(of));
+        let rack = |name: &String| {
+            let region = self.facts.base.settings.network.regions.get(name).cloned();
+            place(name, region, &|node| node.rack.as_ref() == Some(name))
+        };
+        let region = |name: &String| place(name, None, &|node| node.region.as_ref() == Some(name));
+        TopologyView {
+            racks: names(&|node| node.rack.clone()).iter().map(rack).collect(),
+            regions: names(&|node| node.region.clone()).iter().map(region).collect(),
+            links: self.link_views(),
+            nodes,
+        }
+    }
+
+    fn node_rates(self, node: NodeId) -> NodeRates {
+        let [uplink, downlink, disk_read, disk_write] = self.facts.nodes.figures.views(node);
+        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.facts.nodes.figures.seen(node);
+        let rack = self.facts.nodes.topology.rack(node).cloned();
+        NodeRates {
+            node: self.facts.nodes.name(node),
+            up: self.facts.nodes.peers.contains_key(&node),
+            region: rack
+                .as_ref()
+                .and_then(|rack| self.facts.base.settings.network.regions.get(rack))
+                .cloned(),
+            rack,
+            uplink,
+            downlink,
+            disk_read,
+            disk_write,
+            seen_up_bytes_per_s,
+            seen_down_bytes_per_s,
+        }
+    }
+
+    fn link_views(self) -> Vec<LinkView> {
+        let Network { pairs, between, .. } = &self.facts.base.settings.network;
+        let configured = pairs.iter().chain(between).map(|((from, to), &rate)| {
+            let rate =
+                RateView { bytes_per_s: rate as u64, source: RateSource::Configured, since_unix_ms: None };
+            LinkView { from: from.clone(), to: to.clone(), rate }
+        });
+        let measured = self.facts.nodes.figures.pairs().map(|(from, to, found)| {
+            let since_unix_ms = Some(found.at_unix_ms);
+            let rate =
+                RateView { bytes_per_s: found.rate as u64, source: RateSource::Measured, since_unix_ms };
+            LinkView { from: self.facts.nodes.name(from), to: self.facts.nodes.name(to), rate }
+        });
+        let measured = measured.filter(|link| !pairs.contains_key(&(link.from.clone(), link.to.clone())));
+        let mut links: Vec<LinkView> = configured.chain(measured).collect();
+        links.sort_by(|a, b| views::natural(&a.from, &b.from).then_with(|| views::natural(&a.to, &b.to)));
+        links
+    }
+}
+
+/// The nodes that a link may name: helpers by name, and clients together.
+fn ends(topology: &Topology) -> BTreeMap<String, Vec<NodeId>> {
+    let mut ends: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
+    let name = |profile: &NodeProfile| match profile.reach {
+        Reach::DialsOut => cluster::CLIENT.to_owned(),
+        Reach::Unknown | Reach::Listens(_) => profile.name.clone(),
+    };
+    topology.iter().for_each(|(node, profile)| ends.entry(name(profile)).or_default().push(node));
+    ends
+}
+
+fn sorted_once(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names = sorted(names);
+    names.dedup();
+    names
+}

@@ -1,0 +1,314 @@
+//! Evening out how full helpers are: blocks move from those that hold more than their share of what there is room for
+//! to those that hold less. A stripe moves one block at a time and keeps its failure domains; asking
+//! again moves the next.
+//!
+//! This only says what is worth moving. The moves are a repair like others, of [`Kind::Migrate`], so that they wait for
+//! what is more urgent, and the scheduler has the last word on where each block goes.
+//!
+//! [`Kind::Migrate`]: repair::recovery::Kind::Migrate
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::BlockIndex;
+use repair::recovery::Target;
+use repair::{BlockId, NodeId, StripeId};
+use stores::StripeRecord;
+
+use crate::commands::answer;
+use crate::effect::Reply;
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::out::Out;
+use crate::repairs::Order;
+use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
+
+/// Blocks that one rebalance moves; another one goes on from there.
+const MOVES: usize = 1000;
+/// Helpers whose fill differs by less are even: a store has no smaller blocks that would be worth the move.
+const LEAST_BLOCK_BYTES: f64 = 1024.0;
+/// So many blocks of a helper are looked at for one to move.
+const LOOKED_AT: usize = 10_000;
+
+/// A helper that is up.
+#[derive(Clone, Debug)]
+struct Fill {
+    node: NodeId,
+    rack: Option<String>,
+    bytes: f64,
+    /// Bytes that would be its share.
+    share: f64,
+}
+
+/// A block that is worth moving.
+#[derive(Debug, PartialEq, Eq)]
+struct Move {
+    block: BlockId,
+    from: NodeId,
+    to: NodeId,
+    bytes: u64,
+}
+
+/// What is looked at, one stripe at a time.
+trait Stripes {
+    fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)>;
+    /// A stripe, if all its blocks can be read.
+    fn whole(&self, stripe: &StripeId) -> Option<StripeRecord>;
+    fn rack(&self, node: NodeId) -> Option<&str>;
+}
+
+impl Stripes for Facts<'_> {
+    fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
+        self.stripes.picture.blocks_of(node)
+    }
+
+    fn whole(&self, stripe: &StripeId) -> Option<StripeRecord> {
+        let record = self.stripes.picture.stripe(stripe).ok()?;
+        let whole =
+            self.lost_blocks(&record).is_empty() && self.stripes.picture.is_pending(stripe) == Some(false);
+        whole.then_some(record)
+    }
+
+    fn rack(&self, node: NodeId) -> Option<&str> {
+        self.nodes.topology.get(node)?.rack.as_deref()
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn rebalance_view(self, fills: &[Fill], moves: &[Move]) -> RebalanceView {
+        let away = |node| moves.iter().filter(|moved| moved.from == node).count() as u64;
+        let coming = |node| moves.iter().filter(|moved| moved.to == node).count() as u64;
+        let mut nodes: Vec<NodeFill> = fills
+            .iter()
+            .map(|&Fill { node, .. }| {
+                let blocks = self.stripes.picture.block_count(node) as u64;
+                let blocks_after = blocks + coming(node) - away(node).min(blocks);
+                NodeFill { node: self.nodes.name(node), blocks, blocks_after }
+            })
+            .collect();
+        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
+        let moves: Vec<BlockMove> = moves
+            .iter()
+            .map(|Move { block, from, to, bytes }| BlockMove {
+                block: block.to_string(),
+                from: self.nodes.name(*from),
+                to: self.nodes.name(*to),
+                bytes: *bytes,
+            })
+            .collect();
+        RebalanceView { repair: None, bytes: moves.iter().map(|moved| moved.bytes).sum(), moves, nodes }
+    }
+
+    /// Moves blocks from full helpers to empty ones, or says what would move.
+    pub(crate) fn rebalance(self, request: RebalanceRequest, reply: Reply<RebalanceView>, out: &mut Out) {
+        if !self.nodes.settled {
+            return answer(reply, Err(RequestError::Settling), out);
+        }
+        let fills = self.fills();
+        let moves = worth_moving(fills.clone(), &self);
+        let view = self.rebalance_view(&fills, &moves);
+        if request.dry_run || moves.is_empty() {
+            return answer(reply, Ok(view), out);
+        }
+        let onto: BTreeSet<NodeId> = moves.iter().map(|moved| moved.to).collect();
+        let blocks = moves.into_iter().map(|moved| moved.block).collect();
+        let order = self.scheme(None).map(|scheme| Order {
+            requestors: onto.into_iter().collect(),
+            ..Order::new(Target::Rebalance(blocks), scheme, self.base.unix_ms)
+        });
+        match order {
+            Ok(order) => self.queue_rebalance(order, view, reply, out),
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn fills(self) -> Vec<Fill> {
+        let up = self.nodes.live_helpers().filter(|node| {
+            self.nodes.maintenance_left(self.base, *node).is_none() && !self.nodes.leaving.contains(node)
+        });
+        let mut fills: Vec<(Fill, f64)> = up
+            .filter_map(|node| {
+                let profile = self.nodes.topology.get(node)?;
+                let bytes = self.stripes.picture.bytes_on(node) as f64;
+                let fill = Fill { node, rack: profile.rack.clone(), bytes, share: 0.0 };
+                Some((fill, bytes + profile.free_bytes as f64))
+            })
+            .collect();
+        let (used, room) = fills
+            .iter()
+            .fold((0.0, 0.0), |(used, room), (fill, capacity)| (used + fill.bytes, room + capacity));
+        fills.iter_mut().for_each(|(fill, capacity)| fill.share = used / f64::max(room, 1.0) * *capacity);
+        fills.into_iter().map(|(fill, _)| fill).collect()
+    }
+}
+
+/// Blocks that bring helpers nearer to their shares, the fullest and the emptiest first.
+fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
+    let (mut moves, mut moved) = (Vec::new(), BTreeSet::new());
+    let mut held: BTreeMap<NodeId, Vec<(StripeId, BlockIndex)>> = BTreeMap::new();
+    let mut stuck: BTreeSet<NodeId> = BTreeSet::new();
+    while moves.len() < MOVES {
+        let excess = |fill: &Fill| fill.bytes - fill.share;
+        fills.sort_by(|a, b| excess(b).total_cmp(&excess(a)).then(a.node.cmp(&b.node)));
+        let Some(giver) = fills.iter().position(|fill| excess(fill) > 0.0 && !stuck.contains(&fill.node))
+        else {
+            break;
+        };
+        let from = fills[giver].node;
+        // No block is smaller: nothing of it can go without making another as full.
+        let widest = excess(&fills[giver]) - excess(fills.last().expect("the giver is there"));
+        if widest <= LEAST_BLOCK_BYTES {
+            break;
+        }
+        let blocks = held.entry(from).or_insert_with(|| stripes.on(from));
+        let found = blocks.iter().enumerate().take(LOOKED_AT).find_map(|(at, (stripe, index))| {
+            let record = if moved.contains(stripe) { None } else { stripes.whole(stripe) }?;
+            let bytes = record.block_bytes as f64;
+            let takes = |to: &&Fill| {
+                // Otherwise the two would only change places.
+                excess(&fills[giver]) - excess(to) > bytes && may_move(&record, &fills[giver], to, stripes)
+            };
+            let to = fills.iter().rev().take_while(|to| excess(to) < 0.0).find(takes)?.node;
+            let block = &record.blocks[usize::from(index.0)];
+            Some((at, Move { block: block.id.clone(), from, to, bytes: record.block_bytes }))
+        });
+        let Some((at, next)) = found else {
+            stuck.insert(from);
+            continue;
+        };
+        moved.insert(blocks.swap_remove(at).0);
+        for fill in &mut fills {
+            fill.bytes += if fill.node == next.to { next.bytes as f64 } else { 0.0 };
+            fill.bytes -= if fill.node == next.from { next.bytes as f64 } else { 0.0 };
+        }
+        moves.push(next);
+    }
+    moves
+}
+
+/// Whether a stripe stays as spread as it is if its block goes from one helper to the other.
+fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripes) -> bool {
+    let holders = || record.blocks.iter().filter_map(|block| block.node);
+    if holders().any(|holder| holder == to.node) {
+        return false;
+    }
+    let (Some(old), Some(new)) = (&from.rack, &to.rack) else { return true };
+    let in_rack = |rack: &str| holders().filter(|&holder| stripes.rack(holder) == Some(rack)).count();
+    old == new || in_rack(new) < in_rack(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use stores::{BlockRecord, BlockState};
+
+    use super::*;
+
+    const BYTES: u64 = 64 << 10;
+
+    /// Stripes by the helpers that hold them, and the helpers' racks.
+    struct Played {
+        stripes: Vec<Vec<u32>>,
+        racks: Vec<Option<&'static str>>,
+    }
+
+    impl Played {
+        fn fills(&self) -> Vec<Fill> {
+            let count = |node: u32| self.stripes.iter().flatten().filter(|&&holder| holder == node).count();
+            let all: usize = self.stripes.iter().map(Vec::len).sum();
+            let share = all as f64 / self.racks.len() as f64 * BYTES as f64;
+            let nodes = (0..).zip(&self.racks);
+            nodes
+                .map(|(node, rack)| Fill {
+                    node: NodeId(node),
+                    rack: rack.map(str::to_owned),
+                    bytes: count(node) as f64 * BYTES as f64,
+                    share,
+                })
+                .collect()
+        }
+
+        fn after(&self, moves: &[Move]) -> Vec<Vec<u32>> {
+            let mut stripes = self.stripes.clone();
+            for Move { block, from, to, .. } in moves {
+                let (stripe, index) = block.0.split_once('.').unwrap();
+                let home = &mut stripes[stripe.parse::<usize>().unwrap()][index.parse::<usize>().unwrap()];
+                assert_eq!(*home, from.0);
+                *home = to.0;
+            }
+            stripes
+        }
+    }
+
+    impl Stripes for Played {
+        fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
+            let mut on = Vec::new();
+            for (stripe, holders) in self.stripes.iter().enumerate() {
+                for (index, _) in holders.iter().enumerate().filter(|&(_, &holder)| holder == node.0) {
+                    on.push((StripeId(stripe.to_string()), BlockIndex(index as u16)));
+                }
+            }
+            on
+        }
+
+        fn whole(&self, stripe: &StripeId) -> Option<StripeRecord> {
+            let holders = &self.stripes[stripe.0.parse::<usize>().unwrap()];
+            let block = |(index, &node): (usize, &u32)| BlockRecord {
+                id: BlockId(format!("{stripe}.{index}")),
+                bytes: BYTES,
+                node: Some(NodeId(node)),
+                replicas: Vec::new(),
+                state: BlockState::Healthy,
+                digest: None,
+            };
+            Some(StripeRecord {
+                id: stripe.clone(),
+                code: "rs-3-2".parse().unwrap(),
+                block_bytes: BYTES,
+                chunk_bytes: None,
+                blocks: holders.iter().enumerate().map(block).collect(),
+                file: None,
+            })
+        }
+
+        fn rack(&self, node: NodeId) -> Option<&str> {
+            self.racks[node.0 as usize]
+        }
+    }
+
+    fn counts(stripes: &[Vec<u32>], nodes: u32) -> Vec<usize> {
+        (0..nodes).map(|node| stripes.iter().flatten().filter(|&&holder| holder == node).count()).collect()
+    }
+
+    #[test]
+    fn new_helpers_get_their_share_and_no_stripe_two_blocks_on_one() {
+        let played = Played { stripes: vec![vec![0, 1, 2]; 20], racks: vec![None; 4] };
+        let moves = worth_moving(played.fills(), &played);
+        let after = played.after(&moves);
+        assert_eq!(counts(&after, 4), [15; 4]);
+        for stripe in &after {
+            assert_eq!(stripe.iter().collect::<BTreeSet<_>>().len(), 3, "{stripe:?}");
+        }
+        let again = Played { stripes: after, racks: vec![None; 4] };
+        assert_eq!(worth_moving(again.fills(), &again), [], "what is even stays");
+    }
+
+    #[test]
+    fn a_stripe_is_never_less_spread_over_racks() {
+        let racks = vec![Some("a"), Some("b"), Some("c"), Some("a")];
+        let played = Played { stripes: vec![vec![0, 1, 2]; 12], racks: racks.clone() };
+        let moves = worth_moving(played.fills(), &played);
+        assert!(!moves.is_empty());
+        for stripe in played.after(&moves) {
+            let used: BTreeSet<_> = stripe.iter().map(|&node| racks[node as usize]).collect();
+            assert_eq!(used.len(), 3, "{stripe:?}");
+        }
+        assert!(moves.iter().all(|moved| moved.from == NodeId(0)), "only within rack a: {moves:?}");
+    }
+
+    #[test]
+    fn one_block_too_many_is_not_worth_a_move_to_and_fro() {
+        let played = Played { stripes: vec![vec![0, 1, 2], vec![0, 1, 3]], racks: vec![None; 4] };
+        assert_eq!(worth_moving(played.fills(), &played), []);
+    }
+}

@@ -1,0 +1,371 @@
+//! Repairs of stripes that nobody asked for.
+//!
+//! Rot is repaired at once, and so are blocks that a helper or server has lost while it is there. Blocks on one that is gone are
+//! waited for, since most come back: for the stripe's grace period, which shrinks with the stripe's redundancy
+//! ([`grace`](crate::grace)), and not while it is in maintenance. In stores of our own a helper that is gone is repaired as a
+//! whole when its own grace period is over ([`absences`](crate::absences)); only stripes that wait for less are repaired here.
+//! One that came back with most of its blocks missing counts as gone: its disk may not be mounted. A repair that fails is tried again,
+//! at growing intervals.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use cluster::RepairAfter;
+use repair::recovery::Target;
+use repair::{BlockId, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, StripeRecord};
+
+use crate::answers::safety::count;
+use crate::durations::in_words;
+use crate::facts::Facts;
+use crate::out::Out;
+use crate::repairs::Repairs;
+use crate::repairs::grace::shortened;
+use crate::storing::Then;
+use crate::stripes::Stripes;
+use crate::stripes::picture::Slot;
+use views::WaitingStripes;
+
+/// How often damage is looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Rotten stripes, and others, that are looked at each time in stores of our own, where a helper that is gone damages millions.
+const LOOK_AT: usize = 2048;
+/// Repairs of its own that are open at a time; more wait, the stripes with least left first.
+const OPEN_AT_ONCE: usize = 32;
+/// The pause after a repair that did not help; it doubles with every further one, up to the last.
+const PAUSE_FIRST: Duration = Duration::from_secs(10);
+const PAUSE_LAST: Duration = Duration::from_secs(600);
+
+/// Once all nodes have been in service for so long, nobody can come back with what nobody has.
+const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
+
+/// What the coordinator does by itself about damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealPolicy {
+    /// Only what would be repaired is said.
+    pub dry_run: bool,
+}
+
+/// A stripe that is being, or was, repaired without being asked for.
+struct Case {
+    /// Its repair, once it has a number; `None` while that is being stored.
+    repairs: BTreeSet<u64>,
+    attempts: u32,
+    not_before: Duration,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Healing {
+    due: Duration,
+    cases: BTreeMap<StripeId, Case>,
+    /// Since when nodes have been out of service.
+    out_since: BTreeMap<NodeId, Duration>,
+    /// Helpers that came back without most of their blocks, and when.
+    hollow: BTreeMap<NodeId, Duration>,
+    /// Since when all nodes that there are have been in service.
+    all_since: Option<Duration>,
+    /// Stripes whose grace period is shortened and not over, by what they can still lose: how many, and when the first is due.
+    waiting: BTreeMap<u32, (u64, Duration)>,
+    /// The last rotten stripe that was looked at, and the last other one, if there were more.
+    looked_at: [Slot; 2],
+}
+
+impl Healing {
+    /// A helper has said what it holds: most of what it should, or not.
+    pub(crate) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
+        match is_hollow {
+            true => drop(self.hollow.entry(node).or_insert(now)),
+            false => drop(self.hollow.remove(&node)),
+        }
+    }
+
+    /// When the first stripe is tried again whose repair did not help.
+    fn tried_again(&self) -> Option<Duration> {
+        self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
+    }
+}
+
+/// How long the lost blocks of a damaged stripe are waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Blocks that it can still lose.
+    left: u32,
+    grace: Option<Duration>,
+    /// Whether that is less than helpers may be gone.
+    is_shortened: bool,
+}
+
+impl Repairs {
+    pub(crate) fn note_service(&mut self, facts: Facts<'_>, node: NodeId, up: bool) {
+        if up {
+            self.healing.out_since.remove(&node);
+        } else {
+            self.healing.out_since.entry(node).or_insert(facts.base.now);
+        }
+    }
+
+    /// Time has passed: begins what is due.
+    pub(crate) fn heal(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let Some(policy) = facts.heals() else { return self.healing.waiting.clear() };
+        if facts.base.now < self.healing.due {
+            return;
+        }
+        self.healing.due = facts.base.now + LOOK_EVERY;
+        let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
+        self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(facts.base.now));
+        self.healing.waiting.clear();
+        self.close_cases(facts);
+        let damaged = match facts.base.nature.tells_service {
+            true => facts.stripes.picture.damaged(),
+            false => self.pressing_damage(facts),
+        };
+        let mut open = self.healing.cases.values().filter(|case| self.is_open(case)).count();
+        // An unreadable stripe is looked at again as soon as a block of it is back.
+        let mut worst_first: Vec<(Patience, &StripeRecord)> =
+            damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
+        worst_first.sort_by_key(|(patience, _)| patience.left);
+        for (patience, stripe) in worst_first {
+            let begins = open < OPEN_AT_ONCE && self.heal_stripe(facts, policy, stripe, patience, out);
+            open += usize::from(begins);
+        }
+    }
+
+    /// Forgets stripes that lack nothing any more.
+    fn close_cases(&mut self, facts: Facts<'_>) {
+        let is_whole = |stripe: &&StripeId| {
+            let record = facts.stripes.picture.stripe(stripe);
+            record.map_or(true, |record| facts.lost_blocks(&record).is_empty())
+        };
+        let whole: Vec<StripeId> = self.healing.cases.keys().filter(is_whole).cloned().collect();
+        whole.iter().for_each(|stripe| drop(self.healing.cases.remove(stripe)));
+    }
+
+    /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
+    /// there are many, and others the next time.
+    fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
+        let grace = facts.nodes.repair_after(&facts.base).time().unwrap_or_default();
+        let [after_rotten, after] = self.healing.looked_at;
+        let Stripes { picture, codes, .. } = &facts.stripes;
+        let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
+        for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
+            let Ok(code) = codes.get(kind.code) else { continue };
+            let left = codes.survives(&*code, &kind.lost);
+            let Some((left, full)) = left.zip(codes.survives(&*code, &[])) else { continue };
+            if shortened(grace, left, full) < grace {
+                hurried.push((left, some_of(kind.slots, after)));
+            }
+        }
+        hurried.sort();
+        let hurried: Vec<Slot> = hurried.into_iter().flat_map(|(_, slots)| slots).take(LOOK_AT).collect();
+        let rotten = some_of(picture.rotten(), after_rotten);
+        let last = |slots: &[Slot]| slots.last().filter(|_| slots.len() == LOOK_AT).copied();
+        self.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
+        let slots: BTreeSet<Slot> = rotten.into_iter().chain(hurried).collect();
+        slots.into_iter().map(|slot| facts.stripes.picture.stripe_in(slot)).collect()
+    }
+
+    fn is_open(&self, case: &Case) -> bool {
+        case.repairs.iter().any(|&repair| self.is_repair_open(repair))
+    }
+
+    /// Begins the repair of a stripe, if it is due; whether it did.
+    fn heal_stripe(
+        &mut self,
+        facts: Facts<'_>,
+        policy: HealPolicy,
+        stripe: &StripeRecord,
+        patience: Patience,
+        out: &mut Out,
+    ) -> bool {
+        let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| facts.is_lost(block)).collect();
+        let waits: Vec<Option<Duration>> =
+            lost.iter().map(|block| self.due_of(facts, block, patience)).collect();
+        let due = lost.iter().zip(&waits).filter(|(_, wait)| **wait == Some(Duration::ZERO));
+        let due: Vec<BlockId> = due.map(|(block, _)| block.id.clone()).collect();
+        if due.is_empty() {
+            self.note_waiting(facts, patience, waits.into_iter().flatten().min());
+            return false;
+        }
+        let now = facts.base.now;
+        if let Some(case) = self.healing.cases.get(&stripe.id)
+            && (now < case.not_before || self.is_open(case))
+        {
+            return false;
+        }
+        let repairs = self.of_stripe(&stripe.id);
+        if repairs.into_iter().any(|id| self.is_repair_open(id)) {
+            return false; // Somebody has asked for it, or an earlier coordinator began it.
+        }
+        let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
+        let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
+        let case = self.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
+            repairs: BTreeSet::new(),
+            attempts: 0,
+            not_before: Duration::ZERO,
+        });
+        let pause = PAUSE_FIRST.saturating_mul(1 << case.attempts.min(16)).min(PAUSE_LAST);
+        case.attempts += 1;
+        case.not_before = now + pause;
+        case.repairs.clear();
+        if policy.dry_run {
+            tracing::info!(stripe = %stripe.id, blocks = listed, "would be repaired now (dry run)");
+            return false;
+        }
+        tracing::info!(stripe = %stripe.id, blocks = listed, "is repaired without being asked for");
+        for target in targets {
+            self.heal_target(facts, &stripe.id, target, out);
+        }
+        true
+    }
+
+    fn note_waiting(&mut self, facts: Facts<'_>, patience: Patience, wait: Option<Duration>) {
+        let Some(wait) = wait.filter(|_| patience.is_shortened) else { return };
+        let due = facts.base.now + wait;
+        let (stripes, first) = self.healing.waiting.entry(patience.left).or_insert((0, due));
+        (*stripes, *first) = (*stripes + 1, due.min(*first));
+    }
+
+    fn heal_target(&mut self, facts: Facts<'_>, stripe: &StripeId, target: Target, out: &mut Out) {
+        let order = facts.own_order(target);
+        match order.and_then(|order| Ok((out.next_number()?, order))) {
+            Ok((id, order)) => {
+                if let Some(case) = self.healing.cases.get_mut(stripe) {
+                    case.repairs.insert(id);
+                }
+                out.store(crate::repairs::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+            }
+            Err(error) => tracing::warn!(%stripe, %error, "its repair cannot begin"),
+        }
+    }
+
+    /// How long a lost block is still waited for; `None` if its repair does not begin here.
+    fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
+        let Some(home) = block.node else {
+            // Its holder may be about to come back since before this coordinator began, unless nobody is away.
+            let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;
+            return match self.healing.all_since.is_some_and(all_have_told) {
+                true => Some(Duration::ZERO),
+                false => Some(patience.grace?.saturating_sub(facts.base.now)),
+            };
+        };
+        if let Some(&since) = self.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
+            return facts.nodes.left_of(
+                &facts.base,
+                home,
+                patience.grace?.saturating_sub(facts.base.now.saturating_sub(since)),
+            );
+        }
+        let holders = block.holders().filter(|holder| holder.state == BlockState::Healthy);
+        let out = holders.filter(|holder| !facts.stripes.picture.is_up(holder.node));
+        let waits: Option<Vec<Duration>> =
+            out.map(|holder| self.wait_for(facts, holder.node, patience)).collect();
+        Some(waits?.into_iter().max().unwrap_or_default())
+    }
+
+    /// How long a node is still waited for that is out of service, or gone.
+    fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
+        let grace = patience.grace?;
+        if facts.base.nature.tells_service {
+            let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
+            return facts.nodes.left_of(
+                &facts.base,
+                node,
+                grace.saturating_sub(facts.base.now.saturating_sub(since)),
+            );
+        }
+        let left = facts.nodes.left_of_absence(&facts.base, node, grace).filter(|_| patience.is_shortened)?;
+        facts.nodes.left_of(&facts.base, node, left)
+    }
+
+    /// Stripes that are repaired before the helpers are that they miss.
+    pub(crate) fn waiting_stripes(&self, facts: Facts<'_>) -> Vec<WaitingStripes> {
+        let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
+            let wait = due.saturating_sub(facts.base.now);
+            let lose = match survives {
+                0 => "cannot lose another block".to_owned(),
+                survives => format!("can lose only {} more", count(survives.into(), "block")),
+            };
+            WaitingStripes {
+                survives,
+                stripes,
+                starts_in_ms: wait.as_millis() as u64,
+                text: format!(
+                    "repair of {} that {lose} starts in {}",
+                    count(stripes, "stripe"),
+                    in_words(wait)
+                ),
+            }
+        };
+        self.healing.waiting.iter().map(view).collect()
+    }
+
+    /// Sentences on blocks that are lost on helpers that are up.
+    pub(crate) fn healing_advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
+        if facts.heals().is_none_or(|policy| policy.dry_run) {
+            return vec![format!(
+                "{} lost on helpers that are up: run mend repair --all",
+                count(blocks, "block")
+            )];
+        }
+        let grace = facts.nodes.repair_after(&facts.base).time().unwrap_or_default();
+        let hollow = self.healing.hollow.iter().filter(|(_, since)| facts.base.now < **since + grace);
+        let mut advice: Vec<String> = hollow
+            .map(|(&node, &since)| {
+                format!(
+                    "{} came back without most of its blocks: is its disk mounted? They are rebuilt in {}, or now with \
+                     mend repair --all",
+                    facts.nodes.name(node),
+                    in_words((since + grace).saturating_sub(facts.base.now))
+                )
+            })
+            .collect();
+        if advice.is_empty() {
+            let again = self.healing.tried_again().filter(|&again| again > facts.base.now);
+            let when = again.map_or_else(
+                || "repair begins by itself".to_owned(),
+                |again| {
+                    format!("repair is tried again in {}", in_words(again.saturating_sub(facts.base.now)))
+                },
+            );
+            advice.push(format!("{} lost on helpers that are up: {when}", count(blocks, "block")));
+        }
+        advice
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
+    fn heals(self) -> Option<HealPolicy> {
+        let is_own = !self.base.nature.tells_service;
+        let is_off = is_own && self.nodes.repair_after(&self.base) == RepairAfter::Never;
+        let may_begin =
+            self.nodes.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
+        self.base.settings.heal.filter(|_| may_begin && !is_off)
+    }
+
+    /// `None` if it cannot be read.
+    fn patience_of(self, stripe: &StripeRecord) -> Option<Patience> {
+        let code = self.stripes.codes.get(&stripe.code).ok()?;
+        let left = self.stripes.codes.survives(&*code, &self.lost_blocks(stripe))?;
+        let full = self.stripes.codes.survives(&*code, &[])?;
+        let after = self.nodes.repair_after(&self.base).time();
+        let grace = after.map(|after| shortened(after, left, full));
+        Some(Patience { left, grace, is_shortened: grace < after })
+    }
+}
+
+/// The whole stripe at once, unless some of it is still waited for.
+fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
+    if due.len() == lost {
+        return vec![Target::Stripe(stripe.id.clone())];
+    }
+    due.iter().cloned().map(Target::Block).collect()
+}
+
+/// Some stripes from a place on, and then from the first on.
+fn some_of(slots: &BTreeSet<Slot>, after: Slot) -> Vec<Slot> {
+    let later = slots.range((Bound::Excluded(after), Bound::Unbounded));
+    later.chain(slots.range(..=after)).take(LOOK_AT).copied().collect()
+}

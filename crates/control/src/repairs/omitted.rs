@@ -1,0 +1,133 @@
+//! Helpers that get no blocks now: who they are, why, and what changes it.
+
+use std::fmt;
+
+use repair::NodeId;
+
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::nodes::sorted;
+
+/// Helpers that are passed over when a block is placed, by the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Omitted {
+    down: Vec<String>,
+    /// Down while somebody works on them.
+    maintained: Vec<String>,
+    /// The store has their servers out of service.
+    out_of_service: Vec<String>,
+    leaving: Vec<String>,
+    full: Vec<String>,
+}
+
+impl Omitted {
+    /// Why helpers are passed over; if none is, all hold blocks of the same stripes.
+    pub(crate) fn why(&self) -> String {
+        match *self == Self::default() {
+            true => "each helper has a block of the stripe already".to_owned(),
+            false => self.to_string(),
+        }
+    }
+
+    fn groups(&self) -> [(&'static str, &[String]); 5] {
+        [
+            ("down", &self.down),
+            ("down for maintenance", &self.maintained),
+            ("out of service", &self.out_of_service),
+            ("being emptied", &self.leaving),
+            ("full", &self.full),
+        ]
+    }
+
+    /// The verbs that make helpers take blocks again, one for each reason.
+    pub(crate) fn remedy(&self) -> String {
+        let mut steps = Vec::new();
+        let absent = [&self.down[..], &self.maintained].concat();
+        if !absent.is_empty() {
+            steps.push(format!("start {} (mend helper NAME)", absent.join(", ")));
+        }
+        if !self.out_of_service.is_empty() {
+            steps.push(format!("bring the servers beside {} back", self.out_of_service.join(", ")));
+        }
+        steps.extend(self.leaving.iter().map(|name| format!("mend node drain {name} --stop")));
+        if !self.full.is_empty() {
+            steps.push(format!("free space on {}", self.full.join(", ")));
+        }
+        steps.push("add a helper (mend node add)".to_owned());
+        match steps.pop() {
+            Some(last) if !steps.is_empty() => format!("{}, or {last}", steps.join(", ")),
+            last => last.unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Omitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.groups().into_iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = named.map(|(why, names)| format!("{why}: {}", names.join(", "))).collect();
+        match parts.is_empty() {
+            true => f.write_str("no other helper is known"),
+            false => f.write_str(&parts.join("; ")),
+        }
+    }
+}
+
+impl Jobs {
+    /// The helpers that take no block of so many bytes now, but for one that is spoken of.
+    pub(crate) fn omitted(&self, facts: Facts<'_>, block_bytes: u64, but: Option<NodeId>) -> Omitted {
+        let mut omitted = Omitted::default();
+        let known = facts.nodes.names.keys().copied().filter(|node| Some(*node) != but);
+        for node in known.filter(|node| {
+            !facts.nodes.retired.contains(node) && !facts.nodes.has_no_helper(facts.base, *node)
+        }) {
+            let group = match () {
+                () if facts.nodes.leaving.contains(&node) => &mut omitted.leaving,
+                () if !facts.nodes.is_helper(node)
+                    && facts.nodes.maintenance_left(facts.base, node).is_some() =>
+                {
+                    &mut omitted.maintained
+                }
+                () if !facts.nodes.is_helper(node) => &mut omitted.down,
+                () if facts.base.nature.tells_service && !facts.stripes.picture.is_up(node) => {
+                    &mut omitted.out_of_service
+                }
+                () if !self.has_room(facts, node, block_bytes) => &mut omitted.full,
+                () => continue,
+            };
+            group.push(facts.nodes.name(node));
+        }
+        let Omitted { down, maintained, out_of_service, leaving, full } = &mut omitted;
+        for names in [down, maintained, out_of_service, leaving, full] {
+            *names = sorted(std::mem::take(names).into_iter());
+        }
+        omitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_told_with_what_changes_it() {
+        assert_eq!(Omitted::default().to_string(), "no other helper is known");
+        assert_eq!(Omitted::default().remedy(), "add a helper (mend node add)");
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let omitted = Omitted {
+            down: names(&["h1"]),
+            maintained: names(&["h2"]),
+            leaving: names(&["h3", "h4"]),
+            full: names(&["h5"]),
+            ..Omitted::default()
+        };
+        assert_eq!(
+            omitted.to_string(),
+            "down: h1; down for maintenance: h2; being emptied: h3, h4; full: h5"
+        );
+        assert_eq!(
+            omitted.remedy(),
+            "start h1, h2 (mend helper NAME), mend node drain h3 --stop, mend node drain h4 --stop, free space on h5, or \
+             add a helper (mend node add)"
+        );
+    }
+}

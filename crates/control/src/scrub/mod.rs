@@ -1,0 +1,391 @@
+//! Scrubs: every live helper reads every block that the catalog places on it, a few at a time. A helper that goes, falls
+//! silent or cannot say what it holds is told of, and the others go on. On request whole stripes are checked by their
+//! parity after that ([`parity_scrub`](crate::parity_scrub)). A scrub that is stopped keeps what it has found.
+
+pub(crate) mod parity_checks;
+pub(crate) mod parity_scrub;
+pub(crate) mod steady;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use codes::BlockIndex;
+use repair::wire::control::ToNode;
+use repair::{BlockId, BlockProblem, NodeId, StripeId};
+use serde_json::Value;
+use stores::{BlockRecord, RecordWrite, StripeWrite, Write};
+
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::questions::Subject;
+use crate::scrub::parity_checks::Asker;
+use crate::scrub::parity_checks::ParityChecks;
+use crate::scrub::parity_scrub::ParityRound;
+use crate::scrub::steady::Steady;
+use crate::storing::Then;
+use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
+
+/// Questions that one helper has to answer at a time.
+const OUTSTANDING: usize = 2;
+/// Findings that are listed; all are counted in the states of their blocks.
+const FINDINGS_LISTED: usize = 10_000;
+/// Scrubs before the last that are remembered.
+const PAST_SCRUBS: usize = 16;
+/// The catalog's key of the last scrub.
+const LAST_KEY: &str = "scrub/last";
+
+/// Scrubs of all blocks at once and of few at a time, and the checks of parity that both ask for.
+#[derive(Default)]
+pub(crate) struct Scrubs {
+    /// The scrub that runs, or ran last.
+    pub current: Option<Scrub>,
+    pub past: VecDeque<ScrubView>,
+    pub steady: Steady,
+    pub checks: ParityChecks,
+}
+
+/// A scrub of all blocks.
+pub(crate) struct Scrub {
+    view: ScrubView,
+    nodes: BTreeMap<NodeId, NodeScrub>,
+    /// The stripes that are checked when all blocks are.
+    parity: Option<ParityRound>,
+    /// Whether the store still looks at what it keeps beside blocks.
+    inspecting: bool,
+}
+
+/// What one helper has still to do.
+struct NodeScrub {
+    queue: VecDeque<(StripeId, BlockIndex)>,
+    outstanding: BTreeSet<u64>,
+    listed: bool,
+    /// Blocks that it could not read for a reason that says nothing of them, and the last such reason.
+    unavailable: (u64, String),
+}
+
+impl NodeScrub {
+    fn new(queue: VecDeque<(StripeId, BlockIndex)>) -> Self {
+        Self { queue, outstanding: BTreeSet::new(), listed: false, unavailable: (0, String::new()) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.queue.is_empty() && self.outstanding.is_empty() && self.listed
+    }
+}
+
+impl Scrubs {
+    pub(crate) fn recall_scrub(&mut self, records: &[(String, Value)]) {
+        let last = records.iter().find(|(key, _)| key == LAST_KEY);
+        let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
+        self.current =
+            view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
+    }
+
+    /// Starts a scrub, unless one runs: then it is that one, if it does what is asked for.
+    pub(crate) fn start_scrub(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        parity: bool,
+        out: &mut Out,
+    ) -> Result<ScrubView, RequestError> {
+        if let Some(scrub) = self.current.as_ref().filter(|scrub| scrub.is_running()) {
+            return match parity && scrub.parity.is_none() {
+                true => Err(RequestError::ScrubRuns(scrub.view.scrub)),
+                false => Ok(scrub.view()),
+            };
+        }
+        facts.stripes.check_listed()?;
+        let round =
+            parity.then(|| ParityRound::new(facts.stripes.picture.of_files().collect(), facts.base.now));
+        let mut view = ScrubView {
+            scrub: out.next_number()?,
+            state: ScrubState::Running,
+            blocks: 0,
+            checked: 0,
+            bytes: 0,
+            checked_bytes: 0,
+            started_unix_ms: facts.base.unix_ms,
+            ended_unix_ms: None,
+            skipped: facts.unreachable_blocks(),
+            findings: Vec::new(),
+            orphans: Vec::new(),
+            parity: None,
+        };
+        let mut nodes = BTreeMap::new();
+        for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
+            let queue: VecDeque<_> = facts.stripes.picture.blocks_of(node).into();
+            view.blocks += queue.len() as u64;
+            view.bytes += facts.bytes_of(&queue);
+            nodes.insert(node, NodeScrub::new(queue));
+        }
+        let asked: Vec<NodeId> = nodes.keys().copied().collect();
+        // Whoever asked for the last one may not have seen its end.
+        self.past.extend(self.current.take().map(|scrub| scrub.view()));
+        while self.past.len() > PAST_SCRUBS {
+            self.past.pop_front();
+        }
+        let then = Then::Inspected { scrub: view.scrub };
+        self.current = Some(Scrub { view, nodes, parity: round, inspecting: true });
+        out.store(Write::Stripes(StripeWrite::Inspect), then);
+        for node in asked {
+            let ask = out.questions.open(node, Subject::List, facts.base.now);
+            facts.nodes.send(node, ToNode::List { ask }, out);
+        }
+        self.ask_scrub(facts, jobs, out);
+        Ok(self.current.as_ref().expect("just started").view())
+    }
+
+    /// Keeps every helper busy, but not more than that; ends the scrub when all have answered.
+    pub(crate) fn ask_scrub(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let Some(scrub) = self.current.as_ref().filter(|scrub| scrub.is_running()) else { return };
+        for node in scrub.nodes.keys().copied().collect::<Vec<_>>() {
+            while let Some((stripe, index)) = self.next_question(node) {
+                self.ask_scrub_block(facts, node, stripe, index, out);
+            }
+        }
+        self.check_stripes(facts, jobs, out);
+        self.end_scrub(facts, out);
+    }
+
+    fn next_question(&mut self, node: NodeId) -> Option<(StripeId, BlockIndex)> {
+        let node = self.current.as_mut()?.nodes.get_mut(&node)?;
+        if node.outstanding.len() < OUTSTANDING { node.queue.pop_front() } else { None }
+    }
+
+    fn ask_scrub_block(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        out: &mut Out,
+    ) {
+        let record = facts.stripes.picture.stripe(&stripe).ok();
+        let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+        // It may have been removed, or rebuilt elsewhere, since the scrub began.
+        let Some(known) = known.filter(|known| known.state_on(node).is_some()) else {
+            let view = &mut self.current.as_mut().expect("a scrub runs").view;
+            view.blocks -= 1;
+            return;
+        };
+        let ask = facts.ask_for_block(node, stripe, index, known, true, out);
+        if let Some(node) = self.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
+            node.outstanding.insert(ask);
+        }
+    }
+
+    /// The stripes that the scrub checks now: all its blocks are read.
+    pub(crate) fn parity_round(&mut self) -> Option<&mut ParityRound> {
+        let scrub = self.current.as_mut().filter(|scrub| scrub.is_running())?;
+        if !scrub.nodes.values().all(NodeScrub::is_done) {
+            return None;
+        }
+        scrub.parity.as_mut()
+    }
+
+    /// Lists something that the scrub has found.
+    pub(crate) fn find_in_scrub(&mut self, finding: Finding) {
+        if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running())
+            && scrub.view.findings.len() < FINDINGS_LISTED
+        {
+            scrub.view.findings.push(finding);
+        }
+    }
+
+    /// Ends a scrub before all is checked.
+    pub(crate) fn stop_scrub(
+        &mut self,
+        facts: Facts<'_>,
+        id: u64,
+        out: &mut Out,
+    ) -> Result<ScrubView, RequestError> {
+        let known = self.scrub_state(id)?;
+        if known.state != ScrubState::Running {
+            return Err(RequestError::ScrubEnded { scrub: id, state: known.state });
+        }
+        let steps = self.checks.give_up(Asker::Scrub);
+        self.follow_checks(facts, steps, out);
+        self.close_scrub(facts, ScrubState::Stopped, out);
+        self.scrub_state(id)
+    }
+
+    pub(crate) fn count_in_scrub(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        ask: u64,
+        stripe: &StripeId,
+        block: &BlockRecord,
+        problem: Option<BlockProblem>,
+    ) {
+        let name = facts.nodes.name(node);
+        let Some(scrub) = &mut self.current else { return };
+        let Some(of_node) = scrub.nodes.get_mut(&node) else { return };
+        if !of_node.outstanding.remove(&ask) {
+            return;
+        }
+        if let Some(problem @ BlockProblem::Unavailable(_)) = &problem {
+            of_node.unavailable = (of_node.unavailable.0 + 1, problem.to_string());
+            return;
+        }
+        scrub.view.checked += 1;
+        scrub.view.checked_bytes += block.bytes;
+        if let Some(problem) = problem
+            && scrub.view.findings.len() < FINDINGS_LISTED
+        {
+            scrub.view.findings.push(Finding {
+                block: block.id.to_string(),
+                stripe: stripe.to_string(),
+                node: name,
+                problem: problem.to_string(),
+            });
+        }
+    }
+
+    pub(crate) fn listed_in_scrub(&mut self, node: NodeId) {
+        if let Some(node) = self.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
+            node.listed = true;
+        }
+    }
+
+    /// Its blocks are checked all the same; only what belongs to no stripe is not known.
+    pub(crate) fn unlisted_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: String, out: &mut Out) {
+        let name = facts.nodes.name(node);
+        let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        if scrub.nodes.contains_key(&node) {
+            scrub.view.skipped.push(SkippedNode { node: name, blocks: 0, why });
+            self.listed_in_scrub(node);
+            self.end_scrub(facts, out);
+        }
+    }
+
+    /// A helper is gone or does not answer: what it had still to check is not checked.
+    pub(crate) fn skip_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: &str, out: &mut Out) {
+        let name = facts.nodes.name(node);
+        let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
+        let Some(left) = scrub.nodes.remove(&node) else { return };
+        let blocks = (left.queue.len() + left.outstanding.len()) as u64;
+        if blocks > 0 || !left.listed {
+            scrub.view.skipped.push(SkippedNode { node: name.clone(), blocks, why: why.to_owned() });
+        }
+        scrub.view.skipped.extend(unavailable(name, &left));
+        self.end_scrub(facts, out);
+    }
+
+    fn end_scrub(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let is_over = |scrub: &Scrub| {
+            let stripes_done = scrub.parity.as_ref().is_none_or(ParityRound::is_done);
+            !scrub.inspecting
+                && scrub.nodes.values().all(NodeScrub::is_done)
+                && stripes_done
+                && self.checks.open_for(Asker::Scrub) == 0
+        };
+        if self.current.as_ref().is_some_and(|scrub| scrub.is_running() && is_over(scrub)) {
+            self.close_scrub(facts, ScrubState::Done, out);
+        }
+    }
+
+    /// The scrub that runs is over.
+    fn close_scrub(&mut self, facts: Facts<'_>, state: ScrubState, out: &mut Out) {
+        let orphans = facts.orphan_views();
+        let Some(mut scrub) = self.current.take() else { return };
+        let names = scrub.nodes.keys().map(|&node| facts.nodes.name(node)).collect::<Vec<_>>();
+        let unavailable =
+            names.into_iter().zip(scrub.nodes.values()).filter_map(|(name, node)| unavailable(name, node));
+        scrub.view.skipped.extend(unavailable);
+        scrub.nodes.clear();
+        scrub.view.state = state;
+        scrub.view.ended_unix_ms = Some(facts.base.unix_ms);
+        scrub.view.orphans = orphans;
+        let view = scrub.view();
+        let record = serde_json::to_value(&view).expect("a view has string keys");
+        tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
+        self.current = Some(scrub);
+        out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
+    }
+
+    /// A file that the store keeps beside blocks is not what it should be.
+    pub(crate) fn note_spoiled(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        stripe: &StripeId,
+        file: &BlockId,
+        problem: &str,
+    ) {
+        let node = facts.nodes.name(node);
+        let (block, stripe, problem) = (file.to_string(), stripe.to_string(), problem.to_owned());
+        self.find_in_scrub(Finding { block, stripe, node, problem });
+    }
+
+    /// The store has looked at what it keeps beside blocks.
+    pub(crate) fn inspected_in_scrub(&mut self, facts: Facts<'_>, id: u64, out: &mut Out) {
+        if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.view.scrub == id) {
+            scrub.inspecting = false;
+            self.end_scrub(facts, out);
+        }
+    }
+}
+
+impl Scrubs {
+    pub(crate) fn is_scrubbing(&self) -> bool {
+        self.current.as_ref().is_some_and(Scrub::is_running)
+    }
+
+    pub(crate) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
+        let last = self.current.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
+        let past = || self.past.iter().find(|view| view.scrub == id).cloned();
+        last.or_else(past).ok_or(RequestError::NoSuchScrub(id))
+    }
+
+    pub(crate) fn last_scrub(&self) -> Option<ScrubView> {
+        self.current.as_ref().map(Scrub::view)
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn unreachable_blocks(self) -> Vec<SkippedNode> {
+        let down = self.nodes.names.iter().filter(|(node, _)| !self.nodes.peers.contains_key(node));
+        down.map(|(&node, name)| (name, self.stripes.picture.block_count(node) as u64))
+            .filter(|&(_, blocks)| blocks > 0)
+            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
+            .collect()
+    }
+
+    fn bytes_of(self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
+        let record =
+            |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("it holds blocks of stripes");
+        blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn orphan_views(self) -> Vec<OrphanView> {
+        let mut views = Vec::new();
+        for (&node, held) in &self.stripes.holdings {
+            let name = self.nodes.name(node);
+            let view = |block: &BlockId| OrphanView { node: name.clone(), block: block.to_string() };
+            views.extend(held.orphans.iter().map(view));
+        }
+        views
+    }
+}
+
+/// What is told of blocks that a helper could not read at the moment.
+fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
+    let (blocks, why) = of_node.unavailable.clone();
+    (blocks > 0).then_some(SkippedNode { node, blocks, why })
+}
+
+impl Scrub {
+    fn view(&self) -> ScrubView {
+        let parity = self.parity.as_ref().map(|round| round.view.clone());
+        ScrubView { parity: parity.or_else(|| self.view.parity.clone()), ..self.view.clone() }
+    }
+
+    fn is_running(&self) -> bool {
+        self.view.ended_unix_ms.is_none()
+    }
+}

@@ -1,0 +1,307 @@
+//! Checks of whole stripes' parity: every block of a stripe is fingerprinted where it is, and the stripe's equations are
+//! evaluated on the fingerprints (`repair::stripe_parity`). No block moves.
+//!
+//! A check is a job to helpers, though no plan belongs to it. Blocks that cannot be read are left out. A
+//! contradiction is read again with another seed before it is believed, and a stripe whose record has changed meanwhile is not
+//! judged.
+//!
+//! **Invariant:** a helper reads for one check at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::{BlockIndex, Code};
+use repair::wire::control::ToNode;
+use repair::{
+    BlockId, BlockProblem, Chunking, Epoch, FINGERPRINT_BYTES, Fingerprint, JobId, LocalBlock, NodeId,
+    Report, StripeParity, stripe_parity,
+};
+use stores::StripeRecord;
+
+use crate::questions::patience;
+
+/// The scrub that a check belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// `mend scrub --parity`.
+    Scrub,
+    /// The steady scrub.
+    Steady,
+}
+
+/// A stripe as it is to be checked.
+pub(crate) struct Subject {
+    pub asker: Asker,
+    pub record: StripeRecord,
+    pub code: Arc<dyn Code>,
+    pub chunking: Chunking,
+    /// The blocks that can be read, and where.
+    pub readable: BTreeMap<BlockIndex, (NodeId, LocalBlock)>,
+}
+
+/// How a check ended.
+pub(crate) struct Checked {
+    pub asker: Asker,
+    /// The stripe as it was when the check began.
+    pub record: StripeRecord,
+    /// The blocks that bore witness, and their nodes.
+    pub read: BTreeMap<BlockIndex, NodeId>,
+    /// Blocks that could not be read, and why.
+    pub unread: Vec<(BlockIndex, NodeId, BlockProblem)>,
+    pub verdict: Verdict,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Both readings, if there were two, say so.
+    Parity(StripeParity),
+    /// The first reading contradicted itself and the second did not.
+    Unsteady,
+}
+
+struct Check {
+    subject: Subject,
+    /// The number of the reading.
+    reading: u32,
+    seed: u64,
+    answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
+    unread: Vec<(BlockIndex, NodeId, BlockProblem)>,
+    /// The result of the reading before this one.
+    before: Option<StripeParity>,
+    until: Duration,
+}
+
+/// Something to be done for the checks.
+pub(crate) enum Step {
+    Tell(NodeId, ToNode),
+    End(Box<Checked>),
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct ParityChecks {
+    open: BTreeMap<JobId, Check>,
+}
+
+impl ParityChecks {
+    /// Begins a check; what to tell whom.
+    pub(crate) fn begin(&mut self, job: JobId, subject: Subject, seed: u64, now: Duration) -> Vec<Step> {
+        let mut check = Check {
+            subject,
+            reading: 0,
+            seed,
+            answers: BTreeMap::new(),
+            unread: Vec::new(),
+            before: None,
+            until: Duration::ZERO,
+        };
+        let steps = check.ask(job, now);
+        self.open.insert(job, check);
+        steps
+    }
+
+    /// Whether a node reads for a check.
+    pub(crate) fn occupies(&self, node: NodeId) -> bool {
+        self.open.values().any(|check| check.asks(node))
+    }
+
+    /// Whether this job is a check.
+    pub(crate) fn has(&self, job: JobId) -> bool {
+        self.open.contains_key(&job)
+    }
+
+    /// How many checks run for somebody.
+    pub(crate) fn open_for(&self, asker: Asker) -> usize {
+        self.open.values().filter(|check| check.subject.asker == asker).count()
+    }
+
+    /// Gives up what runs for somebody; what to tell whom.
+    pub(crate) fn give_up(&mut self, asker: Asker) -> Vec<Step> {
+        let jobs = self.open.iter().filter(|(_, check)| check.subject.asker == asker);
+        let jobs: Vec<JobId> = jobs.map(|(&job, _)| job).collect();
+        jobs.into_iter().flat_map(|job| self.forget(job)).collect()
+    }
+
+    /// A helper has answered. `seed` draws the seed of another reading, if one is needed.
+    pub(crate) fn handle_report(
+        &mut self,
+        node: NodeId,
+        (job, epoch): (JobId, Epoch),
+        report: Report,
+        seed: impl FnOnce() -> u64,
+        now: Duration,
+    ) -> Vec<Step> {
+        let Some(check) = self.open.get_mut(&job).filter(|check| check.epoch() == epoch) else {
+            return Vec::new();
+        };
+        match report {
+            Report::Fingerprinted { block, seed, fingerprints } if seed == check.seed => {
+                check.take(node, &block, fingerprints);
+            }
+            Report::BadBlock { block, problem } => check.leave_out_block(node, &block, problem),
+            Report::Refused { why } => check.leave_out(node, &why.to_string()),
+            Report::Limited if check.asks(node) => check.wait(now),
+            _ => {}
+        }
+        self.go_on(job, seed, now)
+    }
+
+    /// A node is gone.
+    pub(crate) fn handle_node_lost(
+        &mut self,
+        node: NodeId,
+        mut seed: impl FnMut() -> u64,
+        now: Duration,
+    ) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for job in self.open.keys().copied().collect::<Vec<_>>() {
+            self.open.get_mut(&job).expect("just listed").leave_out(node, "it is down");
+            steps.extend(self.go_on(job, &mut seed, now));
+        }
+        steps
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_tick(&mut self, mut seed: impl FnMut() -> u64, now: Duration) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let late = self.open.iter().filter(|(_, check)| check.until <= now);
+        for job in late.map(|(&job, _)| job).collect::<Vec<_>>() {
+            let check = self.open.get_mut(&job).expect("just listed");
+            check.silent().into_iter().for_each(|node| check.leave_out(node, "it does not answer"));
+            steps.extend(self.go_on(job, &mut seed, now));
+        }
+        steps
+    }
+
+    /// Judges a reading that is complete, and reads once more what contradicts.
+    fn go_on(&mut self, job: JobId, seed: impl FnOnce() -> u64, now: Duration) -> Vec<Step> {
+        let Some(check) = self.open.get_mut(&job).filter(|check| check.silent().is_empty()) else {
+            return Vec::new();
+        };
+        let found = stripe_parity(&*check.subject.code, &check.answers);
+        let verdict = match (check.before.take(), found) {
+            (None, found @ (StripeParity::Wrong(_) | StripeParity::Contradictory(_))) => {
+                check.before = Some(found);
+                check.seed = seed();
+                check.reading += 1;
+                check.answers.clear();
+                return check.ask(job, now);
+            }
+            (before, found) => confirmed(before, found),
+        };
+        let read = check.read();
+        let mut steps = Vec::new();
+        steps.extend(check.told().map(|node| Step::Tell(node, ToNode::Forget { job })));
+        let Check { subject, unread, .. } = self.open.remove(&job).expect("it is open");
+        let checked = Checked { asker: subject.asker, record: subject.record, read, unread, verdict };
+        steps.push(Step::End(Box::new(checked)));
+        steps
+    }
+
+    fn forget(&mut self, job: JobId) -> Vec<Step> {
+        let check = self.open.remove(&job);
+        let told = check.iter().flat_map(Check::told).map(|node| Step::Tell(node, ToNode::Forget { job }));
+        told.collect()
+    }
+}
+
+/// The verdict of two readings. Two that name different blocks name neither.
+fn confirmed(before: Option<StripeParity>, found: StripeParity) -> Verdict {
+    use StripeParity::{Contradictory, Wrong};
+    Verdict::Parity(match (before, found) {
+        (None, found) => found,
+        (Some(before), found) if before == found => found,
+        (Some(Wrong(a) | Contradictory(a)), Wrong(b) | Contradictory(b)) => {
+            Contradictory(a.union(&b).copied().collect())
+        }
+        (Some(_), StripeParity::Unknown) => StripeParity::Unknown,
+        (Some(_), _) => return Verdict::Unsteady,
+    })
+}
+
+impl Check {
+    fn epoch(&self) -> Epoch {
+        Epoch(self.reading)
+    }
+
+    fn asks(&self, node: NodeId) -> bool {
+        self.subject.readable.values().any(|&(asked, _)| asked == node)
+    }
+
+    /// All nodes that were told something.
+    fn told(&self) -> impl Iterator<Item = NodeId> + use<> {
+        let asked = self.subject.readable.values().map(|&(node, _)| node);
+        let nodes: BTreeSet<NodeId> = asked.chain(self.unread.iter().map(|&(_, node, _)| node)).collect();
+        nodes.into_iter()
+    }
+
+    fn read(&self) -> BTreeMap<BlockIndex, NodeId> {
+        self.subject.readable.iter().map(|(&index, &(node, _))| (index, node)).collect()
+    }
+
+    /// Nodes whose answers are awaited.
+    fn silent(&self) -> BTreeSet<NodeId> {
+        let waited = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
+        waited.map(|(_, &(node, _))| node).collect()
+    }
+
+    fn ask(&mut self, job: JobId, now: Duration) -> Vec<Step> {
+        self.wait(now);
+        let (epoch, chunking, seed) = (self.epoch(), self.subject.chunking, self.seed);
+        let window = (0, chunking.sub_block_bytes());
+        let ask = |(node, block): &(NodeId, LocalBlock)| {
+            let block = block.clone();
+            Step::Tell(*node, ToNode::Fingerprint { job, epoch, block, chunking, window, seed })
+        };
+        self.subject.readable.values().map(ask).collect()
+    }
+
+    /// A node may hold several blocks, and reads one after the other.
+    fn wait(&mut self, now: Duration) {
+        let bytes = self.subject.readable.values().map(|(_, block)| block.bytes).sum();
+        self.until = now + patience(bytes);
+    }
+
+    fn take(&mut self, node: NodeId, block: &BlockId, fingerprints: Vec<Fingerprint>) {
+        let is_whole = fingerprints.len() == self.subject.code.sub_blocks()
+            && fingerprints.iter().all(|fingerprint| fingerprint.0.len() == FINGERPRINT_BYTES);
+        match self.index_of(node, block) {
+            Some(index) if is_whole => drop(self.answers.insert(index, fingerprints)),
+            Some(index) => {
+                let problem = BlockProblem::Unavailable("its fingerprints have another size".to_owned());
+                self.drop_block(index, problem);
+            }
+            None => {}
+        }
+    }
+
+    /// The index of a block that this node was asked about: no node answers for another one's.
+    fn index_of(&self, node: NodeId, block: &BlockId) -> Option<BlockIndex> {
+        let mut asked = self.subject.readable.iter();
+        asked.find(|(_, (at, asked))| *at == node && asked.id == *block).map(|(&index, _)| index)
+    }
+
+    fn leave_out_block(&mut self, node: NodeId, block: &BlockId, problem: BlockProblem) {
+        if let Some(index) = self.index_of(node, block) {
+            self.drop_block(index, problem);
+        }
+    }
+
+    /// A node does not answer for what it has not answered yet.
+    fn leave_out(&mut self, node: NodeId, why: &str) {
+        let open = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
+        let of_node = open.filter(|(_, (at, _))| *at == node).map(|(&index, _)| index);
+        for index in of_node.collect::<Vec<_>>() {
+            self.drop_block(index, BlockProblem::Unavailable(why.to_owned()));
+        }
+    }
+
+    fn drop_block(&mut self, index: BlockIndex, problem: BlockProblem) {
+        if let Some((node, _)) = self.subject.readable.remove(&index) {
+            self.answers.remove(&index);
+            self.unread.push((index, node, problem));
+        }
+    }
+}

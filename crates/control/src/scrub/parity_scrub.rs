@@ -1,0 +1,342 @@
+//! Scrubs of whole stripes: which are checked when, and what follows from a check.
+//!
+//! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts itself, with nothing
+//! to tell which block is wrong, is recorded as such until its parity holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use rand::RngExt;
+use repair::{
+    BlockProblem, Epoch, Fingerprint, JobId, NodeId, Report, Stripe, StripeId, StripeParity, stripe_parity,
+};
+use stores::StripeRecord;
+use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
+
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::scrub::Scrubs;
+use crate::scrub::parity_checks::{Asker, Checked, Step, Subject, Verdict};
+use crate::signal::Signal;
+use crate::stripes::condemned::contradicts_parity;
+
+/// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
+const LOOK_AHEAD: usize = 16;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Reads, puts and repairs keep a check from beginning on their helpers for so long at most.
+const YIELD_AT_MOST: Duration = Duration::from_secs(10);
+/// How often a stripe is read that changes, or reads differently, while it is checked.
+const ATTEMPTS: u32 = 3;
+/// Stripes that are named with each reason why they were not checked.
+const NAMED: usize = 20;
+/// Contradictory stripes that are listed.
+const LISTED: usize = 1000;
+
+const NO_SPARE: &str = "no more blocks can be read than decoding needs, so that no equation is left";
+const NONE_READABLE: &str = "none of its blocks can be read";
+const PARTLY: &str = "some blocks are in no equation that is left";
+const CHANGED: &str = "it was changed while it was read";
+const UNSTEADY: &str = "its blocks read differently from one time to the next";
+
+/// Stripes that a scrub checks one after another.
+pub(crate) struct ParityRound {
+    left: VecDeque<StripeId>,
+    attempts: BTreeMap<StripeId, u32>,
+    /// Since when nothing has begun.
+    idle_since: Duration,
+    /// When stripes are looked at next, if no check ends before.
+    look_due: Duration,
+    pub(crate) view: ParityScrubView,
+}
+
+impl ParityRound {
+    pub(crate) fn new(left: VecDeque<StripeId>, now: Duration) -> Self {
+        let view = ParityScrubView { stripes: left.len() as u64, ..ParityScrubView::default() };
+        Self { left, attempts: BTreeMap::new(), idle_since: now, look_due: Duration::ZERO, view }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Whether a stripe may be checked once more.
+    fn tries_again(&mut self, stripe: &StripeId) -> bool {
+        let attempts = self.attempts.entry(stripe.clone()).or_default();
+        *attempts += 1;
+        let again = *attempts < ATTEMPTS;
+        if again {
+            self.left.push_back(stripe.clone());
+        }
+        again
+    }
+}
+
+/// Why a stripe is not checked now.
+pub(crate) enum Obstacle {
+    /// There is no such stripe any more.
+    Gone,
+    /// Its helpers have something else to do.
+    Busy,
+    Cannot(&'static str),
+}
+
+impl Scrubs {
+    /// Begins checks for the scrub that runs, as many as have helpers of their own.
+    pub(crate) fn check_stripes(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let now = facts.base.now;
+        let mut busy = 0;
+        while busy < LOOK_AHEAD
+            && let Some(round) = self.parity_round().filter(|round| round.look_due <= now)
+            && let Some(stripe) = round.left.pop_front()
+        {
+            let patient = now < round.idle_since + YIELD_AT_MOST;
+            let begun = self.begin_check(facts, jobs, &stripe, Asker::Scrub, patient, out);
+            let round = self.parity_round().expect("a round runs");
+            match begun {
+                Ok(_) => round.idle_since = now,
+                Err(Obstacle::Busy) => {
+                    round.left.push_back(stripe);
+                    busy += 1;
+                }
+                Err(Obstacle::Gone) => round.view.stripes -= 1,
+                Err(Obstacle::Cannot(why)) => note_unchecked(&mut round.view, &stripe, why),
+            }
+        }
+        if busy > 0
+            && let Some(round) = self.parity_round()
+        {
+            round.look_due = now + LOOK_EVERY;
+        }
+    }
+
+    /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its helpers.
+    pub(crate) fn begin_check(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        stripe: &StripeId,
+        asker: Asker,
+        patient: bool,
+        out: &mut Out,
+    ) -> Result<u64, Obstacle> {
+        let subject = facts.subject(stripe, asker)?;
+        let nodes: Vec<NodeId> = subject.readable.values().map(|&(node, _)| node).collect();
+        let is_taken = |node: &NodeId| self.checks.occupies(*node) || patient && jobs.works_for_others(*node);
+        if nodes.iter().any(is_taken) {
+            return Err(Obstacle::Busy);
+        }
+        let Ok(job) = out.next_job() else { return Err(Obstacle::Busy) };
+        let bytes = subject.readable.values().map(|(_, block)| block.bytes).sum();
+        let steps = self.checks.begin(job, subject, out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
+        Ok(bytes)
+    }
+
+    /// Does what checks want done.
+    pub(crate) fn follow_checks(&mut self, facts: Facts<'_>, steps: Vec<Step>, out: &mut Out) {
+        for step in steps {
+            match step {
+                Step::Tell(node, message) => facts.nodes.send(node, message, out),
+                Step::End(checked) => self.stripe_checked(facts, &checked, out),
+            }
+        }
+    }
+
+    /// A helper has reported on a check.
+    pub(crate) fn take_check_report(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        check: (JobId, Epoch),
+        report: Report,
+        out: &mut Out,
+    ) {
+        let steps = self.checks.handle_report(node, check, report, || out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
+    }
+
+    /// Time has passed: goes on without helpers that do not answer.
+    pub(crate) fn expire_checks(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let steps = self.checks.handle_tick(|| out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
+    }
+
+    /// A helper is gone.
+    pub(crate) fn leave_out_of_checks(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
+        let steps = self.checks.handle_node_lost(node, || out.rng.random(), facts.base.now);
+        self.follow_checks(facts, steps, out);
+    }
+
+    fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
+        if let Some(round) = self.parity_round() {
+            round.look_due = Duration::ZERO; // Its helpers are free.
+        }
+        let (stripe, asker) = (&checked.record.id, checked.asker);
+        let is_same = facts.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
+        if is_same {
+            checked.unread.iter().for_each(|(index, node, problem)| {
+                self.note_unread(facts, checked, *index, *node, problem, out);
+            });
+        }
+        match &checked.verdict {
+            _ if !is_same => self.check_again(asker, stripe, CHANGED),
+            Verdict::Unsteady => self.check_again(asker, stripe, UNSTEADY),
+            Verdict::Parity(StripeParity::Unknown) => {
+                let why = checked.unread.first().map(|(_, node, problem)| (facts.nodes.name(*node), problem));
+                let why = why.map_or(NO_SPARE.to_owned(), |(node, problem)| format!("{node}: {problem}"));
+                self.tally(asker, |view| note_unchecked(view, stripe, &why));
+            }
+            Verdict::Parity(StripeParity::Holds { unproven }) if unproven.is_empty() => {
+                self.tally(asker, |view| view.checked += 1);
+                out.tell(Signal::ParityHeld {
+                    stripe: stripe.clone(),
+                    blocks: checked.read.keys().copied().collect(),
+                });
+            }
+            Verdict::Parity(StripeParity::Holds { .. }) => {
+                self.tally(asker, |view| note_unchecked(view, stripe, PARTLY));
+            }
+            Verdict::Parity(StripeParity::Wrong(blocks)) => {
+                self.tally(asker, |view| view.checked += 1);
+                for &index in blocks {
+                    out.tell(Signal::Wrong { stripe: stripe.clone(), index, node: checked.read[&index] });
+                    self.note_condemned(facts, checked, index);
+                }
+                // Of an MDS code the equations that are left speak of all others.
+                if checked.record.code.is_mds() {
+                    let agree = checked.read.keys().filter(|index| !blocks.contains(index));
+                    out.tell(Signal::ParityHeld { stripe: stripe.clone(), blocks: agree.copied().collect() });
+                }
+            }
+            Verdict::Parity(StripeParity::Contradictory(blocks)) => {
+                let suspects: Vec<SuspectBlock> =
+                    blocks.iter().map(|&index| facts.suspect(checked, index)).collect();
+                let found = ContradictoryStripe { stripe: stripe.to_string(), suspects };
+                self.tally(asker, |view| {
+                    view.checked += 1;
+                    view.contradictory.push(found);
+                    view.contradictory.truncate(LISTED);
+                });
+                out.tell(Signal::Contradiction {
+                    stripe: stripe.clone(),
+                    blocks: blocks.clone(),
+                    found_by: FoundBy::Scrub,
+                });
+            }
+        }
+    }
+
+    /// A block could not be read: what that says of it counts as after any read.
+    fn note_unread(
+        &mut self,
+        facts: Facts<'_>,
+        checked: &Checked,
+        index: BlockIndex,
+        node: NodeId,
+        problem: &BlockProblem,
+        out: &mut Out,
+    ) {
+        let (stripe, known) = (&checked.record.id, &checked.record.blocks[usize::from(index.0)]);
+        if matches!(problem, BlockProblem::Unavailable(_)) {
+            return;
+        }
+        out.tell(Signal::Unread {
+            stripe: stripe.clone(),
+            index,
+            node,
+            known: known.clone(),
+            problem: problem.clone(),
+        });
+        if checked.asker == Asker::Scrub {
+            let node = facts.nodes.name(node);
+            self.find_in_scrub(finding(&checked.record, index, node, problem.to_string()));
+        }
+    }
+
+    fn note_condemned(&mut self, facts: Facts<'_>, checked: &Checked, index: BlockIndex) {
+        let node = checked.read[&index];
+        if checked.asker == Asker::Scrub {
+            let node = facts.nodes.name(node);
+            self.find_in_scrub(finding(&checked.record, index, node, contradicts_parity().to_string()));
+        }
+    }
+
+    /// A check told nothing: the stripe is checked once more, a few times.
+    fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
+        let again = match asker {
+            Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
+            Asker::Steady => false, // The next round comes.
+        };
+        if !again {
+            self.tally(asker, |view| note_unchecked(view, stripe, why));
+        }
+    }
+
+    fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
+        let view = match asker {
+            Asker::Scrub => self.parity_round().map(|round| &mut round.view),
+            Asker::Steady => Some(self.steady.parity_mut()),
+        };
+        if let Some(view) = view {
+            note(view);
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn suspect(self, checked: &Checked, index: BlockIndex) -> SuspectBlock {
+        let block = checked.record.blocks[usize::from(index.0)].id.to_string();
+        SuspectBlock { block, node: self.nodes.name(checked.read[&index]) }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn subject(self, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
+        let record = self.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
+        let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
+        let stripe = self.stripe_now(&record, &[]).map_err(cannot)?;
+        let readable: BTreeMap<_, _> =
+            stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
+        if readable.is_empty() {
+            return Err(Obstacle::Cannot(NONE_READABLE));
+        }
+        if !has_equations(&stripe) {
+            return Err(Obstacle::Cannot(NO_SPARE));
+        }
+        Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
+    }
+}
+
+/// Whether an equation is left for the blocks that can be read.
+fn has_equations(stripe: &Stripe) -> bool {
+    if stripe.code.spec().is_mds() {
+        return stripe.held().count() > stripe.code.data_blocks();
+    }
+    let zeros = vec![Fingerprint::zero(); stripe.code.sub_blocks()];
+    let read = stripe.held().map(|(index, _)| (index, zeros.clone())).collect();
+    stripe_parity(&*stripe.code, &read) != StripeParity::Unknown
+}
+
+fn finding(record: &StripeRecord, index: BlockIndex, node: String, problem: String) -> Finding {
+    let block = record.blocks[usize::from(index.0)].id.to_string();
+    Finding { block, stripe: record.id.to_string(), node, problem }
+}
+
+/// Notes that a stripe could not be checked, beside others for the same reason.
+pub(crate) fn note_unchecked(view: &mut ParityScrubView, stripe: &StripeId, why: &str) {
+    let known = view.unchecked.iter_mut().find(|unchecked| unchecked.why == why);
+    let unchecked = match known {
+        Some(unchecked) => unchecked,
+        None => {
+            let none = UncheckedStripes { why: why.to_owned(), stripes: 0, first: Vec::new() };
+            view.unchecked.push(none);
+            view.unchecked.last_mut().expect("just pushed")
+        }
+    };
+    unchecked.stripes += 1;
+    if unchecked.first.len() < NAMED {
+        unchecked.first.push(stripe.to_string());
+    }
+}

@@ -1,0 +1,113 @@
+//! Blocks that the parity of their stripes has shown to be wrong, though their checksums hold.
+//!
+//! Checksums are the weaker witness: a block that is replaced together with its checksums fools every read. So a condemned
+//! block stays lost, whatever its helper says of it, until it is made anew. That is kept over restarts.
+
+use std::collections::BTreeMap;
+
+use repair::{BlockId, BlockProblem, NodeId, StripeId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stores::BlockState;
+
+use crate::facts::Around;
+use crate::nodes::absences::recall;
+use crate::out::Out;
+use crate::stripes::Stripes;
+
+/// Keys begin with this; the number of the node and the name of the block follow.
+const PREFIX: &str = "condemned/";
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Condemned {
+    blocks: BTreeMap<(BlockId, NodeId), StripeId>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    stripe: StripeId,
+    block: BlockId,
+    node: NodeId,
+}
+
+impl Condemned {
+    /// Whether the block of this name is condemned on some node: then the digest that is recorded of it proves nothing.
+    pub(crate) fn has(&self, block: &BlockId) -> bool {
+        !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
+    }
+
+    /// The problem of a block on a node, if it is condemned there.
+    pub(crate) fn problem(&self, block: &BlockId, node: NodeId) -> Option<BlockProblem> {
+        let condemned = !self.blocks.is_empty() && self.blocks.contains_key(&(block.clone(), node));
+        condemned.then(contradicts_parity)
+    }
+
+    /// Takes out what fits.
+    fn take(&mut self, fits: impl Fn(&BlockId, &StripeId) -> bool) -> Vec<(BlockId, NodeId)> {
+        let taken = self.blocks.iter().filter(|((block, _), stripe)| fits(block, stripe));
+        let taken: Vec<(BlockId, NodeId)> = taken.map(|(key, _)| key.clone()).collect();
+        taken.iter().for_each(|key| drop(self.blocks.remove(key)));
+        taken
+    }
+}
+
+/// The problem of a block that parity says is wrong.
+pub(crate) fn contradicts_parity() -> BlockProblem {
+    BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned())
+}
+
+fn key(block: &BlockId, node: NodeId) -> String {
+    format!("{PREFIX}{}/{block}", node.0)
+}
+
+impl Stripes {
+    pub(crate) fn recall_condemned(&mut self, records: &[(String, Value)]) {
+        for (_, kept) in recall::<Kept>(records, PREFIX) {
+            if let Some(Kept { stripe, block, node }) = kept {
+                self.condemned.blocks.insert((block, node), stripe);
+            }
+        }
+    }
+
+    /// Counts a block as lost from now on, until it is made anew.
+    pub(crate) fn condemn(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        index: codes::BlockIndex,
+        node: NodeId,
+        out: &mut Out,
+    ) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let block = record.blocks[usize::from(index.0)].id.clone();
+        if self.condemned.problem(&block, node).is_some() {
+            return;
+        }
+        let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
+        out.keep_record(key(&block, node), &kept);
+        self.condemned.blocks.insert((block.clone(), node), stripe.clone());
+        let problem = self.condemned.problem(&block, node).expect("it was just condemned");
+        self.remember_loss(around, node, &block, problem.to_string(), out);
+        self.store_states(around, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
+    }
+
+    /// Blocks of a stripe were made anew.
+    pub(crate) fn absolve(&mut self, stripe: &StripeId, indices: &[codes::BlockIndex], out: &mut Out) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let made =
+            |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
+        let taken = self.condemned.take(|block, of| of == stripe && made(block));
+        self.forget_condemned(taken, out);
+    }
+
+    /// A stripe is gone, and with it what was known of its blocks.
+    pub(crate) fn forget_condemned_of(&mut self, stripe: &StripeId, out: &mut Out) {
+        let taken = self.condemned.take(|_, of| of == stripe);
+        self.forget_condemned(taken, out);
+    }
+
+    fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
+        blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
+    }
+}

@@ -1,0 +1,229 @@
+//! Stripes whose blocks contradict each other: some block is wrong although its own checksums hold.
+//!
+//! A contradiction is kept in the records, so that a coordinator that starts again knows it. It ends with the stripe, or when
+//! parity was seen to hold over every block that counts as good: a check that left one out, or could not ask it, proves
+//! nothing of that block. Until then `status` does not say "safe", and whatever is decoded of the stripe is checked against every survivor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::BlockIndex;
+use repair::{Job, StripeId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stores::{BlockRecord, StripeRecord};
+
+use crate::Control;
+use crate::answers::Answers;
+use crate::answers::safety::count;
+use crate::error::list;
+use crate::facts::Around;
+use crate::facts::Facts;
+use crate::nodes::absences::recall;
+use crate::out::Out;
+use crate::signal::Signal;
+use crate::stripes::Stripes;
+use crate::stripes::indexed;
+use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
+
+/// Keys of contradictions begin with this; the stripe's name follows.
+const PREFIX: &str = "contradiction/";
+/// Contradictions that are listed in the status.
+const LISTED: usize = 100;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Contradictions(BTreeMap<StripeId, Contradiction>);
+
+/// What is known of one; as it is in the records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Contradiction {
+    /// The blocks of the equations that do not hold.
+    blocks: BTreeSet<u16>,
+    found_by: FoundBy,
+    since_unix_ms: u64,
+}
+
+impl Contradictions {
+    /// Whether the blocks of a stripe contradict each other.
+    pub(crate) fn has(&self, stripe: &StripeId) -> bool {
+        self.0.contains_key(stripe)
+    }
+
+    /// All contradictory stripes, including those missing from the picture.
+    pub(crate) fn names(&self) -> ContradictoryStripes {
+        ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
+    }
+
+    /// Adds the blocks of a contradiction; what is to be kept of it, if that is new.
+    fn add(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &BTreeSet<BlockIndex>,
+        found_by: FoundBy,
+        unix_ms: u64,
+    ) -> Option<Contradiction> {
+        let blocks: BTreeSet<u16> = blocks.iter().map(|block| block.0).collect();
+        match self.0.get_mut(stripe) {
+            Some(known) if blocks.is_subset(&known.blocks) => None,
+            Some(known) => {
+                known.blocks.extend(blocks);
+                Some(known.clone())
+            }
+            None => {
+                let contradiction = Contradiction { blocks, found_by, since_unix_ms: unix_ms };
+                self.0.insert(stripe.clone(), contradiction.clone());
+                Some(contradiction)
+            }
+        }
+    }
+}
+
+impl Control {
+    /// Jobs that began without this knowledge ask every survivor, too.
+    pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
+        let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
+        for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
+            self.with_job(job, Job::handle_contradiction);
+        }
+    }
+}
+
+impl Stripes {
+    /// Contradictions that an earlier coordinator knew of.
+    pub(crate) fn recall_contradictions(
+        &mut self,
+        around: Around<'_>,
+        records: &[(String, Value)],
+        out: &mut Out,
+    ) {
+        for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
+            let id = StripeId(stripe.to_owned());
+            // In a store that others run, stripes become known after the start, or are described.
+            let is_gone = around.base.nature.files && self.picture.stripe(&id).is_err();
+            match kept {
+                Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
+                _ => out.forget_record(format!("{PREFIX}{stripe}")),
+            }
+        }
+    }
+
+    /// Parity equations over these blocks of a stripe do not hold, and nothing tells which of them is wrong.
+    pub(crate) fn note_contradiction(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        blocks: &BTreeSet<BlockIndex>,
+        found_by: FoundBy,
+        out: &mut Out,
+    ) {
+        let is_known = self.contradictions.has(stripe);
+        let Some(kept) = self.contradictions.add(stripe, blocks, found_by, around.base.unix_ms) else {
+            return;
+        };
+        out.keep_record(format!("{PREFIX}{stripe}"), &kept);
+        if is_known {
+            return;
+        }
+        let names = self.block_names(stripe, &kept.blocks);
+        tracing::warn!(%stripe, blocks = list(&names), %found_by, "the blocks of a stripe contradict each other");
+        out.note(HistoryEvent::Contradiction { stripe: stripe.to_string(), blocks: names, found_by });
+        out.tell(Signal::ContradictionAdded(stripe.clone()));
+    }
+
+    /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
+    /// among them.
+    pub(crate) fn parity_held(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        blocks: &BTreeSet<BlockIndex>,
+        out: &mut Out,
+    ) {
+        if !self.contradictions.has(stripe) {
+            return;
+        }
+        let Ok(record) = self.stripe_record(stripe) else { return };
+        let proven = |(index, block): (BlockIndex, &BlockRecord)| {
+            blocks.contains(&index) || !around.with(self).counts(block)
+        };
+        if indexed(&record).all(proven) {
+            tracing::info!(%stripe, "parity holds again");
+            self.forget_contradiction(stripe, out);
+            out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
+        }
+    }
+}
+
+impl Stripes {
+    pub(crate) fn forget_contradiction(&mut self, stripe: &StripeId, out: &mut Out) {
+        if self.contradictions.0.remove(stripe).is_some() {
+            out.forget_record(format!("{PREFIX}{stripe}"));
+        }
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(crate) fn contradiction_views(self) -> Vec<ContradictionView> {
+        let known = self.facts.stripes.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
+            Some(self.contradiction_view(contradiction, &self.facts.stripes.stripe_record(stripe).ok()?))
+        });
+        known.take(LISTED).collect()
+    }
+
+    fn contradiction_view(self, contradiction: &Contradiction, record: &StripeRecord) -> ContradictionView {
+        ContradictionView {
+            stripe: record.id.to_string(),
+            file: record.file.as_ref().map(|part| part.name.clone()),
+            blocks: self.facts.stripes.block_names(&record.id, &contradiction.blocks),
+            found_by: contradiction.found_by,
+            since_unix_ms: contradiction.since_unix_ms,
+            next_step: self.facts.settled_by(record),
+        }
+    }
+}
+
+impl Stripes {
+    /// How many stripes contradict themselves. Those that nobody knows now are not counted.
+    pub(crate) fn contradictory_stripes(&self) -> u64 {
+        let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
+        self.contradictions.0.keys().filter(known).count() as u64
+    }
+
+    fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {
+        let Ok(record) = self.stripe_record(stripe) else { return Vec::new() };
+        let block = |&index: &u16| record.blocks.get(usize::from(index));
+        blocks.iter().filter_map(block).map(|block: &BlockRecord| block.id.to_string()).collect()
+    }
+}
+
+/// What the first line of the status says of contradictions; nothing if there are none.
+pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
+    (contradictory > 0).then(|| {
+        format!(
+            "the blocks of {contradictory} of {} contradict each other, so that some are wrong",
+            count(stripes, "stripe")
+        )
+    })
+}
+
+impl<'a> Facts<'a> {
+    /// How the contradiction of a stripe may be settled.
+    pub(crate) fn settled_by(self, record: &StripeRecord) -> String {
+        let waits = |block: &&BlockRecord| self.counts(block) && self.readable_at(block).is_none();
+        let down = record.blocks.iter().filter(waits).flat_map(BlockRecord::holders);
+        let down: BTreeSet<String> = down.map(|holder| self.nodes.name(holder.node)).collect();
+        let again = match &record.file {
+            Some(part) => format!("put {} again from another copy", part.name),
+            None => "write the data again from another copy".to_owned(),
+        };
+        if down.is_empty() {
+            return format!("run mend scrub --parity; if that cannot tell which block is wrong, {again}");
+        }
+        let down: Vec<String> = down.into_iter().collect();
+        format!(
+            "start {}, as more blocks tell more, then run mend scrub --parity and mend repair --all; if nobody can be \
+             started, {again}",
+            list(&down)
+        )
+    }
+}

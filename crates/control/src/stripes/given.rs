@@ -1,0 +1,296 @@
+//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired by its name.
+//!
+//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block without a
+//! node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile (rotten, moved) is kept
+//! here until the stripe is described anew or forgotten, and nothing of it is in the storage but repairs that are not
+//! done, with their stripes in them, so that the next coordinator goes on.
+//!
+//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is what its own
+//! system knows of it at this moment, and counts for a while instead. Both have one name, so there is one repair of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use repair::recovery::RepairId;
+use repair::wire::control::MAX_OPEN_REQUESTS;
+use repair::{BlockId, Chunking, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, StripeRecord};
+
+use crate::error::RequestError;
+use crate::facts::Around;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::repairs::Repairs;
+use crate::signal::Signal;
+use crate::stripes::Stripes;
+use crate::stripes::given_bytes::GivenBytes;
+use crate::stripes::indexed;
+use views::{GivenBlock, GivenStripe, StripeView};
+
+/// A stripe that nobody asks for is forgotten after this time.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// One that the storage tells of as well is looked up there again after this time.
+const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
+/// So many are remembered; more are refused.
+const MOST: usize = 256 * MAX_OPEN_REQUESTS;
+/// Whose stripes are that came with a repair of an earlier coordinator.
+const OF_RECORDS: &str = "repairs that are not done";
+/// A block is no longer.
+const MOST_BLOCK_BYTES: u64 = 1 << 44;
+/// A stripe's or block's name is no longer.
+const NAME_BYTES: usize = 255;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Given {
+    stripes: BTreeMap<StripeId, StripeRecord>,
+    /// When each is looked at again.
+    until: BTreeMap<StripeId, Duration>,
+    bytes: GivenBytes,
+}
+
+impl Given {
+    pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
+        self.stripes.get(stripe)
+    }
+
+    /// Sets what is known of a block; `false` if it was known already, or nobody described the stripe.
+    fn set(&mut self, stripe: &StripeId, block: BlockIndex, node: NodeId, state: BlockState) -> bool {
+        let Some(record) = self.stripes.get_mut(stripe) else { return false };
+        let block = &mut record.blocks[usize::from(block.0)];
+        let changed = (block.node, block.state) != (Some(node), state);
+        (block.node, block.state) = (Some(node), state);
+        changed
+    }
+
+    fn insert(&mut self, record: StripeRecord, until: Duration) {
+        self.until.insert(record.id.clone(), until);
+        self.stripes.insert(record.id.clone(), record);
+    }
+
+    fn remove(&mut self, stripe: &StripeId) {
+        self.bytes.free(stripe);
+        self.until.remove(stripe);
+        self.stripes.remove(stripe);
+    }
+}
+
+impl Stripes {
+    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
+    /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
+    pub(crate) fn describe_stripe(
+        &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        repairs: &Repairs,
+        given: &GivenStripe,
+        owner: &str,
+    ) -> Result<StripeView, RequestError> {
+        let record = around.with(self).given_record(given)?;
+        let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
+            return Err(RequestError::GivenInUse(record.id));
+        }
+        if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
+            return Err(RequestError::TooManyGiven(MOST));
+        }
+        let view = around.with(self).stripe_view(&record)?;
+        self.given.bytes.take(&record, owner)?;
+        let until = around.with(self).remembered_until(&record.id);
+        self.given.insert(record, until);
+        Ok(view)
+    }
+
+    /// Forgets given stripes that nobody has asked for in a while.
+    pub(crate) fn forget_given(&mut self, around: Around<'_>, jobs: &Jobs, repairs: &Repairs) {
+        let now = around.base.now;
+        let due: Vec<StripeId> =
+            self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
+        for stripe in due {
+            if self.is_in_use(jobs, repairs, &stripe) {
+                let until = around.with(self).remembered_until(&stripe);
+                self.given.until.insert(stripe, until);
+            } else {
+                self.given.remove(&stripe);
+            }
+        }
+    }
+
+    fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
+        jobs.has_a_job(stripe) || repairs.is_being_repaired(stripe)
+    }
+}
+
+impl Stripes {
+    /// A stripe that came with a repair of an earlier coordinator.
+    pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
+        self.given.bytes.force(&record, OF_RECORDS);
+        let until = around.with(self).remembered_until(&record.id);
+        self.given.insert(record, until);
+    }
+
+    /// A job has stored blocks of a given stripe.
+    pub(crate) fn note_given_stored(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId)],
+        out: &mut Out,
+    ) {
+        for &(block, node) in blocks {
+            self.given.set(stripe, block, node, BlockState::Healthy);
+        }
+        out.tell(Signal::Blocks(stripe.clone()));
+    }
+
+    /// A block of a given stripe is not what it should be.
+    pub(crate) fn note_given_lost(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        state: BlockState,
+        out: &mut Out,
+    ) {
+        if self.given.set(stripe, block, node, state) {
+            out.tell(Signal::Blocks(stripe.clone()));
+        }
+    }
+
+    /// Somebody asks for a given stripe: it is remembered from now on.
+    pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
+        let until = around.with(self).remembered_until(stripe);
+        if let Some(given) = self.given.until.get_mut(stripe) {
+            *given = until;
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn given_record(self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+        let id = StripeId(given.stripe.clone());
+        check_name(&given.stripe)?;
+        let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
+        let told = self.stripes.picture.stripe(&id).ok();
+        if told.is_some_and(|told| !self.base.nature.claims || !is_same(&told, given)) || is_to_come {
+            return Err(RequestError::Catalogued(given.stripe.clone()));
+        }
+        let spec: CodeSpec = given.code.parse()?;
+        let code = self.stripes.codes.get(&spec)?;
+        let unit = code.sub_blocks() as u64;
+        if given.block_bytes > MOST_BLOCK_BYTES {
+            return Err(RequestError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES });
+        }
+        if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
+            let above = given.block_bytes.max(1).next_multiple_of(unit);
+            let below = above.checked_sub(unit).filter(|&below| below > 0);
+            return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
+        }
+        let chunk_bytes = given_chunk(&*code, given)?;
+        if given.blocks.len() != code.blocks() {
+            let (blocks, needed) = (given.blocks.len(), code.blocks());
+            return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
+        }
+        let mut names = BTreeSet::new();
+        let mut blocks = Vec::with_capacity(given.blocks.len());
+        for block in &given.blocks {
+            if !names.insert(&block.block) {
+                return Err(RequestError::GivenTwice(block.block.clone()));
+            }
+            blocks.push(self.given_block(&id, block, given.block_bytes)?);
+        }
+        let block_bytes = given.block_bytes;
+        Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
+    }
+}
+
+impl Repairs {
+    /// Whether a repair of it runs, or is to.
+    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
+        self.awaits(stripe)
+            || self
+                .of_stripe(stripe)
+                .any(|id| self.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn remembered_until(self, stripe: &StripeId) -> Duration {
+        let told = self.stripes.picture.stripe(stripe).is_ok();
+        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+    }
+
+    fn given_block(
+        self,
+        stripe: &StripeId,
+        given: &GivenBlock,
+        block_bytes: u64,
+    ) -> Result<BlockRecord, RequestError> {
+        check_name(&given.block)?;
+        let id = BlockId(given.block.clone());
+        let of_another = |(other, _): (StripeId, BlockIndex)| other != *stripe;
+        if self.stripes.picture.find_block(&id).is_ok_and(of_another)
+            || self.stripes.picture.is_from_the_future(&id)
+        {
+            return Err(RequestError::Catalogued(given.block.clone()));
+        }
+        if given.bytes > block_bytes {
+            let (block, bytes) = (given.block.clone(), given.bytes);
+            return Err(RequestError::GivenTooLong { block, bytes, block_bytes });
+        }
+        let node = given.node.as_deref().map(|name| self.nodes.node_named(self.base, name)).transpose()?;
+        let digest = match &given.digest {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
+        };
+        let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
+        Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
+    }
+
+    /// The blocks that a plug-in wants, each with the node that shall have it.
+    pub(crate) fn given_homes(
+        self,
+        stripe: &StripeId,
+        homes: &[views::Home],
+    ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
+        let record = self.stripes.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
+        let mut named = BTreeMap::new();
+        for home in homes {
+            let index = BlockIndex(home.index);
+            crate::stripes::check_indices(record, &[index])?;
+            let node = self.nodes.node_named(self.base, &home.node)?;
+            let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
+            if block.state == BlockState::Healthy {
+                let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();
+                return Err(RequestError::NotLost { block: block.id.to_string(), holder });
+            }
+            if named.insert(index, node).is_some() {
+                return Err(RequestError::GivenTwice(block.id.to_string()));
+            }
+        }
+        match named.is_empty() {
+            true => Err(RequestError::NoHomes(stripe.clone())),
+            false => Ok(named),
+        }
+    }
+}
+
+/// Whether what a plug-in describes is the stripe that the storage tells of, wherever its blocks are.
+fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
+    let named = told.blocks.iter().map(|block| (block.id.0.as_str(), block.bytes));
+    told.code.to_string() == given.code
+        && told.block_bytes == given.block_bytes
+        && told.chunk_bytes == given.chunk_bytes
+        && named.eq(given.blocks.iter().map(|block| (block.block.as_str(), block.bytes)))
+}
+
+fn check_name(name: &str) -> Result<(), RequestError> {
+    let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
+    if is_plain { Ok(()) } else { Err(RequestError::NoName(name.escape_default().to_string())) }
+}
+
+/// The size of a given stripe's chunks, if it has several.
+fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
+    Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
+}

@@ -1,0 +1,314 @@
+//! What helpers hold against what the catalog places on them.
+//!
+//! A block that a helper holds may be its own; its own and back after it was bad; one that the catalog places on somebody
+//! who does not have it, and then it is verified and *adopted*; one that no stripe knows, an *orphan*; or one of a
+//! stripe that this catalog has yet to count, and then the catalog is an old one that was put back, and nothing is
+//! changed until somebody decides what to do about that.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::wire::control::{Description, HeldBlock, ToNode};
+use repair::{BlockId, Digest, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
+
+use crate::Control;
+use crate::error::RequestError;
+use crate::facts::Around;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::questions::Subject;
+use crate::signal::Signal;
+use crate::storing::Then;
+use crate::stripes::Stripes;
+use views::OrphansView;
+
+/// What a helper that is connected holds against what the catalog places on it.
+#[derive(Default)]
+pub(crate) struct Holdings {
+    /// Blocks that no stripe knows.
+    pub orphans: BTreeSet<BlockId>,
+    /// Blocks it was told to remove and that it has not answered for.
+    pub removing: BTreeSet<BlockId>,
+    /// Blocks that it could not remove, and when it is asked again.
+    pub stuck: BTreeMap<BlockId, Duration>,
+    /// Bad blocks that it has again, to be verified before they count.
+    pub rechecks: VecDeque<(StripeId, BlockIndex)>,
+}
+
+impl Control {
+    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
+    pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
+        let (returned, by_itself) = match self.out.questions.subject(node, ask) {
+            Some(Subject::Orphans) => (false, false),
+            Some(Subject::Tidying) => (false, true),
+            Some(Subject::Returned) => (true, false),
+            _ => {
+                return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for");
+            }
+        };
+        match last {
+            true => drop(self.out.questions.close(node, ask)),
+            false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
+        }
+        if returned {
+            return self.take_returned(node, blocks, last);
+        }
+        for block in blocks {
+            let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
+            if is_proven && self.jobs.is_needless(facts!(self), node, block) {
+                tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
+                let then = Then::Needless { node, block: block.id.clone() };
+                self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
+            }
+        }
+        if by_itself && last {
+            self.stripes.end_tidying(around!(self), node);
+        }
+    }
+
+    /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
+    pub(crate) fn forget_retired(&mut self) {
+        let empty = |node: &NodeId| {
+            !self.nodes.peers.contains_key(node)
+                && self.stripes.picture.block_count(*node) == 0
+                && !self.jobs.is_target(*node)
+                && !self.storing.adopts_on(*node)
+        };
+        for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
+            self.nodes.retired.remove(&node);
+            self.nodes.forgetting.insert(node);
+            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
+        }
+    }
+
+    pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
+        self.nodes.forgetting.remove(&node);
+        if !done {
+            self.nodes.retired.insert(node); // It is tried again.
+            return;
+        }
+        tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
+        self.drop_node(node);
+    }
+}
+
+impl Stripes {
+    /// All helpers have come that are expected: what was put off is done now.
+    pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
+        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
+            self.find_homes(around, node, out);
+            self.remove_discards(around, &jobs, node, out);
+        }
+    }
+}
+
+impl Jobs {
+    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
+    /// without which its stripe survives all that the code tolerates.
+    fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
+        let ours =
+            block.label.as_ref().is_some_and(|(_, label)| label.cluster == facts.base.settings.cluster_id);
+        let held = facts.stripes.holdings.get(&node);
+        let orphan = held.is_some_and(|held| held.orphans.contains(&block.id));
+        if !ours
+            || !orphan
+            || self.is_worked_on(facts, &block.id)
+            || !facts.may_remove()
+            || facts.stripes.picture.is_from_the_future(&block.id)
+        {
+            return false;
+        }
+        facts.stripes.record_of(&block.id).is_none_or(|(stripe, index, record)| {
+            record.digest == block.digest && facts.is_spare(&stripe, index, node)
+        })
+    }
+}
+
+impl Stripes {
+    /// Holds what a node has against what the catalog thinks it has.
+    pub(crate) fn compare(&mut self, around: Around<'_>, node: NodeId, blocks: &[HeldBlock], out: &mut Out) {
+        let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
+        let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
+            let block = &record.blocks[usize::from(index.0)];
+            let known = block.state_on(node).unwrap_or(block.state);
+            let state = match held.get(&block.id) {
+                None if !around.base.nature.trusts_lists => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
+                None => {
+                    missing += 1;
+                    BlockState::Missing
+                }
+                Some(&bytes) if bytes != block.bytes => BlockState::Corrupt,
+                Some(_) if known == BlockState::Healthy => continue,
+                Some(_) => {
+                    again.push_back((stripe, index));
+                    continue;
+                }
+            };
+            if known != state {
+                self.note_loss(around, node, &block.id, state, out);
+                news.push((stripe, index, node, state));
+            }
+        }
+        if !news.is_empty() {
+            self.store_states(around, news, out);
+        }
+        let is_hollow = 2 * missing > self.picture.block_count(node);
+        out.tell(Signal::Returned { node, is_hollow });
+        if let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node) {
+            *rechecks = again;
+        }
+        self.note_orphans(around, node, blocks, out);
+    }
+
+    /// Remembers the blocks that the catalog does not place on this node.
+    pub(crate) fn note_orphans(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        blocks: &[HeldBlock],
+        out: &mut Out,
+    ) {
+        if !around.base.nature.trusts_lists {
+            return;
+        }
+        let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
+        leaving.retain(|block| around.with(self).may_go(node, block));
+        let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
+        for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
+            let is_its_own =
+                self.record_of(&block.id).is_some_and(|(_, _, record)| record.state_on(node).is_some());
+            if is_its_own || self.unjudged.have(&block.id) {
+                continue;
+            }
+            if self.picture.is_from_the_future(&block.id) {
+                newer.insert(block.id.clone());
+            }
+            found.insert(block.id.clone());
+        }
+        if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
+            *orphans = found;
+        }
+        self.orphans.forget(node);
+        self.note_newer(around, node, newer, out);
+        if around.nodes.settled {
+            self.find_homes(around, node, out);
+        }
+    }
+
+    /// Something was found to be bad: whether anybody else has it.
+    pub(crate) fn find_all_homes(&mut self, around: Around<'_>, out: &mut Out) {
+        if around.nodes.settled && !self.is_behind() {
+            around
+                .nodes
+                .live_helpers()
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|node| self.find_homes(around, node, out));
+        }
+    }
+
+    /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
+    fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+        let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) else { return };
+        let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
+        let homeless: Vec<(StripeId, BlockIndex)> = orphans
+            .iter()
+            .filter_map(|block| self.record_of(block))
+            .map(|(stripe, index, _)| (stripe, index))
+            .filter(|(stripe, index)| around.with(self).is_wanted_from(node, stripe, *index))
+            .collect();
+        let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node) else { return };
+        let idle = rechecks.is_empty();
+        rechecks.extend(homeless);
+        if idle {
+            self.recheck_next(around, node, out);
+        }
+    }
+
+    /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
+    pub(crate) fn recheck_next(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
+        while let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node)
+            && let Some((stripe, index)) = rechecks.pop_front()
+        {
+            if !around.with(self).is_wanted_from(node, &stripe, index) {
+                continue;
+            }
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            around.with(self).ask_for_block(node, stripe, index, known, false, out);
+            return;
+        }
+    }
+
+    /// Records that a block is on a node that the catalog did not place it on, which has just read all of it.
+    pub(crate) fn adopt(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+        known: &BlockRecord,
+        digest: Option<Digest>,
+        out: &mut Out,
+    ) {
+        // Without a digest, any block of the name will do, unless two of them contradicted each other.
+        let is_it =
+            known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
+                && !self.is_removing(node, &known.id)
+                && !self.condemned.has(&known.id);
+        if !is_it
+            || !around.with(self).is_wanted_from(node, stripe, index)
+            || self.picture.is_pending(stripe) != Some(false)
+        {
+            return;
+        }
+        let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
+        let then = Then::Adopted { node, block: known.id.clone() };
+        out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
+    }
+
+    /// A block that was found is recorded where it is.
+    pub(crate) fn adopted(&mut self, around: Around<'_>, node: NodeId, block: &BlockId) {
+        tracing::info!(%block, node = %around.nodes.name(node), "found a block that was lost");
+        self.drop_orphan(node, block);
+        self.removals_due = around.base.now; // Its stripe may be whole without other copies now.
+    }
+
+    /// A block on a node is one that nobody knows no more.
+    pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
+        if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
+            orphans.remove(block);
+        }
+    }
+
+    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
+    /// them. How many there are.
+    pub(crate) fn remove_orphans(
+        &mut self,
+        around: Around<'_>,
+        out: &mut Out,
+    ) -> Result<OrphansView, RequestError> {
+        around.with(self).check_not_doubted()?;
+        if !around.nodes.settled {
+            return Err(RequestError::Settling);
+        }
+        let mut orphans = 0;
+        for node in around.nodes.live_helpers().collect::<Vec<_>>() {
+            let Some(Holdings { orphans: held, .. }) = self.holdings.get_mut(&node) else { continue };
+            if !held.is_empty() {
+                orphans += held.len() as u64;
+                let ask = out.questions.open(node, Subject::Orphans, around.base.now);
+                around.nodes.send(node, ToNode::Describe { ask }, out);
+            }
+        }
+        Ok(OrphansView { orphans })
+    }
+}

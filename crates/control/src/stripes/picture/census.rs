@@ -1,0 +1,96 @@
+//! Stripes counted by what they lack, so that nobody need count them again: a change costs what it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::stripes::picture::Slot;
+use crate::stripes::picture::domains::{Fleet, Together};
+use crate::stripes::picture::entry::{Entry, Shared};
+use codes::{BlockIndex, CodeSpec};
+
+/// Stripes of files by code, lost blocks and how the others share helpers, of which there are few kinds.
+#[derive(Default)]
+pub(crate) struct Counts {
+    kinds: BTreeMap<Key, Count>,
+}
+
+type Key = (u16, Vec<u16>, Together);
+
+/// The key of a stripe.
+fn key(entry: &Entry, fleet: &Fleet) -> Key {
+    let is_up = |node| fleet.is_up(node);
+    (entry.code, entry.lost(is_up), fleet.together(&entry.readers(is_up)))
+}
+
+#[derive(Default)]
+struct Count {
+    stripes: u64,
+    block_bytes: u64,
+    /// Which they are, if they lack anything or share helpers.
+    slots: BTreeSet<Slot>,
+}
+
+/// Stripes that are alike.
+pub(crate) struct Kind<'p> {
+    pub code: &'p CodeSpec,
+    pub lost: Vec<BlockIndex>,
+    pub together: &'p Together,
+    pub stripes: u64,
+    /// Of one block of each of them, all together.
+    pub block_bytes: u64,
+    /// Which they are, if they lack anything or share helpers.
+    pub slots: &'p BTreeSet<Slot>,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, slot: Slot, entry: &Entry, fleet: &Fleet) {
+        if entry.pending {
+            return;
+        }
+        let key = key(entry, fleet);
+        let is_named = !key.1.is_empty() || key.2.shares_nodes();
+        let count = self.kinds.entry(key).or_default();
+        count.stripes += 1;
+        count.block_bytes += entry.block_bytes;
+        if is_named {
+            count.slots.insert(slot);
+        }
+    }
+
+    /// # Panics
+    /// If it was not added as it is now.
+    pub(crate) fn remove(&mut self, slot: Slot, entry: &Entry, fleet: &Fleet) {
+        if entry.pending {
+            return;
+        }
+        let key = key(entry, fleet);
+        let count = self.kinds.get_mut(&key).expect("it was counted");
+        count.stripes -= 1;
+        count.block_bytes -= entry.block_bytes;
+        count.slots.remove(&slot);
+        if count.stripes == 0 {
+            self.kinds.remove(&key);
+        }
+    }
+
+    pub(crate) fn damaged(&self) -> impl Iterator<Item = Slot> + '_ {
+        let damaged = self.kinds.iter().filter(|((_, lost, _), _)| !lost.is_empty());
+        damaged.flat_map(|(_, count)| count.slots.iter().copied())
+    }
+
+    /// Stripes of which some helper has several blocks.
+    pub(crate) fn doubled(&self) -> impl Iterator<Item = Slot> + '_ {
+        let doubled = self.kinds.iter().filter(|((_, _, together), _)| together.shares_nodes());
+        doubled.flat_map(|(_, count)| count.slots.iter().copied())
+    }
+
+    pub(crate) fn kinds<'p>(&'p self, shared: &'p Shared) -> impl Iterator<Item = Kind<'p>> {
+        self.kinds.iter().map(|((code, lost, together), count)| Kind {
+            code: shared.code_of(*code),
+            lost: lost.iter().copied().map(BlockIndex).collect(),
+            together,
+            stripes: count.stripes,
+            block_bytes: count.block_bytes,
+            slots: &count.slots,
+        })
+    }
+}

@@ -1,0 +1,303 @@
+//! A stripe in little memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codes::CodeSpec;
+use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
+use stores::{BlockRecord, BlockState, Replica, StripeRecord};
+
+/// A node that nobody is.
+const NOBODY: u32 = u32::MAX;
+
+/// What many stripes have in common.
+#[derive(Default)]
+pub(crate) struct Shared {
+    codes: Vec<CodeSpec>,
+    /// Kinds of digests; the first has number 1.
+    kinds: Vec<String>,
+    /// Sizes of chunks; the first has number 1.
+    chunks: Vec<u64>,
+    /// What stripes say of their files, by the name of the put; the position is each stripe's own.
+    parts: BTreeMap<String, Arc<FilePart>>,
+}
+
+impl Shared {
+    fn code(&mut self, code: &CodeSpec) -> u16 {
+        number(&mut self.codes, |known| known == code, || code.clone()) as u16
+    }
+
+    pub(crate) fn code_of(&self, number: u16) -> &CodeSpec {
+        &self.codes[usize::from(number)]
+    }
+
+    fn chunks(&mut self, bytes: u64) -> u32 {
+        number(&mut self.chunks, |&known| known == bytes, || bytes) as u32 + 1
+    }
+
+    fn part(&mut self, part: &FilePart) -> Arc<FilePart> {
+        let whole = FilePart { position: 0, ..part.clone() };
+        let kept = self.parts.entry(part.put.clone()).or_insert_with(|| Arc::new(whole.clone()));
+        if **kept == whole { kept.clone() } else { Arc::new(whole) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// A stripe is no more: nor is what only it says of its file.
+    pub(crate) fn forget(&mut self, entry: &Entry) {
+        // Two are left: this stripe's, and the one that is kept.
+        if let Some((part, _)) = &entry.file
+            && Arc::strong_count(part) <= 2
+        {
+            self.parts.remove(&part.put);
+        }
+    }
+}
+
+/// The place of what is like this, which is added if there is none.
+fn number<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    all.iter().position(is).unwrap_or_else(|| {
+        all.push(new());
+        all.len() - 1
+    })
+}
+
+/// A block of it.
+#[derive(Clone, Copy)]
+struct Place {
+    node: u32,
+    state: BlockState,
+}
+
+impl Place {
+    fn of(holder: Replica) -> Self {
+        Self { node: holder.node.0, state: holder.state }
+    }
+
+    fn holder(self) -> Replica {
+        Replica { node: NodeId(self.node), state: self.state }
+    }
+}
+
+/// What blocks are called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// The stripe's name, a point and the index.
+    Index,
+    /// The stripe's name, `.ec` and the index in two digits.
+    Shard,
+    /// Otherwise.
+    Listed,
+}
+
+impl Naming {
+    fn of(stripe: &StripeRecord) -> Self {
+        let is = |naming: &Self| {
+            let mut blocks = stripe.blocks.iter().enumerate();
+            blocks.all(|(at, block)| naming.name(&stripe.id.0, at).is_some_and(|name| name == block.id))
+        };
+        [Self::Index, Self::Shard].into_iter().find(is).unwrap_or(Self::Listed)
+    }
+
+    fn name(self, stripe: &str, index: usize) -> Option<BlockId> {
+        match self {
+            Self::Index => Some(BlockId(format!("{stripe}.{index}"))),
+            Self::Shard => Some(BlockId(format!("{stripe}.ec{index:02}"))),
+            Self::Listed => None,
+        }
+    }
+}
+
+/// A block's stripe and index, if its name is made of them. Whether there is such a block is not looked at.
+pub(crate) fn parse_name(block: &BlockId) -> Option<(StripeId, u16)> {
+    let (stripe, text) = block.0.rsplit_once('.')?;
+    let index: u16 = text.strip_prefix("ec").unwrap_or(text).parse().ok()?;
+    let is = |naming: Naming| naming.name(stripe, index.into()).as_ref() == Some(block);
+    [Naming::Index, Naming::Shard].into_iter().any(is).then(|| (StripeId(stripe.to_owned()), index))
+}
+
+/// What differs from the usual: each block has the stripe's length, a name that is made of the stripe's, and one place.
+#[derive(Default)]
+struct Odd {
+    /// Empty if they can be made.
+    names: Vec<BlockId>,
+    /// Empty if all are as long as the stripe says.
+    bytes: Vec<u64>,
+    /// Further places, by block.
+    replicas: Vec<(u16, Place)>,
+}
+
+/// A stripe.
+pub(crate) struct Entry {
+    name: Arc<str>,
+    pub code: u16,
+    pub pending: bool,
+    naming: Naming,
+    /// The size of its chunks, from 1; 0 if it has none.
+    chunks: u32,
+    pub block_bytes: u64,
+    places: Box<[Place]>,
+    /// Of each block the number of the kind, the length, and the bytes; a zero if it has none.
+    digests: Box<[u8]>,
+    file: Option<(Arc<FilePart>, u32)>,
+    odd: Option<Box<Odd>>,
+}
+
+impl Entry {
+    pub(crate) fn new(stripe: &StripeRecord, pending: bool, shared: &mut Shared) -> Self {
+        let place = |block: &BlockRecord| Place {
+            node: block.node.map_or(NOBODY, |node| node.0),
+            state: block.state,
+        };
+        let mut digests = Vec::new();
+        for block in &stripe.blocks {
+            let Some(digest) = block.digest else {
+                digests.push(0);
+                continue;
+            };
+            let kind =
+                number(&mut shared.kinds, |kind| kind == digest.kind(), || digest.kind().to_owned()) + 1;
+            digests.extend([kind as u8, digest.bytes().len() as u8]);
+            digests.extend(digest.bytes());
+        }
+        Self {
+            name: stripe.id.0.as_str().into(),
+            code: shared.code(&stripe.code),
+            pending,
+            naming: Naming::of(stripe),
+            chunks: stripe.chunk_bytes.map_or(0, |bytes| shared.chunks(bytes)),
+            block_bytes: stripe.block_bytes,
+            places: stripe.blocks.iter().map(place).collect(),
+            digests: digests.into(),
+            file: stripe.file.as_ref().map(|part| (shared.part(part), part.position)),
+            odd: odd(stripe),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether its blocks' names are not made of its own.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.naming == Naming::Listed
+    }
+
+    /// Whether its block of this index is called so, but for what people leave out of the stripe's name.
+    pub(crate) fn names_so(&self, block: &BlockId, index: u16) -> bool {
+        let ending = |name: &BlockId| name.0.rsplit('.').next().map(str::to_owned);
+        let own = self.naming.name(&self.name, index.into());
+        own.is_some_and(|own| ending(&own) == ending(block))
+    }
+
+    /// The names of its blocks, if they are not made of its own.
+    pub(crate) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
+        self.odd.iter().flat_map(|odd| &odd.names)
+    }
+
+    /// Whether some block is on more than one node.
+    pub(crate) fn has_replicas(&self) -> bool {
+        !self.replicas().is_empty()
+    }
+
+    fn replicas(&self) -> &[(u16, Place)] {
+        self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
+    }
+
+    /// The blocks that some nodes are known to have got, and those nodes.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
+        let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
+        let replicas = self.replicas().iter().copied();
+        (0..)
+            .zip(self.places.iter().copied())
+            .chain(replicas)
+            .filter(move |(_, place)| got(place))
+            .map(|(index, place)| (index, NodeId(place.node)))
+    }
+
+    /// The indices of the blocks that are not good on any node that is up.
+    pub(crate) fn lost(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<u16> {
+        let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
+        let elsewhere = |index: u16| self.replicas().iter().any(|(of, place)| *of == index && good(place));
+        let lost = (0..).zip(&self.places).filter(|&(index, place)| !good(place) && !elsewhere(index));
+        lost.map(|(index, _)| index).collect()
+    }
+
+    /// The node from which each readable block is read.
+    pub(crate) fn readers(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+        let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
+        let elsewhere = |index: u16| {
+            let mut others = self.replicas().iter().filter(move |(of, _)| *of == index);
+            others.find(|(_, place)| good(place)).map(|(_, place)| place.node)
+        };
+        let reader = |(index, place): (u16, &Place)| match good(place) {
+            true => Some(place.node),
+            false => elsewhere(index),
+        };
+        (0..).zip(&self.places).filter_map(reader).map(NodeId).collect()
+    }
+
+    /// All that was stored of it.
+    pub(crate) fn record(&self, shared: &Shared) -> StripeRecord {
+        let mut digests = &*self.digests;
+        let odd = |at: usize| self.odd.as_ref().expect("it lists its names").names[at].clone();
+        let bytes = |at: usize| self.odd.as_ref().and_then(|odd| odd.bytes.get(at)).copied();
+        let replicas = |at: usize| {
+            let there = self.replicas().iter().filter(move |(of, _)| usize::from(*of) == at);
+            there.map(|(_, place)| place.holder()).collect()
+        };
+        let block = |(at, place): (usize, &Place)| BlockRecord {
+            id: self.naming.name(&self.name, at).unwrap_or_else(|| odd(at)),
+            bytes: bytes(at).unwrap_or(self.block_bytes),
+            node: (place.node != NOBODY).then_some(NodeId(place.node)),
+            state: place.state,
+            replicas: replicas(at),
+            digest: next_digest(&mut digests, &shared.kinds),
+        };
+        let blocks = self.places.iter().enumerate().map(block).collect();
+        let part =
+            |(part, position): &(Arc<FilePart>, u32)| FilePart { position: *position, ..(**part).clone() };
+        StripeRecord {
+            id: StripeId(self.name.to_string()),
+            code: shared.code_of(self.code).clone(),
+            block_bytes: self.block_bytes,
+            chunk_bytes: self.chunks.checked_sub(1).map(|number| shared.chunks[number as usize]),
+            blocks,
+            file: self.file.as_ref().map(part),
+        }
+    }
+}
+
+fn next_digest(packed: &mut &[u8], kinds: &[String]) -> Option<Digest> {
+    let (&kind, rest) = packed.split_first().expect("one for each block");
+    if kind == 0 {
+        *packed = rest;
+        return None;
+    }
+    let (bytes, rest) = rest[1..].split_at(rest[0].into());
+    *packed = rest;
+    Some(Digest::new(&kinds[usize::from(kind) - 1], bytes).expect("it was one"))
+}
+
+fn odd(stripe: &StripeRecord) -> Option<Box<Odd>> {
+    let mut odd = Odd::default();
+    if Naming::of(stripe) == Naming::Listed {
+        odd.names = stripe.blocks.iter().map(|block| block.id.clone()).collect();
+    }
+    if stripe.blocks.iter().any(|block| block.bytes != stripe.block_bytes) {
+        odd.bytes = stripe.blocks.iter().map(|block| block.bytes).collect();
+    }
+    let replicas = |(block, index): (&BlockRecord, u16)| {
+        block.replicas.iter().map(move |&holder| (index, Place::of(holder))).collect::<Vec<_>>()
+    };
+    odd.replicas = stripe.blocks.iter().zip(0..).flat_map(replicas).collect();
+    let is_usual = odd.names.is_empty() && odd.bytes.is_empty() && odd.replicas.is_empty();
+    (!is_usual).then(|| Box::new(odd))
+}

@@ -1,0 +1,93 @@
+//! Files, puts, and what nodes shall remove.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repair::{BlockId, NodeId};
+use stores::StoreChange;
+use stores::dir::{FileRecord, PutError, PutId, PutRecord};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct FilesPicture {
+    files: BTreeMap<String, FileRecord>,
+    /// Bytes of all files.
+    bytes: u64,
+    puts: BTreeMap<PutId, PutRecord>,
+    discards: BTreeMap<NodeId, BTreeSet<BlockId>>,
+}
+
+impl FilesPicture {
+    pub(crate) fn apply(&mut self, change: StoreChange) {
+        match change {
+            StoreChange::File(file) => {
+                self.forget(&file.name.clone());
+                self.bytes += file.bytes;
+                self.files.insert(file.name.clone(), file);
+            }
+            StoreChange::FileGone(name) => self.forget(&name),
+            StoreChange::Put(put) => drop(self.puts.insert(put.id, put)),
+            StoreChange::PutGone(put) => drop(self.puts.remove(&put)),
+            StoreChange::Discard(node, block) => drop(self.discards.entry(node).or_default().insert(block)),
+            StoreChange::DiscardGone(node, block) => {
+                if let Some(blocks) = self.discards.get_mut(&node) {
+                    blocks.remove(&block);
+                }
+            }
+            StoreChange::Stripe(..)
+            | StoreChange::StripeGone(_)
+            | StoreChange::Node(_)
+            | StoreChange::NodeGone(_)
+            | StoreChange::Counted(_)
+            | StoreChange::Eras(_)
+            | StoreChange::Service(..)
+            | StoreChange::ClaimLost(_)
+            | StoreChange::Troubles(_)
+            | StoreChange::Unjudged(_)
+            | StoreChange::Remarks(_)
+            | StoreChange::Unlisted(_)
+            | StoreChange::Spoiled { .. } => {}
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(file) = self.files.remove(name) {
+            self.bytes -= file.bytes;
+        }
+    }
+
+    /// A file by name.
+    pub(crate) fn get(&self, name: &str) -> Option<&FileRecord> {
+        self.files.get(name)
+    }
+
+    /// The files whose names begin with `prefix`, in the order of names.
+    pub(crate) fn with_prefix<'p>(&'p self, prefix: &'p str) -> impl Iterator<Item = &'p FileRecord> {
+        self.files
+            .range(prefix.to_owned()..)
+            .map(|(_, file)| file)
+            .take_while(move |file| file.name.starts_with(prefix))
+    }
+
+    /// Number of files, and their bytes.
+    pub(crate) fn in_all(&self) -> (u64, u64) {
+        (self.files.len() as u64, self.bytes)
+    }
+
+    /// A put that is under way.
+    pub(crate) fn put(&self, put: PutId) -> Result<&PutRecord, PutError> {
+        self.puts.get(&put).ok_or(PutError::NoSuchPut(put))
+    }
+
+    /// The blocks that shall be removed from a node, in the order of their names.
+    ///
+    /// A block that a running job delivers to that node must not be removed before the job has ended and this list has
+    /// been read again: publishing the block takes it off the list.
+    pub(crate) fn discards(&self, node: NodeId) -> impl Iterator<Item = &BlockId> {
+        self.discards.get(&node).into_iter().flatten()
+    }
+
+    /// How many there are.
+    pub(crate) fn discard_count(&self, node: NodeId) -> usize {
+        self.discards.get(&node).map_or(0, BTreeSet::len)
+    }
+}
