@@ -22,8 +22,9 @@ use super::budget::Loads;
 use super::item::Kind;
 use super::nodes::Node;
 use super::queue::Class;
-use super::scan::Check;
-use super::{RepairId, Scheduler};
+use super::redundancy::Redundancy;
+use super::scan::{Check, Walk};
+use super::view::ItemView;
 use crate::NodeId;
 
 /// The part of its bytes that a job still has to move, on average over jobs that started one after another.
@@ -57,50 +58,48 @@ impl Work {
     }
 }
 
-impl Scheduler {
+impl Walk<'_> {
     /// Whether an item of [`Kind::Drain`] can start, and which way.
-    pub(super) fn check_drain(&mut self, no: u32, from: NodeId, class: Class) -> Check {
-        if !self.others_suffice(no, from) {
-            return self.check_as(no, Kind::Migrate { from }, class);
+    pub fn check_drain(&mut self, of: &ItemView<'_>, from: NodeId, class: Class) -> Check {
+        if !of.others_suffice(from, self.known.redundancy) {
+            return self.check_as(of, Kind::Migrate { from }, class);
         }
-        if !self.copying_keeps_up(no, from) {
-            return self.check_as(no, Kind::Rebuild { from }, class);
+        if !of.copying_keeps_up(from, self.known.redundancy) {
+            return self.check_as(of, Kind::Rebuild { from }, class);
         }
-        match self.check_as(no, Kind::Migrate { from }, class) {
-            Check::NoHelpers if !self.crowds_out_copies(no, from) => {
-                self.check_as(no, Kind::Rebuild { from }, class)
+        match self.check_as(of, Kind::Migrate { from }, class) {
+            Check::NoHelpers if !of.crowds_out_copies(from) => {
+                self.check_as(of, Kind::Rebuild { from }, class)
             }
             check => check,
         }
     }
+}
 
+impl<'a> ItemView<'a> {
     /// Whether a copy of this item's block ends no later than the others are done rebuilding all that waits.
-    fn copying_keeps_up(&mut self, no: u32, from: NodeId) -> bool {
-        let sends = self.blocks_sent(no, from);
-        let repair = self.item(no).repair;
-        let block = self.stripes.get(self.item(no).stripe).block_bytes as f64;
-        let brought = block * self.repairs[&repair].brought;
-        let (senders, takers) = (self.sending_left(no, from, sends), self.taking_left(repair, brought));
+    fn copying_keeps_up(&self, from: NodeId, redundancy: &mut Redundancy) -> bool {
+        let sends = self.blocks_sent(from, redundancy);
+        let brought = self.stripe.block_bytes as f64 * self.repair.brought;
+        let (senders, takers) = (self.sending_left(from, sends), self.taking_left(brought));
         let a_block = if takers.nodes > 0 { takers } else { senders }.moves_one(brought);
         let others = senders.ends().max(takers.ends()).max(a_block);
-        self.copy_ends(no, from).is_none_or(|copy| copy <= others * ROUNDING)
+        self.copy_ends(from).is_none_or(|copy| copy <= others * ROUNDING)
     }
 
-    /// When a copy of an item's block ends that starts now.
-    fn copy_ends(&self, no: u32, from: NodeId) -> Option<f64> {
+    /// When a copy of its block ends that starts now.
+    fn copy_ends(&self, from: NodeId) -> Option<f64> {
         let node = self.table.get(self.table.find(from)?);
-        let block = self.stripes.get(self.item(no).stripe).block_bytes;
-        Some((node.under_way() + block) as f64 / node.width())
+        Some((node.under_way() + self.stripe.block_bytes) as f64 / node.width())
     }
 
-    /// What the survivors of an item still have to send, if all that waits of its repair is rebuilt and each stripe
+    /// What its survivors still have to send, if all that waits of its repair is rebuilt and each stripe
     /// asks its survivors for `sends` blocks, evenly.
-    fn sending_left(&self, no: u32, from: NodeId, sends: f64) -> Work {
-        let (item, from) = (self.item(no), self.table.find(from));
-        let stripe = self.stripes.get(item.stripe);
-        let waiting = self.repairs[&item.repair].counters.waiting;
-        let others = || stripe.survivors(&self.table).filter(|&(_, node)| Some(node) != from);
-        let share = sends * stripe.block_bytes as f64 / others().count().max(1) as f64;
+    fn sending_left(&self, from: NodeId, sends: f64) -> Work {
+        let from = self.table.find(from);
+        let waiting = self.repair.counters.waiting;
+        let others = || self.stripe.survivors(self.table).filter(|&(_, node)| Some(node) != from);
+        let share = sends * self.stripe.block_bytes as f64 / others().count().max(1) as f64;
         let mut work = Work::default();
         for (_, node) in others() {
             let node = self.table.get(node);
@@ -111,63 +110,57 @@ impl Scheduler {
         work
     }
 
-    /// What the only takers of a repair still have to receive if all that waits is rebuilt; nothing if any node takes.
-    fn taking_left(&self, repair: RepairId, brought: f64) -> Work {
+    /// What the only takers of its repair still have to receive if all that waits is rebuilt; nothing if any node takes.
+    fn taking_left(&self, brought: f64) -> Work {
         let mut work = Work::default();
-        for node in self.takers(repair) {
+        for node in self.takers() {
             work.add(node.used().down_bytes as f64, node.width());
         }
-        work.bytes += self.repairs[&repair].counters.waiting as f64 * brought;
+        work.bytes += self.repair.counters.waiting as f64 * brought;
         work
     }
 
-    /// The nodes that alone may take blocks of a repair, as far as they are up; none if any node may.
-    fn takers(&self, repair: RepairId) -> impl Iterator<Item = &Node> {
-        let allowed = self.repairs[&repair].spec.requestors.iter();
-        let nodes = allowed.filter_map(|&id| Some(self.table.get(self.table.find(id)?)));
+    /// The nodes that alone may take blocks of its repair, as far as they are up; none if any node may.
+    fn takers(&self) -> impl Iterator<Item = &'a Node> {
+        let table = self.table;
+        let allowed = self.repair.spec.requestors.iter();
+        let nodes = allowed.filter_map(move |&id| Some(table.get(table.find(id)?)));
         nodes.filter(|node| node.facts.alive && !node.facts.draining)
     }
 
     /// Whether a rebuild would take downlinks away from copies that are under way: it brings its taker more than the
     /// block, and even the idlest of few takers is then done later than the node.
-    fn crowds_out_copies(&self, no: u32, from: NodeId) -> bool {
-        let item = self.item(no);
-        let brought = self.repairs[&item.repair].brought;
+    fn crowds_out_copies(&self, from: NodeId) -> bool {
+        let brought = self.repair.brought;
         // A node that sends nothing frees nothing when it ends, and would be waited for forever.
         let sends = self.table.find(from).is_some_and(|node| self.table.get(node).under_way() > 0);
         if brought <= 1.0 || !sends {
             return false;
         }
-        let bytes = brought * self.stripes.get(item.stripe).block_bytes as f64;
+        let bytes = brought * self.stripe.block_bytes as f64;
         let done = |node: &Node| (node.used().down_bytes as f64 + bytes) / node.width();
-        let first = self.takers(item.repair).map(done).reduce(f64::min);
-        first.zip(self.copy_ends(no, from)).is_some_and(|(taker, copy)| taker > copy * ROUNDING)
+        let first = self.takers().map(done).reduce(f64::min);
+        first.zip(self.copy_ends(from)).is_some_and(|(taker, copy)| taker > copy * ROUNDING)
     }
 
-    /// Remembers what a rebuild brings to its taker: the scheduler knows no shapes, but the next one will have the same.
-    pub(super) fn note_brought(&mut self, no: u32, loads: &Loads) {
-        let (repair, kind) = (self.item(no).repair, self.item(no).kind);
-        let copies = |from| loads.nodes.iter().any(|load| load.node == from && load.sent_bytes > 0);
-        let rebuilds = kind.leaves().is_some_and(|from| !copies(from));
-        if let Some(brought) = loads.brought().filter(|_| rebuilds) {
-            self.repairs.get_mut(&repair).expect("its items are open").brought = brought;
-        }
-    }
-
-    /// Blocks' worth that survivors send to rebuild an item's block without the node.
-    fn blocks_sent(&mut self, no: u32, from: NodeId) -> f64 {
-        let item = self.item(no);
-        let (kind, stripe) = (Kind::Rebuild { from }, self.stripes.get(item.stripe));
-        let (lost, wanted) = self.losses(kind, &item.only, stripe);
-        self.redundancy.blocks_read(&*stripe.code, &lost, &wanted)
+    /// Blocks' worth that survivors send to rebuild its block without the node.
+    fn blocks_sent(&self, from: NodeId, redundancy: &mut Redundancy) -> f64 {
+        let (lost, wanted) = self.losses(Kind::Rebuild { from });
+        redundancy.blocks_read(&*self.stripe.code, &lost, &wanted)
     }
 
     /// Whether the blocks of a node can be rebuilt without it.
-    pub(super) fn others_suffice(&mut self, no: u32, from: NodeId) -> bool {
-        let item = self.item(no);
-        let (kind, stripe) = (Kind::Rebuild { from }, self.stripes.get(item.stripe));
-        let (lost, wanted) = self.losses(kind, &item.only, stripe);
-        let readable = self.redundancy.survives(&*stripe.code, &lost).is_some();
-        readable && self.redundancy.sources(&*stripe.code, &lost, &wanted) > 0
+    pub fn others_suffice(&self, from: NodeId, redundancy: &mut Redundancy) -> bool {
+        let (lost, wanted) = self.losses(Kind::Rebuild { from });
+        let readable = redundancy.survives(&*self.stripe.code, &lost).is_some();
+        readable && redundancy.sources(&*self.stripe.code, &lost, &wanted) > 0
     }
+}
+
+/// What a rebuild of an item of this kind brings to its taker, if it is one: the scheduler knows no shapes, but the next one
+/// will have the same.
+pub(super) fn brought(kind: Kind, loads: &Loads) -> Option<f64> {
+    let copies = |from| loads.nodes.iter().any(|load| load.node == from && load.sent_bytes > 0);
+    let rebuilds = kind.leaves().is_some_and(|from| !copies(from));
+    loads.brought().filter(|_| rebuilds)
 }

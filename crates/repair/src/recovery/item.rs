@@ -312,6 +312,15 @@ pub(super) struct Item {
     pub sat_out: Option<u64>,
 }
 
+impl Place {
+    pub fn end(&self) -> Option<End> {
+        match *self {
+            Self::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+}
+
 impl Item {
     pub fn state(&self) -> ItemState {
         match self.place {

@@ -31,6 +31,7 @@
 //! Deliberately absent: plans (the planner's), what is wrong in a job (the job's), names, texts and records (the
 //! driver's), and any knowledge of what a block is worth beyond its stripe.
 
+mod backlog;
 mod bound;
 mod budget;
 mod cache;
@@ -39,7 +40,6 @@ mod dealing;
 mod draining;
 pub mod fastpr;
 mod item;
-mod late;
 mod nodes;
 mod placement;
 mod places;
@@ -47,13 +47,13 @@ mod policy;
 mod progress;
 mod queue;
 mod redundancy;
-mod resting;
 mod scan;
 mod shares;
 mod stripes;
 mod surplus;
+mod view;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -77,12 +77,16 @@ pub use queue::Priority;
 pub use redundancy::Redundancy;
 
 use crate::{JobId, NodeId, Resource, StripeId};
+use backlog::Backlog;
 use budget::BLOCKS_AHEAD;
-use item::{Item, Place};
-use nodes::{Booking, NodeTable};
-use queue::{Class, Key};
-use scan::Scan;
+use item::Place;
+use nodes::NodeTable;
+use placement::Placer;
+use queue::Class;
+use scan::{Known, Scan};
 use stripes::Stripes;
+use surplus::Surplus;
+use view::ItemView;
 
 /// A repair: something that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -139,47 +143,23 @@ pub enum Mover {
 }
 
 /// See the module's documentation.
+///
+/// Routes events to its parts. No part holds a reference to another: a part gets the others that it looks at as arguments, and
+/// returns what follows.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     limits: Limits,
+    /// Nodes and trunks, with what is reserved of each.
     table: NodeTable,
-    redundancy: Redundancy,
+    /// Stripes with open items: where their blocks are, and who works on them.
     stripes: Stripes,
-    /// Stripes that somebody else works on, and how many of them.
-    holds: BTreeMap<StripeId, u32>,
-    items: Vec<Option<Item>>,
-    free_items: Vec<u32>,
-    repairs: BTreeMap<RepairId, Repair>,
-    queue: BTreeSet<Key>,
-    timers: BTreeSet<(Duration, u32)>,
-    /// When jobs are late.
-    dues: BTreeSet<(Duration, u32)>,
+    /// Repairs and their items, by what they wait for.
+    backlog: Backlog,
     scan: Scan,
-    surplus: surplus::Surplus,
-    now: Duration,
-    /// Repairs of which an item has ended.
-    stirred: BTreeSet<RepairId>,
+    surplus: Surplus,
+    redundancy: Redundancy,
     actions: VecDeque<Action>,
-    foreground: BTreeMap<ReservationId, Booking>,
-    sequence: u64,
-    /// Of all stripes that were ever named: a node with room for so many bytes has room for any block.
-    largest_block_bytes: u64,
-}
-
-#[derive(Debug)]
-struct Repair {
-    spec: RepairSpec,
-    items: Vec<u32>,
-    aside: BTreeSet<u32>,
-    running: BTreeSet<u32>,
-    counters: Counters,
-    /// Bytes that its last rebuild brought to the node that keeps the block, for each byte of the block.
-    brought: f64,
-    /// All its items are named.
-    closed: bool,
-    paused: bool,
-    cancelled: bool,
-    ended: bool,
+    now: Duration,
 }
 
 /// A repair as it is now.
@@ -243,12 +223,7 @@ impl Scheduler {
 
     /// Says what a node holds and has room for.
     pub fn handle_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) {
-        let no = self.table.number(id);
-        let node = self.table.get_mut(no);
-        let more = free_bytes > node.facts.free_bytes;
-        let was_short = node.facts.free_bytes < self.largest_block_bytes.saturating_add(node.coming_bytes);
-        (node.facts.blocks, node.facts.free_bytes) = (blocks, free_bytes);
-        if more && was_short {
+        if self.table.set_space(id, blocks, free_bytes) {
             self.scan.restart();
         }
     }
@@ -277,11 +252,8 @@ impl Scheduler {
     /// What others than `own` have reserved at these nodes, for a [`Topology`](crate::Topology) that `own` is planned with.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<Mover>) -> Vec<(Resource, u64)> {
         let booking = own.and_then(|own| match own {
-            Mover::Item(item) => match &self.item(item.0).place {
-                Place::Running(_, booking) => Some(booking),
-                _ => None,
-            },
-            Mover::Foreground(reservation) => self.foreground.get(&reservation),
+            Mover::Item(item) => self.backlog.booking(item.0),
+            Mover::Foreground(reservation) => self.table.foreground(reservation),
         });
         self.table.reserved_beside(nodes, booking)
     }
@@ -289,9 +261,7 @@ impl Scheduler {
     /// Reserves for something that does not wait, such as a degraded read: it takes from what recoveries may have, up
     /// to half of it, and fewer start until it is given back.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
-        self.sequence += 1;
-        let id = ReservationId(self.sequence);
-        self.foreground.insert(id, self.table.book_foreground(loads));
+        let id = self.table.reserve(loads);
         // What keeps others from starting may now wait for something else.
         self.scan.restart();
         id
@@ -299,8 +269,7 @@ impl Scheduler {
 
     /// Gives back what was reserved in the foreground.
     pub fn release(&mut self, reservation: ReservationId) {
-        if let Some(booking) = self.foreground.remove(&reservation) {
-            self.table.give_back(booking);
+        if self.table.release(reservation) {
             self.scan.restart();
         }
     }
@@ -311,7 +280,7 @@ impl Scheduler {
     pub fn handle_block(&mut self, stripe: &StripeId, block: BlockIndex, facts: BlockFacts) {
         let Some(no) = self.stripes.find(stripe) else { return };
         if self.stripes.set_block(no, block, facts, &mut self.table) {
-            let waits = |&item: &u32| matches!(self.item(item).place, Place::Queued(_));
+            let waits = |&item: &u32| matches!(self.backlog.item(item).place, Place::Queued(_));
             if self.stripes.get(no).items.iter().any(waits) {
                 self.scan.restart();
             }
@@ -325,18 +294,14 @@ impl Scheduler {
 
     /// Somebody else works on a stripe: nothing of it starts until as many have let it go.
     pub fn hold(&mut self, stripe: &StripeId) {
-        *self.holds.entry(stripe.clone()).or_insert(0) += 1;
-        self.settle_named(stripe);
+        self.stripes.hold(stripe);
+        self.stripes.find(stripe).into_iter().for_each(|no| self.settle_stripe(no));
     }
 
     /// Ends a hold.
     pub fn let_go(&mut self, stripe: &StripeId) {
-        if let Some(holds) = self.holds.get_mut(stripe) {
-            *holds -= 1;
-            if *holds == 0 {
-                self.holds.remove(stripe);
-            }
-            self.settle_named(stripe);
+        if self.stripes.let_go(stripe) {
+            self.stripes.find(stripe).into_iter().for_each(|no| self.settle_stripe(no));
         }
     }
 
@@ -344,11 +309,44 @@ impl Scheduler {
     pub fn drop_stripe(&mut self, stripe: &StripeId) {
         let Some(no) = self.stripes.find(stripe) else { return };
         for item in self.stripes.get(no).items.clone() {
-            match self.item(item).place {
-                Place::Running(job, _) => self.actions.push_back(Action::CancelJob { job }),
-                _ => self.move_to(item, Place::Ended(End::Cancelled)),
-            }
+            self.call_off(item);
         }
+    }
+
+    /// Ends an item, or has its job cancelled first.
+    fn call_off(&mut self, no: u32) {
+        match self.backlog.item(no).place {
+            Place::Ended(_) => {}
+            Place::Running(job, _) => self.actions.push_back(Action::CancelJob { job }),
+            _ => self.move_to(no, Place::Ended(End::Cancelled)),
+        }
+    }
+
+    /// A node has a copy of a block that belongs elsewhere. `blocks` are the counted ones, all n by index.
+    ///
+    /// [`Action::DropSurplus`] follows as soon as the stripe is whole and nobody works on it: at once, or when a
+    /// repair of the stripe ends. For stripes that are repaired later, say it again once they are.
+    pub fn handle_surplus(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        blocks: &[BlockFacts],
+    ) {
+        self.surplus.add(stripe, block, node);
+        if let Some(no) = self.stripes.find(stripe) {
+            return self.drop_surplus_of(no);
+        }
+        let is_up = |id| self.table.find(id).is_some_and(|no| self.table.get(no).facts.alive);
+        if blocks.iter().all(|facts| facts.good && facts.node.is_some_and(is_up)) {
+            let counted: Vec<Option<NodeId>> = blocks.iter().map(|facts| facts.node).collect();
+            self.actions.extend(self.surplus.drop_beside(stripe, &counted));
+        }
+    }
+
+    /// Copies that wait for their stripes to be whole.
+    pub fn surplus(&self) -> impl Iterator<Item = (&StripeId, BlockIndex, NodeId)> {
+        self.surplus.iter()
     }
 
     /// How many further blocks a stripe can lose, by its code and what it lacks.
@@ -360,19 +358,7 @@ impl Scheduler {
 
     /// Begins a repair, whose items follow.
     pub fn open(&mut self, id: RepairId, spec: RepairSpec) {
-        let repair = Repair {
-            spec,
-            items: Vec::new(),
-            aside: BTreeSet::new(),
-            running: BTreeSet::new(),
-            counters: Counters::default(),
-            brought: 1.0,
-            closed: false,
-            paused: false,
-            cancelled: false,
-            ended: false,
-        };
-        assert!(self.repairs.insert(id, repair).is_none(), "repair {id} is opened once");
+        self.backlog.open(id, spec);
     }
 
     /// Adds a stripe to a repair that is open. Of equally urgent ones, those added earlier go first.
@@ -380,142 +366,92 @@ impl Scheduler {
     /// # Panics
     /// If there is no such repair.
     pub fn push(&mut self, repair: RepairId, new: NewItem) -> ItemId {
-        if new.block_bytes > self.largest_block_bytes {
-            self.largest_block_bytes = new.block_bytes;
-            self.table.hold(new.block_bytes.saturating_mul(self.limits.blocks_ahead));
-        }
+        self.table.hold(new.block_bytes, self.limits.blocks_ahead);
         let (stripe, changed) = self.stripes.add(&new, &mut self.table);
         if changed {
             self.settle_stripe(stripe);
         }
-        self.sequence += 1;
-        let item = Item {
-            repair,
-            stripe,
-            sequence: self.sequence,
-            kind: new.kind,
-            only: new.only,
-            place: Place::Held,
-            failures: 0,
-            rounds: 0,
-            not_before: None,
-            lack: None,
-            stopping: false,
-            due: None,
-            late: 0,
-            slow: BTreeSet::new(),
-            sat_out: None,
-        };
-        let no = self.free_items.pop().unwrap_or_else(|| {
-            self.items.push(None);
-            self.items.len() as u32 - 1
-        });
-        self.items[no as usize] = Some(item);
+        let no = self.backlog.push(repair, stripe, new);
         self.stripes.get_mut(stripe).items.push(no);
-        let repair = self.repairs.get_mut(&repair).expect("the repair is open");
-        repair.items.push(no);
-        repair.counters.waiting += 1;
         self.settle(no);
         ItemId(no)
     }
 
     /// All items of a repair are named: it ends with the last of them.
     pub fn close(&mut self, id: RepairId) {
-        if let Some(repair) = self.repairs.get_mut(&id) {
-            repair.closed = true;
-            self.stirred.insert(id);
-        }
+        self.backlog.close(id);
     }
 
     /// Calls a repair off: what waits ends now, what runs is to be cancelled.
     pub fn cancel(&mut self, id: RepairId) {
-        let Some(repair) = self.repairs.get_mut(&id).filter(|repair| !repair.ended) else { return };
-        (repair.cancelled, repair.closed) = (true, true);
-        self.stirred.insert(id);
-        for no in repair.items.clone() {
-            match self.item(no).place {
-                Place::Ended(_) => {}
-                Place::Running(job, _) => self.actions.push_back(Action::CancelJob { job }),
-                _ => self.move_to(no, Place::Ended(End::Cancelled)),
-            }
+        for no in self.backlog.cancel(id) {
+            self.call_off(no);
         }
     }
 
     /// Nothing of a repair starts until it is resumed; what runs goes on.
     pub fn pause(&mut self, id: RepairId) {
-        self.set_paused(id, true);
+        if self.backlog.set_paused(id, true) {
+            self.scan.restart();
+        }
     }
 
     /// A repair that was paused goes on.
     pub fn resume(&mut self, id: RepairId) {
-        self.set_paused(id, false);
-    }
-
-    fn set_paused(&mut self, id: RepairId, paused: bool) {
-        if let Some(repair) = self.repairs.get_mut(&id) {
-            repair.paused = paused;
+        if self.backlog.set_paused(id, false) {
             self.scan.restart();
         }
     }
 
     /// Drops a repair that has ended.
     pub fn forget(&mut self, id: RepairId) {
-        if self.repairs.get(&id).is_some_and(|repair| repair.ended) {
-            let repair = self.repairs.remove(&id).expect("just seen");
-            repair.items.iter().for_each(|&no| self.items[no as usize] = None);
-            self.free_items.extend(repair.items);
-        }
+        self.backlog.forget(id);
     }
 
     /// What a repair is doing.
     pub fn repair(&self, id: RepairId) -> Option<RepairState> {
-        self.repairs.get(&id).map(|repair| RepairState {
-            counters: repair.counters,
-            paused: repair.paused,
-            cancelled: repair.cancelled,
-            ended: repair.ended,
-        })
+        self.backlog.state(id)
+    }
+
+    /// What limits a repair now: the resource that most of its waiting items were refused; else, if anything waits,
+    /// that of which most is reserved. `None` if nothing waits for room.
+    pub fn limited_by(&self, id: RepairId) -> Option<Resource> {
+        self.backlog.limited_by(id, &self.table)
     }
 
     /// The items of a repair on which a job works, and the jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
-        let running = self.repairs.get(&id).into_iter().flat_map(|repair| &repair.running);
-        running.filter_map(|&no| match self.item(no).place {
-            Place::Running(job, _) => Some((ItemId(no), job)),
-            _ => None,
-        })
+        self.backlog.running(id)
     }
 
     /// What an item is doing.
     pub fn state(&self, item: ItemId) -> ItemState {
-        self.item(item.0).state()
+        self.backlog.item(item.0).state()
     }
 
     /// What an item waits for that its last plan did not get.
     pub fn lack(&self, item: ItemId) -> Option<&Resource> {
-        self.item(item.0).lack.as_ref().map(|lack| &lack.resource)
+        self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
     }
 
     /// How many further blocks the stripe of an item can surely lose; `None` if it cannot be read, or the item has
     /// ended.
     pub fn survives(&mut self, item: ItemId) -> Option<u32> {
-        let item = self.item(item.0);
-        if let Place::Ended(_) = item.place {
+        if let Place::Ended(_) = self.backlog.item(item.0).place {
             return None;
         }
-        let stripe = self.stripes.get(item.stripe);
-        self.redundancy.survives(&*stripe.code, &stripe.lost(&self.table))
+        let of = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table);
+        self.redundancy.survives(&*of.stripe.code, &of.lost())
     }
 
     // ---- proposals ----
 
     /// Other requestors for what is proposed, when some of the nodes cannot take it.
     pub fn place(&mut self, item: ItemId, barred: &[NodeId]) -> Placement {
-        let class = self.class(item.0).unwrap_or(Class { priority: Priority::Background, survives: 0 });
-        let of = self.item(item.0);
-        let (kind, stripe) = (self.kind_now(of), self.stripes.get(of.stripe));
-        let wanted = stripe.wanted(kind, &of.only, &stripe.lost(&self.table), &self.table);
-        self.placer(item.0, class, barred).place(&wanted)
+        let of = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table);
+        let class = of.class(&mut self.redundancy);
+        let class = class.unwrap_or(Class { priority: Priority::Background, survives: 0 });
+        Placer::of(&of, &self.limits, class, &self.scan.claims, barred).place(&of.wanted())
     }
 
     /// Reserves what the plan of a proposal moves: then the job is to be started.
@@ -526,17 +462,18 @@ impl Scheduler {
     /// # Panics
     /// If the item was not just proposed.
     pub fn admit(&mut self, item: ItemId, job: JobId, loads: &Loads) -> Result<(), Resource> {
-        self.assert_proposed(item);
+        self.backlog.assert_proposed(item);
         if let Some(lack) = self.table.lacks(loads) {
             let resource = lack.resource.clone();
-            self.item_mut(item.0).lack = Some(lack);
+            self.backlog.item_mut(item.0).lack = Some(lack);
             self.return_to_queue(item.0);
             return Err(resource);
         }
         let booking = self.table.book(loads);
         self.table.count(loads);
-        self.note_brought(item.0, loads);
-        self.item_mut(item.0).lack = None;
+        let brought = draining::brought(self.backlog.item(item.0).kind, loads);
+        brought.into_iter().for_each(|brought| self.backlog.note_brought(item.0, brought));
+        self.backlog.item_mut(item.0).lack = None;
         self.move_to(item.0, Place::Running(job, booking));
         self.scan.go_on();
         Ok(())
@@ -547,16 +484,16 @@ impl Scheduler {
     /// # Panics
     /// If the item was not just proposed.
     pub fn put_back(&mut self, item: ItemId) {
-        self.assert_proposed(item);
-        self.item_mut(item.0).sat_out = Some(self.scan.news);
+        self.backlog.assert_proposed(item);
+        self.backlog.item_mut(item.0).sat_out = Some(self.scan.news());
         self.return_to_queue(item.0);
     }
 
     /// Going back to the queue is no news.
     fn return_to_queue(&mut self, no: u32) {
-        let news = self.scan.news;
+        let news = self.scan.news();
         self.requeue(no);
-        self.scan.news = news;
+        self.scan.forget_since(news);
         self.scan.go_on();
     }
 
@@ -565,13 +502,24 @@ impl Scheduler {
     /// # Panics
     /// If the item was not just proposed.
     pub fn decline(&mut self, item: ItemId, end: End) {
-        self.assert_proposed(item);
+        self.backlog.assert_proposed(item);
         self.move_to(item.0, Place::Ended(end));
         self.scan.go_on();
     }
 
-    fn assert_proposed(&self, item: ItemId) {
-        assert!(matches!(self.item(item.0).place, Place::Proposed), "{item} was not proposed");
+    fn propose(&mut self) -> Option<Action> {
+        let proposal = self.scan.next(Known {
+            limits: &self.limits,
+            backlog: &self.backlog,
+            stripes: &self.stripes,
+            table: &self.table,
+            redundancy: &mut self.redundancy,
+        })?;
+        // That it is proposed is no news to those that sat out: else two of them would have each other proposed for ever.
+        let news = self.scan.news();
+        self.move_to(proposal.item.0, Place::Proposed);
+        self.scan.forget_since(news);
+        Some(Action::Propose(proposal))
     }
 
     // ---- jobs ----
@@ -579,27 +527,61 @@ impl Scheduler {
     /// The job of an item moves something else than it did, as it made another plan. It runs on whether there is room
     /// or not.
     pub fn handle_replanned(&mut self, item: ItemId, loads: &Loads) {
-        if let Place::Running(_, booking) = &mut self.item_mut(item.0).place {
-            let before = std::mem::take(booking);
-            self.table.give_back(before);
-            let after = self.table.book(loads);
-            if let Place::Running(_, booking) = &mut self.item_mut(item.0).place {
-                *booking = after;
-            }
+        if let Some(booking) = self.backlog.booking_mut(item.0) {
+            self.table.give_back(std::mem::take(booking));
+            *booking = self.table.book(loads);
             self.scan.restart();
         }
+    }
+
+    /// The job of an item moves nothing until [`wake`](Self::wake), as its repair is paused: it gives back what it has
+    /// reserved, but for the space of what it is to store. It is not late meanwhile.
+    pub fn rest(&mut self, item: ItemId, loads: &Loads) {
+        self.backlog.forget_due(item.0);
+        self.handle_replanned(item, &loads.at_rest());
+    }
+
+    /// Reserves what the job of an item that rests is to move from now on. Without room for that it goes on resting; returns
+    /// whether it may move.
+    pub fn wake(&mut self, item: ItemId, loads: &Loads) -> bool {
+        let Some(booking) = self.backlog.booking_mut(item.0) else { return true };
+        self.table.give_back(std::mem::take(booking));
+        let is_room = self.table.lacks(loads).is_none();
+        *booking = if is_room { self.table.book(loads) } else { self.table.book(&loads.at_rest()) };
+        is_room
+    }
+
+    /// Whether a repair that is not paused waits for the stripe of an item whose job rests. That job is to be called off then; its
+    /// item waits for its turn again.
+    pub fn make_way(&mut self, item: ItemId) -> bool {
+        let mut others = self.view(item.0).stripe.items.iter().filter(|&&no| no != item.0);
+        let waits = others.any(|&no| !self.backlog.repair_of(no).paused);
+        if waits {
+            self.backlog.item_mut(item.0).stopping = true;
+        }
+        waits
+    }
+
+    /// The job of an item is late if it has not ended by then. The driver, who knows what its plan was predicted
+    /// to take, says so after [`admit`](Self::admit).
+    ///
+    /// A late job is called off and begins anew on other nodes (m-PPR). Which of its nodes is slow, the scheduler does not know:
+    /// all of them come last when the item is proposed again, as far as there are others. After as many times as
+    /// [`Limits::attempts`] a job may take as long as it does.
+    pub fn set_due(&mut self, item: ItemId, due: Duration) {
+        self.backlog.set_due(item.0, due);
     }
 
     /// The job of an item has done what it was to do; where blocks are now was said before.
     pub fn handle_done(&mut self, item: ItemId, now: Duration) {
         self.now = self.now.max(now);
-        let of = self.item_mut(item.0);
+        let of = self.backlog.item_mut(item.0);
         of.stopping = false;
         of.rounds += 1;
         of.failures = 0;
         let rounds = of.rounds;
         self.requeue(item.0);
-        if rounds >= self.limits.rounds && !matches!(self.item(item.0).place, Place::Ended(_)) {
+        if rounds >= self.limits.rounds && !matches!(self.backlog.item(item.0).place, Place::Ended(_)) {
             self.move_to(item.0, Place::Ended(End::LostAgain));
         }
     }
@@ -608,7 +590,7 @@ impl Scheduler {
     pub fn handle_failed(&mut self, item: ItemId, failure: Failure, now: Duration) {
         self.now = self.now.max(now);
         let limits = (self.limits.attempts, self.limits.back_off);
-        let of = self.item_mut(item.0);
+        let of = self.backlog.item_mut(item.0);
         of.stopping = false;
         of.failures += 1;
         let failures = of.failures;
@@ -621,10 +603,10 @@ impl Scheduler {
 
     /// The job of an item was called off.
     pub fn handle_cancelled(&mut self, item: ItemId) {
-        if std::mem::take(&mut self.item_mut(item.0).stopping) {
+        if std::mem::take(&mut self.backlog.item_mut(item.0).stopping) {
             return self.requeue(item.0);
         }
-        if !matches!(self.item(item.0).place, Place::Ended(_)) {
+        if !matches!(self.backlog.item(item.0).place, Place::Ended(_)) {
             self.move_to(item.0, Place::Ended(End::Cancelled));
         }
     }
@@ -634,35 +616,29 @@ impl Scheduler {
     /// The next thing to do, if there is one.
     pub fn poll(&mut self, now: Duration) -> Option<Action> {
         self.now = self.now.max(now);
-        while let Some(&(at, no)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
-            self.timers.remove(&(at, no));
+        while let Some(no) = self.backlog.next_timer(self.now) {
             self.settle(no);
         }
-        self.stop_late();
+        while let Some(job) = self.backlog.next_late(self.now, self.limits.attempts) {
+            self.actions.push_back(Action::CancelJob { job });
+        }
         self.end_repairs();
         self.actions.pop_front().or_else(|| self.propose())
     }
 
     /// When [`poll`](Self::poll) may have something to do though nothing happens before.
     pub fn wakes_at(&self) -> Option<Duration> {
-        let (timer, due) = (self.timers.first(), self.dues.first());
-        timer.into_iter().chain(due).map(|&(at, _)| at).min()
+        self.backlog.wakes_at()
     }
 
     /// Ends repairs of which nothing can be done any more.
     fn end_repairs(&mut self) {
-        while let Some(id) = self.stirred.pop_first() {
-            let Some(repair) = self.repairs.get(&id) else { continue };
-            let aside = repair.aside.len() as u64;
-            if repair.ended || !repair.closed || repair.counters.open() > aside {
-                continue;
-            }
-            for no in repair.aside.clone() {
-                let lost = self.stripes.get(self.item(no).stripe).lost(&self.table).len() as u16;
+        while let Some((id, aside)) = self.backlog.next_finished() {
+            for no in aside {
+                let lost = self.view(no).lost().len() as u16;
                 self.move_to(no, Place::Ended(End::Unreadable { lost }));
             }
-            self.stirred.remove(&id);
-            self.repairs.get_mut(&id).expect("just seen").ended = true;
+            self.backlog.end(id);
             self.actions.push_back(Action::RepairEnded { repair: id });
         }
     }

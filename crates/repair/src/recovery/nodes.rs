@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 
+use super::ReservationId;
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
-use super::queue::Class;
 use crate::{NodeId, Resource, StripeId};
 
 /// Budgets are stretched no further: where caps leave little, or a block is huge, what becomes urgent must not wait for hours.
@@ -53,32 +53,41 @@ pub(super) struct Node {
     /// What repairs may have under way on it: its budget, or more where blocks are large.
     pub budget: Budget,
     pub rack: Option<usize>,
+    pub in_flight: InFlight,
+    pub done: Done,
+    /// What users move there, as it says itself.
+    pub user_bytes: u64,
+    /// Blocks that it has in memory.
+    pub cached: BTreeSet<(StripeId, BlockIndex)>,
+    /// Stripes with open items that have a block here.
+    pub stripes: BTreeSet<u32>,
+    /// Those among them that are proposed or have a job.
+    pub busy_stripes: u64,
+}
+
+/// A node's part in jobs that run: the sum of its [`Booked`] ones.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
     /// What recoveries have reserved.
     reserved: Budget,
+    /// What the foreground moves.
+    foreground: Budget,
     /// What is spoken for in all.
     used: Budget,
     /// Blocks on their way to it, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
-    /// When it last helped, counted in repairs.
-    pub helped_at: u64,
-    /// Bytes that it was ever to send and to receive.
-    pub sent: u64,
-    pub received: u64,
-    /// What users move there, as it says itself.
-    pub user_bytes: u64,
-    /// Blocks that it has in memory.
-    pub cached: BTreeSet<(StripeId, BlockIndex)>,
-    /// What the foreground moves.
-    foreground: Budget,
     /// Running repairs that read from it.
     pub sources: u64,
-    /// Stripes with open items that have a block here.
-    pub stripes: BTreeSet<u32>,
-    /// Those among them that are proposed or have a job.
-    pub busy_stripes: u64,
-    /// Kept free for a more urgent item, in this scan.
-    pub claim: Option<(u64, Class)>,
+}
+
+/// A node's part in all jobs that were ever begun.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// When it last helped, counted in repairs.
+    pub helped_at: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -124,7 +133,14 @@ pub(super) struct NodeTable {
     nodes: Vec<Node>,
     numbers: BTreeMap<NodeId, NodeNo>,
     racks: Vec<Rack>,
+    /// What is reserved for repairs in the foreground.
+    foreground: BTreeMap<ReservationId, Booking>,
+    /// Reservations that were ever made.
+    reservations: u64,
+    /// Repairs that were ever begun.
     repairs: u64,
+    /// Of all stripes that were ever named: a node with room for so many bytes has room for any block.
+    largest_block_bytes: u64,
     /// Half of the nodes have room for so many bytes, if stretching their budgets suffices for that.
     least_bytes: u64,
     /// The factor by which all budgets are stretched.
@@ -133,8 +149,17 @@ pub(super) struct NodeTable {
 
 impl Default for NodeTable {
     fn default() -> Self {
-        let (nodes, numbers, racks) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { nodes, numbers, racks, repairs: 0, least_bytes: 0, stretch: 1.0 }
+        Self {
+            nodes: Vec::new(),
+            numbers: BTreeMap::new(),
+            racks: Vec::new(),
+            foreground: BTreeMap::new(),
+            reservations: 0,
+            repairs: 0,
+            largest_block_bytes: 0,
+            least_bytes: 0,
+            stretch: 1.0,
+        }
     }
 }
 
@@ -174,11 +199,24 @@ impl NodeTable {
         no
     }
 
-    /// Makes room for so many bytes on half of the nodes: a budget in seconds may hold too few large blocks for links to be kept
-    /// busy.
-    pub fn hold(&mut self, least_bytes: u64) {
-        self.least_bytes = least_bytes;
-        self.stretch();
+    /// Sets what a node holds and has room for; returns whether it may have room now for a block that it had none for.
+    pub fn set_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) -> bool {
+        let (no, largest) = (self.number(id), self.largest_block_bytes);
+        let node = self.get_mut(no);
+        let more = free_bytes > node.facts.free_bytes;
+        let was_short = node.facts.free_bytes < largest.saturating_add(node.in_flight.coming_bytes);
+        (node.facts.blocks, node.facts.free_bytes) = (blocks, free_bytes);
+        more && was_short
+    }
+
+    /// Makes room for `ahead` blocks of this size on half of the nodes: a budget in seconds may hold too few large blocks for
+    /// links to be kept busy.
+    pub fn hold(&mut self, block_bytes: u64, ahead: u64) {
+        if block_bytes > self.largest_block_bytes {
+            self.largest_block_bytes = block_bytes;
+            self.least_bytes = block_bytes.saturating_mul(ahead);
+            self.stretch();
+        }
     }
 
     /// Budgets keep their proportions.
@@ -266,41 +304,38 @@ impl NodeTable {
         Booking { nodes, racks }
     }
 
-    /// Reserves for the foreground.
-    pub fn book_foreground(&mut self, loads: &Loads) -> Booking {
+    /// Reserves for the foreground, whose trunks are not counted.
+    pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
-        Booking { nodes, racks: Vec::new() }
+        self.reservations += 1;
+        let id = ReservationId(self.reservations);
+        self.foreground.insert(id, Booking { nodes, racks: Vec::new() });
+        id
+    }
+
+    /// Gives back what was reserved for the foreground; returns whether it was still reserved.
+    pub fn release(&mut self, id: ReservationId) -> bool {
+        let booking = self.foreground.remove(&id);
+        booking.map(|booking| self.give_back(booking)).is_some()
+    }
+
+    pub fn foreground(&self, id: ReservationId) -> Option<&Booking> {
+        self.foreground.get(&id)
     }
 
     fn book_node(&mut self, load: &NodeLoad, foreground: bool) -> Option<Booked> {
         let no = self.find(load.node)?;
         let node = self.get_mut(no);
-        let reserved = match foreground {
-            true => node.foreground.add(load.need(), &Budget::jobs(u64::MAX)),
-            false => node.reserved.add(load.need(), &node.budget),
-        };
+        let booked = node.in_flight.add(no, load, foreground, &node.budget);
         node.add_up();
-        node.coming += u64::from(load.stored_bytes > 0);
-        node.coming_bytes += load.stored_bytes;
-        node.sources += u64::from(load.read_bytes > 0);
-        Some(Booked {
-            node: no,
-            reserved,
-            foreground,
-            stored_bytes: load.stored_bytes,
-            reads: load.read_bytes > 0,
-        })
+        Some(booked)
     }
 
     pub fn give_back(&mut self, booking: Booking) {
         for booked in booking.nodes {
             let node = self.get_mut(booked.node);
-            let of = if booked.foreground { &mut node.foreground } else { &mut node.reserved };
-            of.take(booked.reserved);
+            node.in_flight.take(&booked);
             node.add_up();
-            node.coming -= u64::from(booked.stored_bytes > 0);
-            node.coming_bytes -= booked.stored_bytes;
-            node.sources -= u64::from(booked.reads);
         }
         for (rack, up, down) in booking.racks {
             self.racks[rack].up_bytes -= up;
@@ -315,10 +350,10 @@ impl NodeTable {
         for load in &loads.nodes {
             let Some(no) = self.find(load.node) else { continue };
             let node = self.get_mut(no);
-            node.sent += load.sent_bytes;
-            node.received += load.received_bytes;
+            node.done.sent_bytes += load.sent_bytes;
+            node.done.received_bytes += load.received_bytes;
             if load.read_bytes > 0 {
-                node.helped_at = at;
+                node.done.helped_at = at;
             }
         }
     }
@@ -367,7 +402,7 @@ impl NodeTable {
 
     /// What repairs have under way at each node, ascending.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
-        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).reserved))
+        self.numbers.iter().map(|(&id, &no)| (id, self.get(no).in_flight.reserved))
     }
 
     /// What each node has reserved, ascending, for tests and people.
@@ -379,6 +414,28 @@ impl NodeTable {
 impl Rack {
     fn resources(&self, (up, down): (u64, u64)) -> [(Resource, u64); 2] {
         [(Resource::TrunkOut(self.name.clone()), up), (Resource::TrunkInto(self.name.clone()), down)]
+    }
+}
+
+impl InFlight {
+    fn add(&mut self, node: NodeNo, load: &NodeLoad, foreground: bool, budget: &Budget) -> Booked {
+        let reserved = match foreground {
+            true => self.foreground.add(load.need(), &Budget::jobs(u64::MAX)),
+            false => self.reserved.add(load.need(), budget),
+        };
+        self.coming += u64::from(load.stored_bytes > 0);
+        self.coming_bytes += load.stored_bytes;
+        self.sources += u64::from(load.read_bytes > 0);
+        let (stored_bytes, reads) = (load.stored_bytes, load.read_bytes > 0);
+        Booked { node, reserved, foreground, stored_bytes, reads }
+    }
+
+    fn take(&mut self, booked: &Booked) {
+        let of = if booked.foreground { &mut self.foreground } else { &mut self.reserved };
+        of.take(booked.reserved);
+        self.coming -= u64::from(booked.stored_bytes > 0);
+        self.coming_bytes -= booked.stored_bytes;
+        self.sources -= u64::from(booked.reads);
     }
 }
 
@@ -397,20 +454,12 @@ impl Node {
             facts,
             budget: Budget::default(),
             rack: None,
-            reserved: Budget::default(),
-            used: Budget::default(),
-            coming: 0,
-            coming_bytes: 0,
-            helped_at: 0,
-            sent: 0,
-            received: 0,
-            foreground: Budget::default(),
-            sources: 0,
+            in_flight: InFlight::default(),
+            done: Done::default(),
             stripes: BTreeSet::new(),
             busy_stripes: 0,
             user_bytes: 0,
             cached: BTreeSet::new(),
-            claim: None,
         }
     }
 
@@ -421,12 +470,12 @@ impl Node {
 
     /// What is spoken for.
     pub fn used(&self) -> Budget {
-        self.used
+        self.in_flight.used
     }
 
     /// The larger of what it is sending and receiving, in bytes of jobs that have not ended.
     pub fn under_way(&self) -> u64 {
-        self.used.up_bytes.max(self.used.down_bytes)
+        self.in_flight.used.up_bytes.max(self.in_flight.used.down_bytes)
     }
 
     /// Stripes that wait and have a block here.
@@ -444,17 +493,18 @@ impl Node {
 
     /// What users move there: as it says itself, and what is reserved for reads.
     pub fn user_load(&self) -> u64 {
-        self.user_bytes.saturating_add(self.foreground.up_bytes).saturating_add(self.foreground.down_bytes)
+        let Budget { up_bytes, down_bytes, .. } = self.in_flight.foreground;
+        self.user_bytes.saturating_add(up_bytes).saturating_add(down_bytes)
     }
 
     fn add_up(&mut self) {
-        self.used = self.used_beside(None);
+        self.in_flight.used = self.used_beside(None);
     }
 
     /// What is spoken for by others than the owner of a booking. The foreground gets up to half of any budget: whatever is
     /// read, repairs go on.
     fn used_beside(&self, own: Option<&Booked>) -> Budget {
-        let (mut used, mut foreground) = (self.reserved, self.foreground);
+        let (mut used, mut foreground) = (self.in_flight.reserved, self.in_flight.foreground);
         if let Some(own) = own {
             let of = if own.foreground { &mut foreground } else { &mut used };
             of.take(own.reserved);
@@ -475,10 +525,5 @@ impl Node {
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
         self.used().lacks(&need, &self.budget, self.id).is_none()
-    }
-
-    /// Whether it is kept free for something more urgent than `class` in scan `scan`.
-    pub fn is_claimed(&self, scan: u64, class: Class) -> bool {
-        self.claim.is_some_and(|(at, for_class)| at == scan && for_class < class)
     }
 }

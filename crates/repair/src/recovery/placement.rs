@@ -7,10 +7,13 @@
 
 use codes::BlockIndex;
 
+use super::Limits;
 use super::nodes::{Node, NodeNo, NodeTable};
 use super::policy::HelperPolicy;
 use super::queue::Class;
+use super::scan::Claims;
 use super::stripes::Stripe;
+use super::view::ItemView;
 use crate::{NodeId, Wanted};
 
 /// What came of looking for requestors.
@@ -26,29 +29,50 @@ pub enum Placement {
 
 /// Chooses requestors for blocks of a stripe.
 pub(super) struct Placer<'a> {
-    pub table: &'a NodeTable,
-    pub stripe: &'a Stripe,
-    pub policy: HelperPolicy,
-    /// How urgent it is, and the number of the scan in which others may have claims.
-    pub class: Class,
-    pub scan: u64,
+    table: &'a NodeTable,
+    stripe: &'a Stripe,
+    policy: HelperPolicy,
+    /// How urgent it is, and what others may have claimed.
+    class: Class,
+    claims: &'a Claims,
     /// Nodes that shall not be chosen.
-    pub barred: &'a [NodeId],
+    barred: &'a [NodeId],
     /// The node that is to be emptied.
-    pub leaving: Option<NodeId>,
+    leaving: Option<NodeId>,
     /// The only nodes that may be chosen; any if there are none.
-    pub allowed: &'a [NodeId],
+    allowed: &'a [NodeId],
     /// Whether a node may have several blocks of the stripe.
-    pub shares_nodes: bool,
+    shares_nodes: bool,
 }
 
-impl Placer<'_> {
+impl<'a> Placer<'a> {
+    /// Chooses for an item.
+    pub fn of(
+        of: &ItemView<'a>,
+        limits: &Limits,
+        class: Class,
+        claims: &'a Claims,
+        barred: &'a [NodeId],
+    ) -> Self {
+        Self {
+            table: of.table,
+            stripe: of.stripe,
+            policy: of.repair.spec.helpers,
+            class,
+            claims,
+            barred,
+            leaving: of.item.kind.leaves(),
+            allowed: &of.repair.spec.requestors,
+            shares_nodes: limits.shares_nodes,
+        }
+    }
+
     pub fn place(&self, blocks: &[BlockIndex]) -> Placement {
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
             blocks.iter().partition(|&&block| self.home(block).is_some());
         let mut chosen: Vec<(BlockIndex, NodeNo)> = Vec::with_capacity(blocks.len());
         chosen.extend(stay.into_iter().filter_map(|block| Some((block, self.home(block)?))));
-        if chosen.iter().any(|&(_, node)| !self.has_room(self.table.get(node))) {
+        if chosen.iter().any(|&(_, node)| !self.has_room(node)) {
             return Placement::Busy;
         }
         let mut racks = self.racks();
@@ -94,8 +118,8 @@ impl Placer<'_> {
             false => !self.stripe.has(no) && taken(no) == 0,
         });
         free.map(|(no, node)| {
-            let full = !self.has_room(node);
-            let used = node.facts.blocks + node.coming;
+            let full = !self.has_room(no);
+            let used = node.facts.blocks + node.in_flight.coming;
             let full_now = full && !self.policy.waits_for_requestor();
             let used = if self.policy.waits_for_requestor() { 0 } else { used };
             let level = self.policy.requestor_level(node);
@@ -121,7 +145,7 @@ impl Placer<'_> {
     /// Whether a node may get a block at all.
     fn may_take(&self, node: &Node) -> bool {
         self.may_ever_take(node)
-            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.coming_bytes)
+            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.in_flight.coming_bytes)
             && !self.barred.contains(&node.id)
     }
 
@@ -137,9 +161,9 @@ impl Placer<'_> {
     }
 
     /// Whether it can take one now.
-    fn has_room(&self, node: &Node) -> bool {
+    fn has_room(&self, no: NodeNo) -> bool {
         let bytes = self.stripe.block_bytes;
-        node.has_room(0, bytes, bytes) && !node.is_claimed(self.scan, self.class)
+        self.table.get(no).has_room(0, bytes, bytes) && !self.claims.keep(no, self.class)
     }
 
     /// Readable blocks of the stripe in each rack.

@@ -71,7 +71,7 @@ impl HelperPolicy {
     }
 
     fn rank(self, block: BlockIndex, node: &Node, stripe: &Stripe, survivors: u64) -> (u64, u64) {
-        let moved = node.sent.max(node.received);
+        let moved = node.done.sent_bytes.max(node.done.received_bytes);
         match self {
             Self::Even => {
                 let expected = stripe.block_bytes * stripe.code.data_blocks() as u64 / survivors.max(1);
@@ -79,7 +79,7 @@ impl HelperPolicy {
             }
             Self::FreeBudget => (node.used().fullness(&node.budget), moved),
             Self::LowestIndex | Self::PushRep | Self::PushSur => (0, 0),
-            Self::LeastRecentlyUsed => (node.helped_at, 0),
+            Self::LeastRecentlyUsed => (node.done.helped_at, 0),
             Self::LoadGreedy => (moved, 0),
             Self::MPpr => (u64::MAX - Weights::of(stripe).source(block, node, stripe), 0),
         }
@@ -90,7 +90,7 @@ impl HelperPolicy {
         match self {
             Self::MPpr => (Weights::of(stripe).destination(node), Reverse(0)),
             Self::PushRep => (0, Reverse(0)),
-            _ => (node.received, Reverse(node.facts.free_bytes)),
+            _ => (node.done.received_bytes, Reverse(node.facts.free_bytes)),
         }
     }
 
@@ -132,13 +132,13 @@ impl Weights {
     /// The weight of a source, above that of the busiest one that can be.
     fn source(&self, block: BlockIndex, node: &Node, stripe: &Stripe) -> u64 {
         let has = node.cached.contains(&(stripe.id.clone(), block));
-        let load = self.repair.saturating_mul(node.sources).saturating_add(node.user_load());
+        let load = self.repair.saturating_mul(node.in_flight.sources).saturating_add(node.user_load());
         (u64::MAX / 2).saturating_sub(load) + if has { self.cache } else { 0 }
     }
 
     /// How busy a destination is.
     fn destination(&self, node: &Node) -> u64 {
-        self.repair.saturating_mul(node.coming).saturating_add(node.user_load())
+        self.repair.saturating_mul(node.in_flight.coming).saturating_add(node.user_load())
     }
 }
 

@@ -3,12 +3,10 @@
 //! Rates come from what was done over a window, not since the start: caps change, nodes come and go, and the last hour
 //! says little about the next. The estimate is a range, from the fastest to the slowest stretch of the window.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::item::Place;
 use super::nodes::NodeTable;
-use super::{RepairId, Scheduler};
 use crate::Resource;
 
 /// Samples are at least so far apart; what comes sooner replaces the last.
@@ -84,29 +82,9 @@ fn rate((from, before): (Duration, u64), (to, after): (Duration, u64)) -> Option
     (seconds > 0.0).then(|| after.saturating_sub(before) as f64 / seconds)
 }
 
-impl Scheduler {
-    /// What limits a repair now: the resource that most of its waiting items were refused; else, if anything waits,
-    /// that of which most is reserved. `None` if nothing waits for room.
-    pub fn limited_by(&self, id: RepairId) -> Option<Resource> {
-        let repair = self.repairs.get(&id).filter(|repair| !repair.paused)?;
-        let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
-        let mut waits = false;
-        for item in repair.items.iter().filter_map(|&no| self.items[no as usize].as_ref()) {
-            let Place::Queued(_) = item.place else { continue };
-            waits = true;
-            if let Some(lack) = item.lack.as_ref().filter(|lack| self.table.still_lacks(lack)) {
-                *refused.entry(&lack.resource).or_default() += 1;
-            }
-        }
-        let most = refused.into_iter().max_by_key(|&(_, items)| items);
-        let most = most.map(|(resource, _)| resource.clone());
-        most.or_else(|| waits.then(|| self.table.fullest()).flatten())
-    }
-}
-
 impl NodeTable {
     /// The resource of which the largest part is reserved; of several, a link or a disk before the number of jobs.
-    fn fullest(&self) -> Option<Resource> {
+    pub(super) fn fullest(&self) -> Option<Resource> {
         let up = self.all().map(|(_, node)| node).filter(|node| node.facts.alive);
         let parts = up.flat_map(|node| {
             let (used, budget) = (node.used(), node.budget);

@@ -5,27 +5,28 @@
 //! that are equally urgent may pass. After so many items without room the walk ends: the nodes are busy.
 
 use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Unbounded};
 
-use codes::{BlockIndex, CodeSpec};
+use codes::CodeSpec;
 
+use super::backlog::Backlog;
 use super::dealing;
 use super::dealing::Stretch;
-use super::item::{Action, Item, Kind, Place, Proposal};
-use super::nodes::NodeNo;
+use super::item::{Kind, Proposal};
+use super::nodes::{NodeNo, NodeTable};
 use super::placement::{Placement, Placer};
-use super::queue::{Class, Key};
-use super::stripes::Stripe;
-use super::{ItemId, RepairId, Scheduler};
-use crate::{NodeId, Wanted};
+use super::queue::Class;
+use super::redundancy::Redundancy;
+use super::stripes::Stripes;
+use super::view::ItemView;
+use super::{ItemId, Limits};
+use crate::Wanted;
 
-/// Walks over the queue.
+/// Walks over the queue: whether another may find something, and what the last one claimed.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Tells the claims of this walk from those of earlier ones.
-    pub number: u64,
+    pub claims: Claims,
     /// Counts what may let something start that could not before.
-    pub news: u64,
+    news: u64,
     /// The last walk found nothing, and nothing has changed since.
     idle: bool,
 }
@@ -41,6 +42,67 @@ impl Scan {
     pub fn go_on(&mut self) {
         self.idle = false;
     }
+
+    /// How much has happened so far that may let something start.
+    pub fn news(&self) -> u64 {
+        self.news
+    }
+
+    /// What happened since `news` is no news after all.
+    pub fn forget_since(&mut self, news: u64) {
+        self.news = news;
+    }
+
+    /// The next proposal, if anything has changed since the last walk found none.
+    pub fn next(&mut self, known: Known<'_>) -> Option<Proposal> {
+        if self.idle {
+            return None;
+        }
+        self.claims.clear();
+        let proposal = Walk { known, claims: &mut self.claims, news: self.news }.run();
+        self.idle = proposal.is_none();
+        proposal
+    }
+}
+
+/// Nodes that are kept free for items that wait, from the start of a walk until the next.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// Tells the claims of this walk from those of earlier ones.
+    walk: u64,
+    /// By node: the walk, and the class of the first item that claimed it.
+    of: Vec<(u64, Option<Class>)>,
+}
+
+impl Claims {
+    fn clear(&mut self) {
+        self.walk += 1;
+    }
+
+    fn add(&mut self, node: NodeNo, class: Class) {
+        let at = node as usize;
+        if self.of.len() <= at {
+            self.of.resize(at + 1, (0, None));
+        }
+        if self.of[at].0 != self.walk {
+            self.of[at] = (self.walk, Some(class));
+        }
+    }
+
+    /// Whether a node is kept free for something more urgent than `class`.
+    pub fn keep(&self, node: NodeNo, class: Class) -> bool {
+        let claim = self.of.get(node as usize).filter(|(walk, _)| *walk == self.walk);
+        claim.and_then(|(_, claimed)| *claimed).is_some_and(|claimed| claimed < class)
+    }
+}
+
+/// What a walk looks at.
+pub(super) struct Known<'a> {
+    pub limits: &'a Limits,
+    pub backlog: &'a Backlog,
+    pub stripes: &'a Stripes,
+    pub table: &'a NodeTable,
+    pub redundancy: &'a mut Redundancy,
 }
 
 /// Whether an item can start.
@@ -52,113 +114,90 @@ pub(super) enum Check {
     NoRequestors,
 }
 
-impl Scheduler {
-    /// The next item that can start.
-    pub(super) fn propose(&mut self) -> Option<Action> {
-        if self.scan.idle {
-            return None;
-        }
-        self.scan.number += 1;
-        let action = self.walk();
-        self.scan.idle = action.is_none();
-        action
-    }
+/// One walk.
+pub(super) struct Walk<'a> {
+    pub known: Known<'a>,
+    claims: &'a mut Claims,
+    news: u64,
+}
 
-    fn walk(&mut self) -> Option<Action> {
+impl<'a> Walk<'a> {
+    fn run(&mut self) -> Option<Proposal> {
+        let backlog = self.known.backlog;
         let (mut blocked, mut closed) = (0, None);
-        let mut next = self.queue.first().copied();
+        let mut next = backlog.next(None);
         while let Some(key) = next {
             if closed.is_some_and(|class| class < key.class) {
                 return None;
             }
-            let paused = self.repairs[&key.repair].paused;
+            let paused = backlog.repair_of(key.item).paused;
             if !paused {
-                match self.check(key.item, key.class) {
-                    Check::Ready(kind, wanted) => return Some(self.proposal(key, kind, wanted)),
+                let of = self.view(key.item);
+                match self.check(&of, key.class) {
+                    Check::Ready(kind, wanted) => return Some(self.proposal(&of, key.class, kind, wanted)),
                     Check::NoHelpers => {}
                     Check::NoRequestors => closed = closed.or(Some(key.class)),
                 }
-                self.claim(key);
+                self.claim(&of, key.class);
                 blocked += 1;
-                if blocked >= self.limits.look_ahead {
+                if blocked >= self.known.limits.look_ahead {
                     return None;
                 }
             }
             let after = if paused { key.end_of_run() } else { key };
-            next = self.queue.range((Excluded(after), Unbounded)).next().copied();
+            next = backlog.next(Some(after));
         }
         None
     }
 
+    fn view(&self, no: u32) -> ItemView<'a> {
+        ItemView::of(no, self.known.backlog, self.known.stripes, self.known.table)
+    }
+
     /// Keeps free for an item what it waits for.
-    fn claim(&mut self, key: Key) {
-        let item = self.item(key.item);
-        let kind = self.kind_now(item);
-        let from = match kind {
-            Kind::Migrate { from } => self.table.find(from),
+    fn claim(&mut self, of: &ItemView<'_>, class: Class) {
+        let from = match of.kind_now() {
+            Kind::Migrate { from } => of.table.find(from),
             Kind::Reconstruct | Kind::Rebuild { .. } | Kind::Drain { .. } => None,
         };
-        let (number, stripe) = (self.scan.number, self.stripes.get(item.stripe));
-        for node in stripe.nodes().filter(|&node| from.is_none_or(|from| from == node)) {
-            let node = self.table.get_mut(node);
-            if node.claim.is_none_or(|(scan, _)| scan != number) {
-                node.claim = Some((number, key.class));
-            }
+        for node in of.stripe.nodes().filter(|&node| from.is_none_or(|from| from == node)) {
+            self.claims.add(node, class);
         }
     }
 
-    fn check(&mut self, no: u32, class: Class) -> Check {
-        let item = self.item(no);
-        let lacks = item.lack.as_ref().is_some_and(|lack| self.table.still_lacks(lack));
-        if lacks || item.sat_out == Some(self.scan.news) {
+    fn check(&mut self, of: &ItemView<'_>, class: Class) -> Check {
+        let lacks = of.item.lack.as_ref().is_some_and(|lack| of.table.still_lacks(lack));
+        if lacks || of.item.sat_out == Some(self.news) {
             return Check::NoHelpers;
         }
-        match self.kind_now(item) {
-            Kind::Drain { from } => self.check_drain(no, from, class),
-            Kind::Rebuild { from } if !self.others_suffice(no, from) => {
-                self.check_as(no, Kind::Migrate { from }, class)
+        match of.kind_now() {
+            Kind::Drain { from } => self.check_drain(of, from, class),
+            Kind::Rebuild { from } if !of.others_suffice(from, self.known.redundancy) => {
+                self.check_as(of, Kind::Migrate { from }, class)
             }
-            kind => self.check_as(no, kind, class),
+            kind => self.check_as(of, kind, class),
         }
     }
 
-    /// The blocks that are not read, and those that are wanted.
-    pub(super) fn losses(
-        &self,
-        kind: Kind,
-        only: &[BlockIndex],
-        stripe: &Stripe,
-    ) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
-        let mut lost = stripe.lost(&self.table);
-        let wanted = stripe.wanted(kind, only, &lost, &self.table);
-        if let Kind::Rebuild { .. } = kind {
-            lost.extend(stripe.wanted(kind, &[], &lost, &self.table));
-            lost.sort_unstable();
-            lost.dedup();
-        }
-        (lost, wanted)
-    }
-
-    pub(super) fn check_as(&mut self, no: u32, kind: Kind, class: Class) -> Check {
-        let item = self.item(no);
-        let stripe = self.stripes.get(item.stripe);
-        let (up, roomy) = self.count_sources(kind, stripe, class);
+    pub fn check_as(&mut self, of: &ItemView<'_>, kind: Kind, class: Class) -> Check {
+        let code = &*of.stripe.code;
+        let (up, roomy) = self.count_sources(of, kind, class);
         let least = match kind {
             Kind::Migrate { .. } => 1,
-            _ => self.redundancy.least_sources(&*stripe.code),
+            _ => self.known.redundancy.least_sources(code),
         };
         // If too few are up, planning will say why.
         if up >= least && roomy < least {
             return Check::NoHelpers;
         }
-        let (lost, wanted) = self.losses(kind, &item.only, stripe);
+        let (lost, wanted) = of.losses(kind);
         if !matches!(kind, Kind::Migrate { .. }) {
-            let needed = self.redundancy.sources(&*stripe.code, &lost, &wanted);
+            let needed = self.known.redundancy.sources(code, &lost, &wanted);
             if up >= needed && roomy < needed {
                 return Check::NoHelpers;
             }
         }
-        match self.placer(no, class, &[]).place(&wanted) {
+        match Placer::of(of, self.known.limits, class, self.claims, &[]).place(&wanted) {
             Placement::Chosen(wanted) => Check::Ready(kind, wanted),
             Placement::Busy => Check::NoRequestors,
             Placement::Nowhere => Check::Ready(kind, Vec::new()),
@@ -166,102 +205,53 @@ impl Scheduler {
     }
 
     /// How many blocks an item may read, and how many of those are on nodes with room.
-    fn count_sources(&self, kind: Kind, stripe: &Stripe, class: Class) -> (usize, usize) {
-        let bytes = stripe.block_bytes;
-        let mut counts = (0, 0);
-        for (_, node) in self.sources(kind, stripe) {
-            let node = self.table.get(node);
-            // A node that sends one block is the least that any plan asks for.
-            let has_room = node.has_room(bytes, 0, bytes) && !node.is_claimed(self.scan.number, class);
-            counts = (counts.0 + 1, counts.1 + usize::from(has_room));
-        }
-        counts
-    }
-
-    /// The blocks that an item may read, and their nodes.
-    fn sources<'a>(&'a self, kind: Kind, stripe: &'a Stripe) -> impl Iterator<Item = (BlockIndex, u32)> + 'a {
-        let from = kind.leaves().and_then(|from| self.table.find(from));
-        let survivors = stripe.survivors(&self.table);
-        survivors.filter(move |&(_, node)| match kind {
-            Kind::Migrate { .. } => from == Some(node),
-            Kind::Rebuild { .. } => from != Some(node),
-            Kind::Reconstruct | Kind::Drain { .. } => true,
+    fn count_sources(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (usize, usize) {
+        let sources = of.sources(kind);
+        sources.fold((0, 0), |(all, roomy), (_, node)| {
+            (all + 1, roomy + usize::from(self.may_send(of, node, class)))
         })
     }
 
-    pub(super) fn placer<'a>(&'a self, no: u32, class: Class, barred: &'a [NodeId]) -> Placer<'a> {
-        let item = self.item(no);
-        let spec = &self.repairs[&item.repair].spec;
-        Placer {
-            table: &self.table,
-            stripe: self.stripes.get(item.stripe),
-            policy: spec.helpers,
-            class,
-            scan: self.scan.number,
-            barred,
-            leaving: item.kind.leaves(),
-            allowed: &spec.requestors,
-            shares_nodes: self.limits.shares_nodes,
-        }
+    /// Whether a node has room to send one block, the least that any plan asks for.
+    fn may_send(&self, of: &ItemView<'_>, node: NodeNo, class: Class) -> bool {
+        let bytes = of.stripe.block_bytes;
+        of.table.get(node).has_room(bytes, 0, bytes) && !self.claims.keep(node, class)
     }
 
-    fn proposal(&mut self, key: Key, kind: Kind, wanted: Vec<Wanted>) -> Action {
-        let item = self.item(key.item);
-        let (stripe, repair) = (item.stripe, item.repair);
-        let (sources, roomy) = self.helpers(kind, key.item, key.class);
-        let stretches = self.stretches(kind, stripe, repair, &sources[..roomy]);
-        let helpers = sources.into_iter().map(|node| self.table.get(node).id).collect();
-        // That it is proposed is no news to those that sat out: else two of them would have each other proposed for ever.
-        let news = self.scan.news;
-        self.move_to(key.item, Place::Proposed);
-        self.scan.news = news;
-        Action::Propose(Proposal {
-            item: ItemId(key.item),
-            repair,
-            stripe: self.stripes.get(stripe).id.clone(),
+    fn proposal(&self, of: &ItemView<'_>, class: Class, kind: Kind, wanted: Vec<Wanted>) -> Proposal {
+        let (sources, roomy) = self.helpers(of, kind, class);
+        Proposal {
+            item: ItemId(of.no),
+            repair: of.item.repair,
+            stripe: of.stripe.id.clone(),
             kind,
             wanted,
-            helpers,
-            stretches,
-        })
-    }
-
-    /// Chains over the sources with room, if the policy deals them and the code may read any of them.
-    fn stretches(&self, kind: Kind, stripe: u32, repair: RepairId, roomy: &[NodeNo]) -> Vec<Stretch> {
-        let stripe = self.stripes.get(stripe);
-        let free = matches!(stripe.code.spec(), CodeSpec::ReedSolomon { .. });
-        let copies = matches!(kind, Kind::Migrate { .. });
-        match self.repairs[&repair].spec.helpers.deals() && free && !copies {
-            true => dealing::deal(stripe, roomy, &self.table),
-            false => Vec::new(),
+            stretches: stretches(of, kind, &sources[..roomy]),
+            helpers: sources.into_iter().map(|node| of.table.get(node).id).collect(),
         }
     }
 
     /// The survivors in the order of the repair's policy, each once, however many blocks it has; those without room or that were
     /// late last; and how many are before those.
-    fn helpers(&self, kind: Kind, no: u32, class: Class) -> (Vec<NodeNo>, usize) {
-        let item = self.item(no);
-        let (stripe, repair) = (self.stripes.get(item.stripe), item.repair);
-        let mut sources: Vec<_> = self.sources(kind, stripe).collect();
-        self.repairs[&repair].spec.helpers.sort(&mut sources, stripe, &self.table);
+    fn helpers(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (Vec<NodeNo>, usize) {
+        let mut sources: Vec<_> = of.sources(kind).collect();
+        of.repair.spec.helpers.sort(&mut sources, of.stripe, of.table);
         let mut seen = BTreeSet::new();
         let nodes = sources.into_iter().map(|(_, node)| node).filter(|&node| seen.insert(node));
-        let (mut roomy, full): (Vec<NodeNo>, Vec<NodeNo>) = nodes.partition(|&no| {
-            let node = self.table.get(no);
-            let has_room = node.has_room(stripe.block_bytes, 0, stripe.block_bytes);
-            has_room && !node.is_claimed(self.scan.number, class) && !item.slow.contains(&no)
-        });
+        let (mut roomy, full): (Vec<NodeNo>, Vec<NodeNo>) =
+            nodes.partition(|&node| self.may_send(of, node, class) && !of.item.slow.contains(&node));
         let count = roomy.len();
         roomy.extend(full);
         (roomy, count)
     }
+}
 
-    /// What is to leave a node that cannot be read from is reconstructed.
-    pub(super) fn kind_now(&self, item: &Item) -> Kind {
-        let Some(from) = item.kind.leaves() else { return Kind::Reconstruct };
-        let stripe = self.stripes.get(item.stripe);
-        let from_no = self.table.find(from).filter(|&no| self.table.get(no).facts.alive);
-        let readable = |no| stripe.survivors(&self.table).any(|(_, node)| node == no);
-        if from_no.is_some_and(readable) { item.kind } else { Kind::Reconstruct }
+/// Chains over the sources with room, if the policy deals them and the code may read any of them.
+fn stretches(of: &ItemView<'_>, kind: Kind, roomy: &[NodeNo]) -> Vec<Stretch> {
+    let free = matches!(of.stripe.code.spec(), CodeSpec::ReedSolomon { .. });
+    let copies = matches!(kind, Kind::Migrate { .. });
+    match of.repair.spec.helpers.deals() && free && !copies {
+        true => dealing::deal(of.stripe, roomy, of.table),
+        false => Vec::new(),
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Stripes {
     stripes: Vec<Option<Stripe>>,
     free: Vec<u32>,
     numbers: BTreeMap<StripeId, u32>,
+    /// Stripes that somebody else works on, with open items or not, and how many of them.
+    holds: BTreeMap<StripeId, u32>,
 }
 
 impl Stripes {
@@ -102,6 +104,25 @@ impl Stripes {
 
     pub fn get_mut(&mut self, no: u32) -> &mut Stripe {
         self.stripes[no as usize].as_mut().expect("it has open items")
+    }
+
+    /// Somebody else works on a stripe.
+    pub fn hold(&mut self, id: &StripeId) {
+        *self.holds.entry(id.clone()).or_insert(0) += 1;
+    }
+
+    /// Ends a hold; returns whether there was one.
+    pub fn let_go(&mut self, id: &StripeId) -> bool {
+        let Some(holds) = self.holds.get_mut(id) else { return false };
+        *holds -= 1;
+        if *holds == 0 {
+            self.holds.remove(id);
+        }
+        true
+    }
+
+    pub fn is_held(&self, id: &StripeId) -> bool {
+        self.holds.contains_key(id)
     }
 
     /// Whether it is there and has no open items.
