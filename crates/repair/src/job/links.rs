@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::Job;
 use super::blame::Evidence;
 use super::waiting::{self, Rules};
 use crate::{NodeId, Plan, PlanError, PlanRequest, Policy, Scheme, Stripe, Topology, plan};
@@ -25,16 +24,14 @@ impl BrokenLinks {
     fn is_used_by(&self, plan: &Plan) -> bool {
         plan.edges().iter().any(|&(from, to)| self.0.contains(&(from.min(to), from.max(to))))
     }
-}
 
-impl Job {
     /// The topology with this job's broken links.
-    pub(super) fn known<'topology>(&self, topology: &'topology Topology) -> Cow<'topology, Topology> {
-        if self.broken.0.is_empty() {
+    pub(super) fn known<'a>(&self, topology: &'a Topology) -> Cow<'a, Topology> {
+        if self.0.is_empty() {
             return Cow::Borrowed(topology);
         }
         let mut known = topology.clone();
-        self.broken.0.iter().for_each(|&(a, b)| known.break_link(a, b));
+        self.0.iter().for_each(|&(a, b)| known.break_link(a, b));
         Cow::Owned(known)
     }
 
@@ -47,13 +44,13 @@ impl Job {
     ) -> Result<Plan, PlanError> {
         let made = plan(stripe, request, topology);
         let is_free = !matches!(request.policy.scheme, Scheme::Auto | Scheme::Migration);
-        let goes_around = made.as_ref().is_ok_and(|plan| !self.broken.is_used_by(plan));
-        if self.broken.0.is_empty() || goes_around || !is_free {
+        let goes_around = made.as_ref().is_ok_and(|plan| !self.is_used_by(plan));
+        if self.0.is_empty() || goes_around || !is_free {
             return made;
         }
         let policy = Policy { scheme: Scheme::Auto, ..request.policy.clone() };
         match plan(stripe, &PlanRequest { policy, ..request.clone() }, topology) {
-            Ok(around) if !self.broken.is_used_by(&around) => Ok(around),
+            Ok(around) if !self.is_used_by(&around) => Ok(around),
             _ => made,
         }
     }

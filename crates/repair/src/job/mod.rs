@@ -19,8 +19,10 @@
 //! block is published only after its whole length was delivered, its digest agreed with the recorded one
 //! (if there is one) and, if asked for, parity equations hold that would show what one survivor made up.
 
+mod assigning;
 mod blame;
 mod check;
+mod conduct;
 mod ending;
 mod links;
 mod outcome;
@@ -33,6 +35,7 @@ mod straggling;
 mod trust;
 mod waiting;
 mod watching;
+mod ways;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -45,18 +48,18 @@ use rand_chacha::rand_core::SeedableRng;
 
 use self::blame::Evidence;
 use self::check::Fault;
+use self::conduct::{Conduct, GIVEN_UP};
 use self::ending::{Ending, Scene, Turn};
-use self::links::BrokenLinks;
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, Sent, SinkProblem};
 use self::straggling::Stragglers;
 use self::trust::{Trust, Wrong};
-use self::watching::{GIVEN_UP, Running, STOP_LIMIT};
+use self::watching::{Running, STOP_LIMIT};
 use self::work::{Goal, Work};
 use crate::wire::control::ToNode;
 use crate::{
-    BlockId, Class, Digest, Epoch, Geometry, JobId, NodeId, Permit, Plan, Policy, Scheme, SliceSet, Stripe,
-    Topology, Wanted,
+    Class, Digest, Epoch, Geometry, JobId, NodeId, Permit, Plan, Policy, Scheme, SliceSet, Stripe, Topology,
+    Wanted,
 };
 
 /// What is to be done, and how carefully.
@@ -161,20 +164,12 @@ pub struct Job {
     fruitless: u32,
     /// How often deliveries were dropped because a block was left out that they were made from, since one was last acquitted.
     restarts: u32,
-    /// How often nodes were blamed.
-    blamed: BTreeMap<NodeId, u32>,
-    /// How often nodes were given up as requestors; what they say of themselves counts twice.
-    given_up: BTreeMap<NodeId, u32>,
-    /// Nodes whose store takes no block now. One may be wrong about that; when a second one agrees the job ends.
-    not_now: BTreeSet<NodeId>,
-    /// Requestors that may have spoilt what they were given. They are suspected once, before any source is.
-    suspected: BTreeSet<NodeId>,
+    conduct: Conduct,
     /// What was found of parity in an ending that did not come to its end.
     parity: ParityOutcome,
     stragglers: Stragglers,
     /// Paused: it moves no slice until it is resumed.
     on_hold: bool,
-    broken: BrokenLinks,
 }
 
 #[derive(Debug)]
@@ -226,14 +221,10 @@ impl Job {
             keys: ChaCha20Rng::from_seed(seed),
             fruitless: 0,
             restarts: 0,
-            blamed: BTreeMap::new(),
-            given_up: BTreeMap::new(),
-            not_now: BTreeSet::new(),
-            suspected: BTreeSet::new(),
+            conduct: Conduct::default(),
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
             on_hold: false,
-            broken: BrokenLinks::default(),
         };
         job.plan(topology, now);
         job
@@ -325,18 +316,16 @@ impl Job {
             return;
         }
         if let Report::BadBlock { block, .. } = &report
-            && !self.may_speak_of(node, block)
+            && !self.work.may_speak_of(node, block)
         {
             return;
         }
         if let Report::SinkFailed { problem: SinkProblem::NotNow(reason), .. } = &report
             && self.work.is_requestor(node)
+            && self.conduct.note_not_now(node)
         {
-            self.not_now.insert(node);
-            if self.not_now.len() > 1 {
-                let (reason, replanned) = (reason.clone(), self.work.replanned.clone());
-                return self.finish(Err(JobError::StoreNotReady { reason, replanned }));
-            }
+            let (reason, replanned) = (reason.clone(), self.work.replanned.clone());
+            return self.finish(Err(JobError::StoreNotReady { reason, replanned }));
         }
         match (&mut self.phase, report) {
             (Phase::Running(_), report) => self.take_running(node, report, topology, now),
@@ -414,7 +403,8 @@ impl Job {
         if wrong.fault == Fault::Survivor {
             self.work.actions.push_back(JobAction::Contradicted { blocks: wrong.contradicting.clone() });
         }
-        if self.may_be_spoilt(&wrong, topology) {
+        let may_be_spoilt = self.work.publish && wrong.fault != Fault::Survivor;
+        if may_be_spoilt && self.conduct.may_suspect(&wrong, &self.work, topology) {
             return self.deliver_elsewhere(&wrong, topology, now);
         }
         let is_left = self.trust.distrust(&self.work.stripe, &wrong);
@@ -424,39 +414,19 @@ impl Job {
         if is_left {
             self.plan(topology, now);
         } else {
-            let error = self.contradiction();
+            let error = self.trust.contradiction(&self.work);
             self.finish(Err(error));
         }
-    }
-
-    /// Whether the requestors may be the cause, were not suspected before, and others can take their places.
-    fn may_be_spoilt(&self, wrong: &Wrong, topology: &Topology) -> bool {
-        self.work.publish
-            && wrong.fault != Fault::Survivor
-            && !wrong.at.is_empty()
-            && self.suspected.is_empty()
-            && self.can_all_be_replaced(&wrong.at, topology)
     }
 
     fn deliver_elsewhere(&mut self, wrong: &Wrong, topology: &Topology, now: Duration) {
         let names: Vec<String> = wrong.at.iter().map(|&node| topology.name(node)).collect();
         let reason = format!("{}; not delivered to {} again", wrong.reason, names.join(", "));
+        self.conduct.suspect(&wrong.at);
         for &node in &wrong.at {
-            self.suspected.insert(node);
             self.replace_if_requestor(node, 1, &reason, topology);
         }
         self.drop_plan(reason, topology, now);
-    }
-
-    /// Nothing tells which block is wrong.
-    fn contradiction(&self) -> JobError {
-        let held = || self.work.stripe.held().map(|(block, _)| block).collect();
-        let blocks: BTreeSet<BlockIndex> = match self.trust.contradicting() {
-            none if none.is_empty() => held(),
-            some => some.clone(),
-        };
-        let blocks = blocks.into_iter().map(|block| self.work.id_of(block).clone()).collect();
-        JobError::Contradiction { blocks, replanned: self.work.replanned.clone() }
     }
 
     /// The blocks of the stripe contradict each other, as another job or a scrub has found. What is not published yet has to agree
@@ -486,13 +456,6 @@ impl Job {
         for node in self.work.touched.clone() {
             self.work.tell(node, ToNode::Forget { job });
         }
-    }
-
-    /// A block is called bad by the node that holds it, or that it is delivered to, and by nobody else.
-    fn may_speak_of(&self, node: NodeId, block: &BlockId) -> bool {
-        let work = &self.work;
-        let holds = work.stripe.held().any(|(index, holder)| holder == node && work.id_of(index) == block);
-        holds || work.goals.iter().any(|goal| goal.requestor == node && work.id_of(goal.block) == block)
     }
 
     /// A node is gone: its process ended, or the coordinator cannot reach it.

@@ -1,23 +1,19 @@
-//! From what is still missing to a plan, and from a plan to one assignment per node.
+//! A plan is made and begins, or none can be made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use codes::BlockIndex;
 use rand_chacha::rand_core::Rng;
 
+use super::assigning::assignments;
 use super::proof::Proof;
 use super::straggling::crowd;
 use super::watching::Running;
-use super::work::Goal;
+use super::ways::Ways;
 use super::{Job, JobError, MAX_FRUITLESS, Phase};
-use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::limits::Class;
 use crate::wire::control::ToNode;
-use crate::{
-    Assignment, EdgeKey, Epoch, NodeId, Pacing, Plan, PlanError, PlanRequest, Policy, SliceSet, StripeBlock,
-    Topology, Wanted, plan,
-};
+use crate::{Epoch, NodeId, Pacing, Plan, Topology};
 
 /// An edge may rest for the time of this many slices.
 const PATIENT_SLICES: u32 = 16;
@@ -47,7 +43,7 @@ impl Job {
         let turns = self.trust.turns();
         let mut error = None;
         for _ in 0..turns {
-            match self.make_plan(topology) {
+            match self.ways().make_plan(topology) {
                 Ok(plan) if self.trust.can_be_known(&plan, &self.work, topology) => {
                     return self.start(plan, topology, now);
                 }
@@ -72,43 +68,9 @@ impl Job {
         let replanned = self.work.replanned.clone();
         let error = match error {
             Some(error) if !self.trust.is_in_doubt() => JobError::Plan { error, replanned },
-            _ => self.contradiction(),
+            _ => self.trust.contradiction(&self.work),
         };
         self.finish(Err(error));
-    }
-
-    /// A plan that reads nothing of some nodes.
-    pub(super) fn plan_without(
-        &self,
-        slow: &BTreeSet<NodeId>,
-        topology: &Topology,
-    ) -> Result<Plan, PlanError> {
-        let unmet: Vec<&Goal> = self.work.goals.iter().filter(|goal| !goal.is_met()).collect();
-        let resume = self.geometry.clone().map(|geometry| {
-            let all = SliceSet::all(geometry.slices());
-            let missing = |goal: &&Goal| goal.missing.clone().unwrap_or_else(|| all.clone());
-            let slices = unmet.iter().map(missing).reduce(|a, b| a.union(&b));
-            (geometry, slices.unwrap_or_default())
-        });
-        let wanted =
-            unmet.iter().map(|goal| Wanted { block: goal.block, requestor: goal.requestor }).collect();
-        let mut request = PlanRequest {
-            wanted,
-            window: self.work.window.clone(),
-            sub_blocks: self.work.sub_blocks.clone(),
-            resume,
-            policy: self.work.policy.clone(),
-        };
-        request.policy.avoid.extend(slow);
-        let stripe = self.trust.trusted_stripe(&self.work);
-        match self.plan_around(&stripe, &request, topology) {
-            // What is left cannot be moved as was asked for, and it is better moved in another way than not at all.
-            Err(PlanError::Pacing { .. }) if self.work.epoch > Epoch(0) => {
-                let policy = Policy { pacing: None, ..request.policy };
-                plan(&stripe, &PlanRequest { policy, ..request }, topology)
-            }
-            made => made,
-        }
     }
 
     pub(super) fn start(&mut self, plan: Plan, topology: &Topology, now: Duration) {
@@ -123,7 +85,7 @@ impl Job {
         }
         let in_background = self.work.class() == Class::Repair;
         let patience = patience(&plan, topology, in_background, self.fruitless);
-        let assignments = self.assignments(&plan, topology, patience);
+        let assignments = assignments(&plan, &self.work, topology, patience, &mut self.keys);
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         for (node, assignment) in assignments {
             self.work.touched.insert(node);
@@ -131,7 +93,7 @@ impl Job {
         }
         let proof = self.proof_ahead(&plan, topology);
         self.phase = Phase::Running(Box::new(Running {
-            pace: self.begin_pace(&plan, topology, now),
+            pace: self.stragglers.begin_pace(&plan, topology, now),
             progress: requestors.iter().map(|&node| (node, (0, now))).collect(),
             waiting: requestors,
             nodes: plan.nodes().into_iter().collect(),
@@ -144,6 +106,16 @@ impl Job {
         }));
     }
 
+    pub(super) fn ways(&self) -> Ways<'_> {
+        Ways {
+            work: &self.work,
+            trust: &self.trust,
+            geometry: self.geometry.as_ref(),
+            conduct: &self.conduct,
+            stragglers: &self.stragglers,
+        }
+    }
+
     /// A parity check that goes along with a plan which delivers everything that is to be published.
     fn proof_ahead(&mut self, plan: &Plan, topology: &Topology) -> Option<Proof> {
         let work = &self.work;
@@ -153,89 +125,6 @@ impl Job {
         }
         let check = self.trust.parity_check(work, topology, &BTreeSet::new())?;
         Proof::ahead(check, plan.geometry(), work, &mut self.keys)
-    }
-
-    /// Cuts a plan into one assignment per node and gives every edge its key.
-    pub(super) fn assignments(
-        &mut self,
-        plan: &Plan,
-        topology: &Topology,
-        patience: Duration,
-    ) -> Vec<(NodeId, Assignment)> {
-        let mut keys = BTreeMap::new();
-        for edge in plan.edges() {
-            let mut key = [0; 16];
-            self.keys.fill_bytes(&mut key);
-            keys.insert(edge, EdgeKey(key));
-        }
-        plan.nodes()
-            .into_iter()
-            .map(|node| (node, self.assignment(plan, node, topology, &keys, patience)))
-            .collect()
-    }
-
-    pub(super) fn assignment(
-        &self,
-        plan: &Plan,
-        node: NodeId,
-        topology: &Topology,
-        keys: &BTreeMap<(NodeId, NodeId), EdgeKey>,
-        patience: Duration,
-    ) -> Assignment {
-        let lanes: Vec<_> = plan
-            .lanes()
-            .iter()
-            .map(|lane| lane.tasks.iter().find(|task| task.node == node).cloned())
-            .collect();
-        let locals: BTreeSet<BlockIndex> =
-            lanes.iter().flatten().flat_map(|task| &task.reads).map(|read| read.block).collect();
-        let sinks: BTreeSet<BlockIndex> = plan
-            .outputs()
-            .iter()
-            .filter(|output| output.requestor == node)
-            .map(|output| output.sub_block.block)
-            .collect();
-        let sink = |index: BlockIndex| {
-            let StripeBlock { id, bytes, digest, .. } = self.work.stripe.block(index).clone();
-            let end = if self.work.publish {
-                let label = self.work.stripe.label.clone().map(Box::new);
-                SinkEnd::Kept { label, permit: self.work.permit(index).cloned() }
-            } else {
-                SinkEnd::Taken
-            };
-            Sink { index, id, bytes, digest, end }
-        };
-        let inlet = |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet {
-            from,
-            dial: topology.address(from),
-            key,
-            tls_name: topology.tls_name(from),
-        };
-        // The downstream end dials, unless the upstream end is a client, which nobody can dial.
-        let outlet = |(&(from, to), &key): (&(NodeId, NodeId), &EdgeKey)| Outlet {
-            to,
-            dial: if topology.dials_out(from) { topology.address(to) } else { None },
-            key,
-            tls_name: topology.tls_name(to),
-        };
-        Assignment {
-            job: self.work.id,
-            epoch: self.work.epoch,
-            class: self.work.class(),
-            tag: if topology.dials_out(node) { self.work.tag } else { None },
-            geometry: plan.geometry().clone(),
-            slices: plan.slices().clone(),
-            dealing: plan.dealing().clone(),
-            pacing: plan.pacing(),
-            chunking: *plan.chunking(),
-            lanes,
-            locals: locals.into_iter().map(|index| self.work.stripe.local(index)).collect(),
-            inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
-            outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
-            outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),
-            sinks: sinks.into_iter().map(sink).collect(),
-            stall_ms: patience.as_millis() as u32,
-        }
     }
 }
 

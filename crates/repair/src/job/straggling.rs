@@ -12,9 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::pace::{Finding, Pace, Predicted, Step};
+use super::watching::Running;
+use super::ways::Ways;
 use super::{Job, JobAction, Phase};
 use crate::wire::control::ToNode;
-use crate::{NodeId, Pacing, Plan, PlanError, Topology};
+use crate::{NodeId, Pacing, Plan, Topology};
 
 /// Going on must take so many times as long as the detour.
 const GAIN: f64 = 1.4;
@@ -24,7 +26,7 @@ const GAIN_BY_FIGURES: f64 = 1.6;
 /// scheduler of many repairs calls off what is late.
 const MOST_JOBS: u32 = 4;
 /// A plan with slow nodes must be so many times as fast as one without them: how slow they are is known badly.
-const TRUST: f64 = 1.25;
+pub(super) const TRUST: f64 = 1.25;
 /// Stopping a plan and starting another.
 const STOP: Duration = Duration::from_millis(150);
 /// What was seen and what was predicted are never taken to differ more than so many times.
@@ -47,9 +49,38 @@ pub(super) struct Stragglers {
 }
 
 impl Stragglers {
+    /// The slow nodes; none at first.
+    pub(super) fn nodes(&self) -> BTreeSet<NodeId> {
+        self.slow.keys().copied().collect()
+    }
+
     /// What is known of the nodes and of how slow some have turned out to be.
-    fn known(&self, topology: &Topology) -> Topology {
+    pub(super) fn known(&self, topology: &Topology) -> Topology {
         slowed(topology, &self.slow)
+    }
+
+    /// What the pace of a plan is held against.
+    pub(super) fn begin_pace(&self, plan: &Plan, topology: &Topology, now: Duration) -> Pace {
+        let slices = plan.slices().len();
+        // Others at its nodes are counted by jobs and not by bytes.
+        let predicted = plan.predict_alone(&self.known(topology));
+        let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
+        let rate = f64::from(slices) / predicted.as_secs_f64().max(1e-6);
+        let predicted = Predicted { rate, rests_on_figures: knows_links(plan, topology) };
+        Pace::new(slices, requestors.len(), predicted, self.best, now)
+    }
+
+    /// These nodes are gone without from now on; slices came at this rate with them.
+    fn note_detour(&mut self, slow: BTreeMap<NodeId, f64>, rate: f64) {
+        self.detours += 1;
+        self.slow.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
+        self.suspected = Some((slow, rate));
+    }
+
+    /// The suspects of the last detour, once a plan without them is indeed faster.
+    fn confirm(&mut self, rate: f64) -> Option<BTreeMap<NodeId, f64>> {
+        let confirmed = self.suspected.take_if(|(_, was)| rate >= *was * HELPED);
+        confirmed.map(|(nodes, _)| nodes)
     }
 }
 
@@ -68,41 +99,6 @@ fn slowed(topology: &Topology, slow: &BTreeMap<NodeId, f64>) -> Topology {
 }
 
 impl Job {
-    /// A plan that knows which nodes became slow: without them, or with them if that is faster or not possible otherwise.
-    pub(super) fn make_plan(&mut self, topology: &Topology) -> Result<Plan, PlanError> {
-        let known = self.known(topology);
-        let topology = &*known;
-        if self.stragglers.slow.is_empty() {
-            return self.plan_without(&BTreeSet::new(), topology);
-        }
-        let known = self.stragglers.known(topology);
-        let slow = self.stragglers.slow.keys().copied().collect();
-        self.fastest(&slow, &known)
-    }
-
-    /// A plan without these nodes, or one with them as slow as they are known to be if that is clearly faster.
-    fn fastest(&self, slow: &BTreeSet<NodeId>, known: &Topology) -> Result<Plan, PlanError> {
-        let with = self.plan_without(&BTreeSet::new(), known);
-        match (self.plan_without(slow, known), with) {
-            (Ok(without), Ok(with)) if with.predict(known).mul_f64(TRUST) < without.predict(known) => {
-                Ok(with)
-            }
-            (Ok(without), _) => Ok(without),
-            (Err(_), with) => with,
-        }
-    }
-
-    /// What the pace of a plan is held against.
-    pub(super) fn begin_pace(&self, plan: &Plan, topology: &Topology, now: Duration) -> Pace {
-        let slices = plan.slices().len();
-        // Others at its nodes are counted by jobs and not by bytes.
-        let predicted = plan.predict_alone(&self.stragglers.known(topology));
-        let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
-        let rate = f64::from(slices) / predicted.as_secs_f64().max(1e-6);
-        let predicted = Predicted { rate, rests_on_figures: knows_links(plan, topology) };
-        Pace::new(slices, requestors.len(), predicted, self.stragglers.best, now)
-    }
-
     /// A plan ends.
     pub(super) fn end_pace(&mut self) {
         if let Phase::Running(running) = &self.phase {
@@ -119,7 +115,9 @@ impl Job {
             return running.pace.excuse(now);
         }
         let step = running.pace.step(now);
-        self.confirm();
+        if let Some(nodes) = running.pace.rate().and_then(|rate| self.stragglers.confirm(rate)) {
+            self.work.actions.push_back(JobAction::Slow { nodes });
+        }
         match step {
             Step::Wait => {}
             Step::Ask => self.ask_all(topology),
@@ -139,7 +137,8 @@ impl Job {
 
     /// Takes another way if that is worth it.
     fn consider(&mut self, finding: &Finding, topology: &Topology, now: Duration) {
-        let Some(slow) = self.detour(finding, topology) else {
+        let Phase::Running(running) = &self.phase else { return };
+        let Some(slow) = self.ways().detour(finding, running, topology) else {
             if let Phase::Running(running) = &mut self.phase {
                 running.pace.pause(now);
             }
@@ -149,18 +148,21 @@ impl Job {
         let fastest = slow.values().copied().fold(0.0, f64::max);
         let verb = if slow.len() == 1 { "is" } else { "or the link between them is" };
         let reason = format!("{} {verb} slow: {:.1} MB/s", names.join(", "), fastest / 1e6);
-        let stragglers = &mut self.stragglers;
-        stragglers.detours += 1;
-        stragglers.slow.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
-        stragglers.suspected = Some((slow, finding.rate));
+        self.stragglers.note_detour(slow, finding.rate);
         // There are only so many detours; they take nothing from the plans that may fail.
         self.fruitless = self.fruitless.saturating_sub(1);
         self.drop_plan(reason, topology, now);
     }
+}
 
+impl Ways<'_> {
     /// The nodes to go without, and what they carry, if that is worth it.
-    fn detour(&self, finding: &Finding, topology: &Topology) -> Option<BTreeMap<NodeId, f64>> {
-        let Phase::Running(running) = &self.phase else { return None };
+    fn detour(
+        &self,
+        finding: &Finding,
+        running: &Running,
+        topology: &Topology,
+    ) -> Option<BTreeMap<NodeId, f64>> {
         // Where nothing moves at all nobody is slow: whoever waits will complain, and blame finds out of whom.
         if self.stragglers.detours >= MOST_DETOURS || finding.rate <= 0.0 {
             return None;
@@ -180,8 +182,11 @@ impl Job {
         let crowd = f64::from(crowd(&running.nodes, topology));
         let stay = finding.left_slices / finding.rate.max(1e-3);
         let carried = carried(&running.plan, finding.rate);
-        let choices =
-            suspects(finding, |node| self.may_go_without(node, topology), |node| topology.dials_out(node));
+        let choices = suspects(
+            finding,
+            |node| self.work.may_go_without(node, topology),
+            |node| topology.dials_out(node),
+        );
         choices.into_iter().find_map(|suspects| {
             let slow: BTreeMap<NodeId, f64> =
                 suspects.iter().map(|&node| (node, carried.get(&node).copied().unwrap_or(1.0))).collect();
@@ -192,20 +197,6 @@ impl Job {
             let predicted = plan.predict(&known).as_secs_f64() * crowd * finding.left * astray;
             (stay >= gain * (predicted + STOP.as_secs_f64())).then_some(slow)
         })
-    }
-
-    /// Whether the job could do without a node: one that delivers nothing.
-    fn may_go_without(&self, node: NodeId, topology: &Topology) -> bool {
-        !self.work.is_requestor(node) && !topology.dials_out(node)
-    }
-
-    /// Says that nodes are slow, once a plan without them is indeed faster.
-    fn confirm(&mut self) {
-        let Phase::Running(running) = &self.phase else { return };
-        let Some(rate) = running.pace.rate() else { return };
-        if let Some((nodes, _)) = self.stragglers.suspected.take_if(|(_, was)| rate >= *was * HELPED) {
-            self.work.actions.push_back(JobAction::Slow { nodes });
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use codes::BlockIndex;
 
+use super::JobError;
 use super::check::{Delivered, Extent, Fault, ParityCheck};
 use super::work::{Goal, Work};
 use crate::{NodeId, Plan, Strength, Stripe, Topology};
@@ -63,6 +64,17 @@ impl Trust {
     /// The survivors that contradicted each other so far.
     pub(super) fn contradicting(&self) -> &BTreeSet<BlockIndex> {
         &self.contradicting
+    }
+
+    /// Nothing tells which block is wrong.
+    pub(super) fn contradiction(&self, work: &Work) -> JobError {
+        let held = || work.stripe.held().map(|(block, _)| block).collect();
+        let blocks: BTreeSet<BlockIndex> = match &self.contradicting {
+            none if none.is_empty() => held(),
+            some => some.clone(),
+        };
+        let blocks = blocks.into_iter().map(|block| work.id_of(block).clone()).collect();
+        JobError::Contradiction { blocks, replanned: work.replanned.clone() }
     }
 
     /// The blocks that are proven right by a delivery that is: each of the k that it was made of has a part in every byte.

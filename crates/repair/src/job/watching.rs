@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::blame::{self, Evidence, Standing, Worth};
+use super::blame::{self, Evidence};
+use super::conduct::GIVEN_UP;
 use super::pace::Pace;
 use super::proof::Proof;
 use super::trust::sources;
@@ -11,7 +12,7 @@ use super::waiting::Rules;
 use super::work::{Goal, Work};
 use super::{BlockProblem, Job, JobError, MAX_FRUITLESS, Phase, Report};
 use crate::wire::control::ToNode;
-use crate::{BlockId, NodeId, Pacing, Plan, Reach, SliceSet, Topology};
+use crate::{BlockId, NodeId, Pacing, Plan, SliceSet, Topology};
 
 /// How long the reports of other nodes are awaited once something looks wrong.
 const GATHER: Duration = Duration::from_millis(250);
@@ -19,9 +20,6 @@ const GATHER: Duration = Duration::from_millis(250);
 const MAX_DOUBLINGS: u32 = 3;
 /// How long requestors have to say what they have.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
-/// A node that was given up so often as a requestor does not become one again, so that replacing ends.
-pub(super) const GIVEN_UP: u32 = 2;
-
 /// A plan that is being carried out.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -89,15 +87,16 @@ impl Job {
         let evidence = std::mem::take(&mut running.evidence);
         running.judge_at = None;
         let (rules, limited) = (running.rules(), running.limited_at(now));
-        self.broken.note(&evidence, rules);
-        let verdict = blame::judge(&evidence, |node| self.worth(node, topology), rules, &limited);
+        self.conduct.links.note(&evidence, rules);
+        let verdict =
+            blame::judge(&evidence, |node| self.conduct.worth(node, &self.work, topology), rules, &limited);
         let Some(verdict) = verdict else { return self.excuse_silence(now) };
         for (block, problem) in &verdict.bad_blocks {
             self.lose_block(block, problem);
         }
         for culprit in &verdict.culprits {
             self.work.policy.avoid.insert(culprit.node);
-            *self.blamed.entry(culprit.node).or_insert(0) += 1;
+            self.conduct.blame(culprit.node);
         }
         let named = |text: &str, node: NodeId| text.replace("{}", &topology.name(node));
         let mut reasons: Vec<String> =
@@ -107,7 +106,7 @@ impl Job {
         for culprit in &verdict.culprits {
             // A requestor that others complain of is kept if nobody can take its place. If it is really
             // gone, it will not say either what it has.
-            if !culprit.hearsay || self.can_be_replaced(culprit.node, topology) {
+            if !culprit.hearsay || self.conduct.can_be_replaced(culprit.node, &self.work, topology) {
                 let weight = if culprit.hearsay { 1 } else { GIVEN_UP };
                 self.replace_if_requestor(culprit.node, weight, &named(&culprit.why, culprit.node), topology);
             }
@@ -120,17 +119,6 @@ impl Job {
         if let Phase::Running(running) = &mut self.phase {
             running.progress.values_mut().for_each(|(_, since)| *since = now);
         }
-    }
-
-    pub(super) fn worth(&self, node: NodeId, topology: &Topology) -> Worth {
-        let standing = if topology.dials_out(node) {
-            Standing::Client
-        } else if self.work.is_requestor(node) {
-            Standing::Requestor
-        } else {
-            Standing::Helper
-        };
-        Worth { standing, blamed: self.blamed.get(&node).copied().unwrap_or(0) }
     }
 
     /// Stops the plan everywhere; requestors will say what they have.
@@ -218,16 +206,6 @@ impl Job {
         }
     }
 
-    pub(super) fn can_be_replaced(&self, node: NodeId, topology: &Topology) -> bool {
-        self.can_all_be_replaced(&BTreeSet::from([node]), topology)
-    }
-
-    pub(super) fn can_all_be_replaced(&self, nodes: &BTreeSet<NodeId>, topology: &Topology) -> bool {
-        let deliveries = self.work.goals.iter().filter(|goal| nodes.contains(&goal.requestor)).count();
-        let mut taken = self.work.requestors();
-        (0..deliveries).all(|_| self.stand_in(&taken, topology).is_some_and(|other| taken.insert(other)))
-    }
-
     /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
     pub(super) fn replace_if_requestor(
         &mut self,
@@ -241,7 +219,7 @@ impl Job {
             return;
         }
         if self.work.is_requestor(node) {
-            *self.given_up.entry(node).or_insert(0) += weight;
+            self.conduct.give_up(node, weight);
             // What it says it has must not count for another block, should it ever be given one.
             self.work.tell(node, ToNode::Forget { job: self.work.id });
         }
@@ -253,7 +231,7 @@ impl Job {
             if topology.dials_out(node) {
                 return self.finish(Err(JobError::Client { reason: reason.to_owned() }));
             }
-            let Some(other) = self.stand_in(&taken, topology) else {
+            let Some(other) = self.conduct.stand_in(&taken, &self.work, topology) else {
                 let block = self.work.stripe.block(self.work.goals[at].block).id.clone();
                 let (reason, replanned) = (reason.to_owned(), self.work.replanned.clone());
                 return self.finish(Err(JobError::NoRequestor { block, node, reason, replanned }));
@@ -266,30 +244,6 @@ impl Job {
             self.work.goals[at].requestor = other;
             self.work.goals[at].restart();
         }
-    }
-
-    /// A live helper that has room for a block and holds none of the stripe, or less than its even share where nodes share;
-    /// rather one that has not failed. `taken` get other blocks already: what a node says of its progress is of all that it gets.
-    pub(super) fn stand_in(&self, taken: &BTreeSet<NodeId>, topology: &Topology) -> Option<NodeId> {
-        let bytes = self.work.stripe.block_bytes();
-        let fit = topology.iter().filter(|(node, view)| {
-            let given_up = self.given_up.get(node).is_some_and(|&times| times >= GIVEN_UP);
-            view.alive && view.reach != Reach::DialsOut && view.free_bytes >= bytes && !given_up
-        });
-        let fit: Vec<_> = fit.collect();
-        let share = if self.work.policy.shares_nodes {
-            self.work.stripe.blocks.len().div_ceil(fit.len().max(1))
-        } else {
-            1
-        };
-        let held = |node: NodeId| self.work.stripe.held().filter(|&(_, holder)| holder == node).count();
-        fit.into_iter()
-            .filter(|&(node, _)| !taken.contains(&node) && held(node) < share)
-            .min_by_key(|&(node, view)| {
-                let failed = self.work.policy.avoid.contains(&node);
-                (failed, self.blamed.get(&node), held(node), view.load, std::cmp::Reverse(view.free_bytes))
-            })
-            .map(|(node, _)| node)
     }
 
     pub(super) fn requestor_failed(

@@ -8,7 +8,9 @@ use codes::BlockIndex;
 
 use super::{BlockProblem, JobAction, Verify};
 use crate::wire::control::ToNode;
-use crate::{BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Strength, Stripe};
+use crate::{
+    BlockId, Class, Digest, Epoch, JobId, NodeId, Permit, Policy, SliceSet, Strength, Stripe, Topology,
+};
 
 #[derive(Debug)]
 pub(super) struct Work {
@@ -70,6 +72,17 @@ impl Work {
             (true, Some(_)) => Class::Put,
             (true, None) => Class::Repair,
         }
+    }
+
+    /// Whether the job could do without a node: one that delivers nothing.
+    pub(super) fn may_go_without(&self, node: NodeId, topology: &Topology) -> bool {
+        !self.is_requestor(node) && !topology.dials_out(node)
+    }
+
+    /// A block is called bad by the node that holds it, or that it is delivered to, and by nobody else.
+    pub(super) fn may_speak_of(&self, node: NodeId, block: &BlockId) -> bool {
+        let holds = self.stripe.held().any(|(index, holder)| holder == node && self.id_of(index) == block);
+        holds || self.goals.iter().any(|goal| goal.requestor == node && self.id_of(goal.block) == block)
     }
 
     pub(super) fn id_of(&self, block: BlockIndex) -> &BlockId {

@@ -1,0 +1,93 @@
+//! From a plan to one assignment per node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::BlockIndex;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+
+use super::work::Work;
+use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
+use crate::{Assignment, EdgeKey, NodeId, Plan, StripeBlock, Topology};
+
+/// Cuts a plan into one assignment per node and gives every edge its key.
+pub(super) fn assignments(
+    plan: &Plan,
+    work: &Work,
+    topology: &Topology,
+    patience: Duration,
+    random: &mut ChaCha20Rng,
+) -> Vec<(NodeId, Assignment)> {
+    let mut keys = BTreeMap::new();
+    for edge in plan.edges() {
+        let mut key = [0; 16];
+        random.fill_bytes(&mut key);
+        keys.insert(edge, EdgeKey(key));
+    }
+    plan.nodes()
+        .into_iter()
+        .map(|node| (node, assignment(plan, node, work, topology, &keys, patience)))
+        .collect()
+}
+
+fn assignment(
+    plan: &Plan,
+    node: NodeId,
+    work: &Work,
+    topology: &Topology,
+    keys: &BTreeMap<(NodeId, NodeId), EdgeKey>,
+    patience: Duration,
+) -> Assignment {
+    let lanes: Vec<_> =
+        plan.lanes().iter().map(|lane| lane.tasks.iter().find(|task| task.node == node).cloned()).collect();
+    let locals: BTreeSet<BlockIndex> =
+        lanes.iter().flatten().flat_map(|task| &task.reads).map(|read| read.block).collect();
+    let sinks: BTreeSet<BlockIndex> = plan
+        .outputs()
+        .iter()
+        .filter(|output| output.requestor == node)
+        .map(|output| output.sub_block.block)
+        .collect();
+    let sink = |index: BlockIndex| {
+        let StripeBlock { id, bytes, digest, .. } = work.stripe.block(index).clone();
+        let end = if work.publish {
+            let label = work.stripe.label.clone().map(Box::new);
+            SinkEnd::Kept { label, permit: work.permit(index).cloned() }
+        } else {
+            SinkEnd::Taken
+        };
+        Sink { index, id, bytes, digest, end }
+    };
+    let inlet = |(&(from, _), &key): (&(NodeId, NodeId), &EdgeKey)| Inlet {
+        from,
+        dial: topology.address(from),
+        key,
+        tls_name: topology.tls_name(from),
+    };
+    // The downstream end dials, unless the upstream end is a client, which nobody can dial.
+    let outlet = |(&(from, to), &key): (&(NodeId, NodeId), &EdgeKey)| Outlet {
+        to,
+        dial: if topology.dials_out(from) { topology.address(to) } else { None },
+        key,
+        tls_name: topology.tls_name(to),
+    };
+    Assignment {
+        job: work.id,
+        epoch: work.epoch,
+        class: work.class(),
+        tag: if topology.dials_out(node) { work.tag } else { None },
+        geometry: plan.geometry().clone(),
+        slices: plan.slices().clone(),
+        dealing: plan.dealing().clone(),
+        pacing: plan.pacing(),
+        chunking: *plan.chunking(),
+        lanes,
+        locals: locals.into_iter().map(|index| work.stripe.local(index)).collect(),
+        inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
+        outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
+        outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),
+        sinks: sinks.into_iter().map(sink).collect(),
+        stall_ms: patience.as_millis() as u32,
+    }
+}
