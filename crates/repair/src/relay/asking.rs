@@ -14,13 +14,13 @@ const PORTION_BYTES: usize = 256 << 10;
 impl Relay {
     /// Announces what will be read for the stretch of a slice whose turn has come, and in time for the next.
     pub(super) fn announce(&mut self, slice: u32) {
-        let due = self.reading.due_at(slice);
-        if due < self.next_stretch || !self.reading.is_scattered() {
+        let due = self.course.reading.due_at(slice);
+        if due < self.next_stretch || !self.course.reading.is_scattered() {
             return;
         }
-        let first = self.next_stretch.max(self.reading.stretch_of(slice));
+        let first = self.next_stretch.max(self.course.reading.stretch_of(slice));
         self.next_stretch = due + 1;
-        let ranges: Vec<_> = (first..=due).flat_map(|stretch| self.reading.ranges(stretch)).collect();
+        let ranges: Vec<_> = (first..=due).flat_map(|stretch| self.course.reading.ranges(stretch)).collect();
         if !ranges.is_empty() {
             self.actions.push_back(Action::ReadAhead { ranges });
         }
@@ -28,16 +28,16 @@ impl Relay {
 
     /// Asks for the local reads of a slice: at once, or for [`Pacing::Serial`] when all has been received.
     pub(super) fn ask_reads(&mut self, slice: u32) {
-        let lane = self.lane_of(slice);
-        let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
+        let lane = self.course.lane_of(slice);
+        let program = self.course.programs[usize::from(lane)].as_ref().expect("it is open");
         let work = self.open.get_mut(&slice).expect("it is open");
-        if work.reads_asked || (self.pacing == Pacing::Serial && work.to_receive > 0) {
+        if work.reads_asked || (self.course.pacing == Pacing::Serial && work.to_receive > 0) {
             return;
         }
         work.reads_asked = true;
         let mut reads = vec![None; program.locals().len()];
         let mut local = 0;
-        for job in self.reading.jobs(slice, program.locals()) {
+        for job in self.course.reading.jobs(slice, program.locals()) {
             let locals = local..local + job.len() as u16;
             local = locals.end;
             let rank = locals.clone().map(|local| program.rank_of(usize::from(local))).min();
@@ -52,15 +52,16 @@ impl Relay {
     /// Whether a slice is so large that it is better read as its parts are needed. One that also receives is not: what
     /// it sends might wait at the other end for something that waits for this.
     fn in_portions(&self, slice: u32) -> bool {
-        let bytes = |program: &Program| program.buffers() * self.geometry.bytes_of(slice);
-        self.program(slice)
+        let bytes = |program: &Program| program.buffers() * self.course.geometry.bytes_of(slice);
+        self.course
+            .program(slice)
             .is_some_and(|program| program.received() == 0 && bytes(program) > LARGE_SLICE_BYTES)
     }
 
     /// Asks for more of the first slice that has not asked for everything, if what was asked for before has come and most
     /// of what it gave has left.
     pub(super) fn ask_portion(&mut self) {
-        let slice_bytes = self.geometry.slice_bytes as usize;
+        let slice_bytes = self.course.geometry.slice_bytes as usize;
         let mut open = self.open.iter();
         let wanting = open.find(|(_, work)| work.reads_asked && !work.reads.is_empty());
         if let Some((&slice, _)) = wanting
@@ -72,7 +73,9 @@ impl Relay {
 
     /// Asks for the next reads of a slice, until these fill `most` buffers.
     fn ask(&mut self, slice: u32, most: usize) {
-        let program = self.programs[usize::from(self.dealing.lane_of(slice))].as_ref().expect("it is open");
+        let program = self.course.programs[usize::from(self.course.dealing.lane_of(slice))]
+            .as_ref()
+            .expect("it is open");
         let work = self.open.get_mut(&slice).expect("it is open");
         let mut asked = 0;
         while asked < most
@@ -81,7 +84,7 @@ impl Relay {
             asked += locals.len();
             self.coming += locals.len();
             let job = &program.locals()[usize::from(locals.start)..usize::from(locals.end)];
-            let transfer = self.reading.transfer(slice, job);
+            let transfer = self.course.reading.transfer(slice, job);
             self.actions.push_back(Action::Read { slice, locals, transfer });
         }
     }

@@ -115,16 +115,10 @@ pub enum Action {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Relay {
-    geometry: Geometry,
-    slices: SliceSet,
-    pacing: Pacing,
-    programs: Vec<Option<Program>>,
-    dealing: Dealing,
+    course: Course,
     inlets: Vec<Cursor>,
     outlets: Vec<Outbox>,
-    window: usize,
     next_slice: Option<u32>,
-    reading: Reading,
     /// The next stretch to announce.
     next_stretch: u32,
     /// Slices that were opened so far.
@@ -139,6 +133,20 @@ pub struct Relay {
     coming: usize,
     finished: bool,
     tools: Tools,
+}
+
+/// What a relay does, and in which order. It never changes.
+#[derive(Debug)]
+struct Course {
+    geometry: Geometry,
+    slices: SliceSet,
+    pacing: Pacing,
+    dealing: Dealing,
+    /// By lane; `None` where this node takes no part.
+    programs: Vec<Option<Program>>,
+    reading: Reading,
+    /// Slices that are worked on at once.
+    window: usize,
 }
 
 /// The frame that is due next on an edge: frames ascend by slice, then stream.
@@ -229,15 +237,17 @@ impl Relay {
         let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(0);
         pool.keep(buffers * window.min(KEPT_SLICES));
         let mut relay = Self {
-            geometry: assignment.geometry.clone(),
-            slices: assignment.slices.clone(),
-            pacing: assignment.pacing,
             inlets: (0..assignment.inlets.len()).map(|i| Cursor::new(inlet_streams(i))).collect(),
             outlets: (0..assignment.outlets.len()).map(|o| Outbox::new(outlet_streams(o))).collect(),
-            reading: reading(assignment, &programs),
-            programs,
-            dealing: assignment.dealing.clone(),
-            window,
+            course: Course {
+                geometry: assignment.geometry.clone(),
+                slices: assignment.slices.clone(),
+                pacing: assignment.pacing,
+                dealing: assignment.dealing.clone(),
+                reading: reading(assignment, &programs),
+                programs,
+                window,
+            },
             next_slice: None,
             next_stretch: 0,
             opened: 0,
@@ -259,14 +269,14 @@ impl Relay {
     pub fn wants(&self, inlet: usize) -> bool {
         let Some((slice, _)) = self.inlets[inlet].due else { return false };
         // In rounds each sender has a round of its own, and those behind come later anyway.
-        let in_turn = self.pacing == Pacing::WholeBlock || !self.earlier_is_awaited(slice);
+        let in_turn = self.course.pacing == Pacing::WholeBlock || !self.earlier_is_awaited(slice);
         self.open.contains_key(&slice) && in_turn && !self.sinks_are_behind()
     }
 
     /// Whether enough waits to be written. Where something is sent as well, what comes may be what somebody waits for.
     fn sinks_are_behind(&self) -> bool {
-        let most = LEAVING_BYTES.max(2 * self.geometry.slice_bytes as usize);
-        self.outlets.is_empty() && self.leaving * self.geometry.slice_bytes as usize > most
+        let most = LEAVING_BYTES.max(2 * self.course.geometry.slice_bytes as usize);
+        self.outlets.is_empty() && self.leaving * self.course.geometry.slice_bytes as usize > most
     }
 
     /// Whether all frames of inlet `inlet` have come.
@@ -281,9 +291,9 @@ impl Relay {
 
     /// The most bytes that it holds at once: of its window, or with [`Pacing::WholeBlock`] of all slices.
     pub fn most_bytes(&self) -> u64 {
-        let buffers = self.programs.iter().flatten().map(Program::buffers).max().unwrap_or(0) as u64;
-        let slices = (self.window as u64).min(self.slices.len().into());
-        buffers * slices * u64::from(self.geometry.slice_bytes)
+        let buffers = self.course.programs.iter().flatten().map(Program::buffers).max().unwrap_or(0) as u64;
+        let slices = (self.course.window as u64).min(self.course.slices.len().into());
+        buffers * slices * u64::from(self.course.geometry.slice_bytes)
     }
 
     /// Ends it and gives back its free buffers.
@@ -308,7 +318,7 @@ impl Relay {
 
     /// Bytes of the payload that is due next on inlet `inlet`.
     pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
-        self.inlets[inlet].due.map(|(slice, _)| self.geometry.bytes_of(slice))
+        self.inlets[inlet].due.map(|(slice, _)| self.course.geometry.bytes_of(slice))
     }
 
     /// Takes a frame that came on inlet `inlet` and whose checksum holds.
@@ -331,9 +341,9 @@ impl Relay {
                 found_stream: stream,
             });
         }
-        self.check_length(slice, &buffer)?;
-        self.inlets[inlet].advance(&self.slices, &self.dealing);
-        let program = self.program(slice).expect("a due frame belongs to a task");
+        self.course.check_length(slice, &buffer)?;
+        self.inlets[inlet].advance(&self.course.slices, &self.course.dealing);
+        let program = self.course.program(slice).expect("a due frame belongs to a task");
         let input = program.received_input(inlet, stream);
         self.open.get_mut(&slice).expect("it is open").to_receive -= 1;
         self.ask_reads(slice);
@@ -349,7 +359,7 @@ impl Relay {
     /// # Panics
     /// If it was not asked for.
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer) -> Result<(), RelayError> {
-        self.check_length(slice, &buffer)?;
+        self.course.check_length(slice, &buffer)?;
         self.coming -= 1;
         self.add(slice, usize::from(local), buffer);
         Ok(())
@@ -384,43 +394,24 @@ impl Relay {
 
     fn start(&mut self) {
         for cursor in self.inlets.iter_mut().chain(self.outlets.iter_mut().map(|outbox| &mut outbox.cursor)) {
-            cursor.rewind(&self.slices, &self.dealing);
+            cursor.rewind(&self.course.slices, &self.course.dealing);
         }
-        if self.pacing == Pacing::WholeBlock {
-            self.held_back = WholeStreams::count(&self.programs, &self.slices, &self.dealing);
+        if self.course.pacing == Pacing::WholeBlock {
+            self.held_back =
+                WholeStreams::count(&self.course.programs, &self.course.slices, &self.course.dealing);
         }
-        self.next_slice = self.slice_from(0);
+        self.next_slice = self.course.slice_from(0);
         self.open_slices();
-    }
-
-    /// The first slice from `from` on in which this node takes part.
-    fn slice_from(&self, from: u32) -> Option<u32> {
-        let mut candidate = self.slices.next(from);
-        while let Some(slice) = candidate {
-            if self.program(slice).is_some() {
-                return Some(slice);
-            }
-            candidate = self.slices.next(slice + 1);
-        }
-        None
-    }
-
-    fn lane_of(&self, slice: u32) -> u16 {
-        self.dealing.lane_of(slice)
-    }
-
-    fn program(&self, slice: u32) -> Option<&Program> {
-        self.programs[usize::from(self.lane_of(slice))].as_ref()
     }
 
     fn open_slices(&mut self) {
         while self.may_open()
             && let Some(slice) = self.next_slice
         {
-            let program = self.program(slice).expect("slice_from chose it");
+            let program = self.course.program(slice).expect("slice_from chose it");
             self.open.insert(slice, Work::new(program, self.opened));
             self.opened += 1;
-            self.next_slice = self.slice_from(slice + 1);
+            self.next_slice = self.course.slice_from(slice + 1);
             self.announce(slice);
             self.ask_reads(slice);
         }
@@ -429,29 +420,21 @@ impl Relay {
     /// Whether an earlier slice of the same lane still waits for something to come. Senders that are ahead wait for
     /// those behind them then, and leave them the link: a slice is of use only when all of it is here.
     fn earlier_is_awaited(&self, slice: u32) -> bool {
-        let lane = self.lane_of(slice);
+        let lane = self.course.lane_of(slice);
         let mut earlier = self.open.range(..slice);
-        earlier.any(|(&earlier, work)| work.to_receive > 0 && self.lane_of(earlier) == lane)
+        earlier.any(|(&earlier, work)| work.to_receive > 0 && self.course.lane_of(earlier) == lane)
     }
 
     /// Whether the next slice is less than a window away from the first that is unfinished.
     fn may_open(&self) -> bool {
         let first = self.open.first_key_value();
-        first.is_none_or(|(_, work)| self.opened - work.ordinal < self.window)
-    }
-
-    fn check_length(&self, slice: u32, buffer: &Buffer) -> Result<(), RelayError> {
-        let expected = self.geometry.bytes_of(slice);
-        match buffer.len() {
-            found if found != expected => Err(RelayError::WrongLength { slice, expected, found }),
-            _ => Ok(()),
-        }
+        first.is_none_or(|(_, work)| self.opened - work.ordinal < self.course.window)
     }
 
     /// Adds an input to the sums that use it and passes on the sums that it completes.
     fn add(&mut self, slice: u32, input: usize, buffer: Buffer) {
-        let lane = self.lane_of(slice);
-        let program = self.programs[usize::from(lane)].as_ref().expect("it is open");
+        let lane = self.course.lane_of(slice);
+        let program = self.course.programs[usize::from(lane)].as_ref().expect("it is open");
         let work = self.open.get_mut(&slice).expect("it is open");
         let complete = work.add(&mut self.tools, program, input, buffer);
         if complete.is_empty() {
@@ -466,7 +449,7 @@ impl Relay {
                     self.actions.push_back(Action::Deliver { output, slice, buffer });
                 }
                 Destination::Send { outlet, stream } => {
-                    let order = (&self.slices, &self.dealing);
+                    let order = (&self.course.slices, &self.course.dealing);
                     let before = self.actions.len();
                     self.outlets[outlet].put(outlet, (slice, stream), buffer, order, &mut self.actions);
                     self.leaving += self.actions.len() - before;
@@ -495,6 +478,36 @@ impl Relay {
         if work.unfinished == 0 {
             self.open.remove(&slice);
             self.open_slices();
+        }
+    }
+}
+
+impl Course {
+    /// The first slice from `from` on in which this node takes part.
+    fn slice_from(&self, from: u32) -> Option<u32> {
+        let mut candidate = self.slices.next(from);
+        while let Some(slice) = candidate {
+            if self.program(slice).is_some() {
+                return Some(slice);
+            }
+            candidate = self.slices.next(slice + 1);
+        }
+        None
+    }
+
+    fn lane_of(&self, slice: u32) -> u16 {
+        self.dealing.lane_of(slice)
+    }
+
+    fn program(&self, slice: u32) -> Option<&Program> {
+        self.programs[usize::from(self.lane_of(slice))].as_ref()
+    }
+
+    fn check_length(&self, slice: u32, buffer: &Buffer) -> Result<(), RelayError> {
+        let expected = self.geometry.bytes_of(slice);
+        match buffer.len() {
+            found if found != expected => Err(RelayError::WrongLength { slice, expected, found }),
+            _ => Ok(()),
         }
     }
 }
