@@ -7,7 +7,9 @@
 
 #![forbid(unsafe_code)]
 
+mod block_io;
 mod buffers;
+mod cap_gate;
 mod chores;
 mod daemon;
 mod disk;

@@ -1,23 +1,18 @@
 //! The sockets and the disk of a plan that runs on a node.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use codes::BlockIndex;
 use repair::wire::edge::{Direction, Greeting};
-use repair::{Action, Assignment, EdgeKey, Gathering, Meter, NodeId, Part, Report, Sink};
+use repair::{Action, Assignment, EdgeKey, Meter, NodeId, Part, Report};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep};
 
-use crate::disk::{DiskError, DiskQueue, ReadAhead, ReadJob, SharedDelivery, Source, WriteJob};
+use crate::block_io::BlockIo;
+use crate::cap_gate::CapGate;
 use crate::engine::Node;
 use crate::opening::Opened;
-use crate::problems::{block_problem, sink_report};
 use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{Connecting, InletSocket, OutletSocket, SocketError};
 use crate::throttle::Allowance;
@@ -28,22 +23,10 @@ pub(crate) struct Motion {
     assignment: Arc<Assignment>,
     inlets: Vec<InletSocket>,
     outlets: Vec<OutletSocket>,
-    sources: BTreeMap<BlockIndex, Source>,
-    sinks: BTreeMap<BlockIndex, (Sink, SharedDelivery)>,
-    reads: DiskQueue<ReadJob>,
-    ahead: ReadAhead,
-    writes: DiskQueue<WriteJob>,
-    /// Deliveries that are written together.
-    gathering: Gathering,
+    blocks: BlockIo,
+    caps: CapGate,
     traffic: Traffic,
     rendezvous: Rendezvous,
-    allowance: Allowance,
-    /// Reads and writes that the cap of the disk holds back.
-    held_reads: VecDeque<ReadJob>,
-    held_writes: VecDeque<WriteJob>,
-    /// When asking the caps again is worthwhile.
-    ask_again: Option<Duration>,
-    timer: Option<Pin<Box<Sleep>>>,
     /// Room for whole blocks, if it moves them.
     _memory: Option<OwnedSemaphorePermit>,
 }
@@ -67,178 +50,50 @@ impl Motion {
         Self {
             inlets: inlets.collect(),
             outlets: outlets.collect(),
-            sources: BTreeMap::new(),
-            sinks: BTreeMap::new(),
-            reads: DiskQueue::new(),
-            ahead: ReadAhead::default(),
-            writes: DiskQueue::new(),
-            gathering: Gathering::new(&assignment),
+            blocks: BlockIo::new(&assignment, node.traffic.clone()),
+            caps: CapGate::new(Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class)),
             traffic: node.traffic.clone(),
             rendezvous: node.rendezvous.clone(),
-            allowance: Allowance::new(node.throttle.clone(), Some(assignment.job), assignment.class),
-            held_reads: VecDeque::new(),
-            held_writes: VecDeque::new(),
-            ask_again: None,
-            timer: None,
             _memory: memory,
             assignment,
         }
     }
 
-    pub(crate) fn use_opened(&mut self, Opened { sources, sinks }: Opened) {
-        (self.sources, self.sinks) = (sources, sinks);
-    }
-
-    // ---- caps ----
-
-    /// Bytes that may move; `None` if the part is to wait, which it will be woken from.
-    fn ask(&mut self, meter: Meter, part: &mut Part) -> Option<usize> {
-        match self.allowance.ask(meter) {
-            Ok(bytes) => Some(bytes),
-            Err(wait) => {
-                part.handle_limited();
-                self.ask_again = Some(self.ask_again.map_or(wait, |other| other.min(wait)));
-                None
-            }
-        }
+    pub(crate) fn use_opened(&mut self, opened: Opened) {
+        self.blocks.use_opened(opened);
     }
 
     /// Waits until asking the caps again is worthwhile, if something was held back.
     pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(wait) = self.ask_again.take() else { return false };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
-        timer.as_mut().reset(Instant::now() + wait);
-        timer.as_mut().poll(cx).is_ready()
-    }
-
-    // ---- disk ----
-
-    fn read(&mut self, job: ReadJob, part: &mut Part, now: Duration) {
-        self.allowance.spend(Meter::Disk, job.transfer.bytes());
-        match self.reads.push(job) {
-            Ok(Some(job)) => self.has_read(job, part, now),
-            Ok(None) => self.ahead.miss(),
-            Err(error) => part.fail(bad_block(error), now),
-        }
-    }
-
-    fn write(&mut self, job: WriteJob, part: &mut Part, now: Duration) {
-        self.allowance.spend(Meter::Disk, job.transfer.bytes());
-        match self.writes.push(job) {
-            Ok(Some(job)) => self.has_written(job, part),
-            Ok(None) => {}
-            Err(error) => part.fail(sink_failed(error), now),
-        }
-    }
-
-    /// Begins what the cap of the disk held back; deliveries first, since they free what reads fill.
-    fn release_held(&mut self, part: &mut Part, now: Duration) -> bool {
-        let mut moved = false;
-        while !self.held_writes.is_empty() && self.ask(Meter::Disk, part).is_some() {
-            let job = self.held_writes.pop_front().expect("just looked");
-            self.write(job, part, now);
-            moved = true;
-        }
-        while !self.held_reads.is_empty() && self.ask(Meter::Disk, part).is_some() {
-            let job = self.held_reads.pop_front().expect("just looked");
-            self.read(job, part, now);
-            moved = true;
-        }
-        moved
+        self.caps.poll_timer(cx)
     }
 
     pub(crate) fn poll_reads(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
-        let mut moved = self.release_held(part, now);
-        while let Poll::Ready(done) = self.reads.poll_done(cx) {
-            match done {
-                Ok(done) => done.into_iter().for_each(|job| self.has_read(job, part, now)),
-                Err(error) => part.fail(bad_block(error), now),
-            }
-            moved = true;
-        }
-        moved
-    }
-
-    fn has_read(&mut self, job: ReadJob, part: &mut Part, now: Duration) {
-        for (local, buffer) in (job.local..).zip(job.buffers) {
-            self.traffic.read(buffer.len());
-            part.handle_read(job.slice, local, buffer, now);
-        }
+        self.blocks.poll_reads(cx, &mut self.caps, part, now)
     }
 
     pub(crate) fn poll_writes(&mut self, cx: &mut Context<'_>, part: &mut Part, now: Duration) -> bool {
-        let mut moved = false;
-        while let Poll::Ready(done) = self.writes.poll_done(cx) {
-            match done {
-                Ok(done) => done.into_iter().for_each(|job| self.has_written(job, part)),
-                Err(error) => part.fail(sink_failed(error), now),
-            }
-            moved = true;
-        }
-        moved
-    }
-
-    fn has_written(&mut self, job: WriteJob, part: &mut Part) {
-        for buffer in job.buffers {
-            self.traffic.delivered(buffer.len());
-            part.handle_delivered(job.slice, buffer);
-        }
+        self.blocks.poll_writes(cx, part, now)
     }
 
     /// Nothing is read or written any more that has not begun.
     pub(crate) fn drop_queued(&mut self) {
-        self.held_reads.clear();
-        self.held_writes.clear();
-        self.gathering.clear();
-        self.reads.drop_queue();
-        self.writes.drop_queue();
+        self.blocks.drop_queued();
     }
 
     /// Waits for writes that have begun, so that what is counted as delivered is exact and nothing touches a sink after
     /// this.
     pub(crate) fn poll_settled(&mut self, cx: &mut Context<'_>, part: &mut Part) -> Poll<()> {
-        while !self.writes.is_idle() {
-            if let Ok(done) = ready!(self.writes.poll_done(cx)) {
-                done.into_iter().for_each(|job| self.has_written(job, part));
-            }
-        }
-        Poll::Ready(())
+        self.blocks.poll_settled(cx, part)
     }
 
-    // ---- what the relay asks for ----
-
+    /// Does what the relay asks for.
     pub(crate) fn act(&mut self, action: Action, part: &mut Part, now: Duration) {
         match action {
-            Action::ReadAhead { ranges } => {
-                let ranges = ranges.into_iter();
-                let ranges = ranges.map(|range| (self.sources[&range.block].clone(), range.bytes));
-                self.ahead.announce(ranges);
-            }
-            Action::Read { slice, locals, transfer } => {
-                let buffers = locals.clone().map(|_| part.buffer(transfer.buffer_bytes())).collect();
-                let source = self.sources[&transfer.block()].clone();
-                let job = ReadJob { slice, local: locals.start, source, transfer, buffers };
-                if self.held_reads.is_empty() && self.ask(Meter::Disk, part).is_some() {
-                    self.read(job, part, now);
-                } else {
-                    self.held_reads.push_back(job);
-                }
-            }
             Action::Send { outlet, lane, stream, slice, buffer } => {
                 self.outlets[outlet].push(lane, stream, slice, buffer);
             }
-            Action::Deliver { output, slice, buffer } => {
-                let Some((transfer, buffers)) = self.gathering.add(output, slice, buffer) else { return };
-                let (sink, writer) = &self.sinks[&transfer.block()];
-                let (block, block_bytes, writer) = (sink.id.clone(), sink.bytes, writer.clone());
-                let job = WriteJob { slice, block, writer, transfer, block_bytes, buffers };
-                if self.held_writes.is_empty() && self.ask(Meter::Disk, part).is_some() {
-                    self.write(job, part, now);
-                } else {
-                    self.held_writes.push_back(job);
-                }
-            }
-            Action::Finished => unreachable!("the part keeps it to itself"),
+            action => self.blocks.act(action, &mut self.caps, part, now),
         }
     }
 
@@ -249,8 +104,8 @@ impl Motion {
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
                 // An edge on which nothing comes is not held back by a cap.
-                let is_held = self.allowance.is_limited() && self.inlets[index].could_receive(cx);
-                let granted = if is_held { self.ask(Meter::Down, part) } else { Some(usize::MAX) };
+                let is_held = self.caps.is_limited() && self.inlets[index].could_receive(cx);
+                let granted = if is_held { self.caps.ask(Meter::Down, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {
                     part.handle_inlet_moved(index, now);
                     break;
@@ -260,7 +115,7 @@ impl Motion {
                 let polled = inlet.poll_frame(cx, due, &mut |bytes| part.buffer(bytes));
                 let bytes = inlet.take_moved();
                 if bytes > 0 {
-                    self.allowance.spend(Meter::Down, bytes);
+                    self.caps.spend(Meter::Down, bytes);
                     part.handle_inlet_moved(index, now);
                     moved |= granted != usize::MAX;
                 }
@@ -288,8 +143,8 @@ impl Motion {
                 continue;
             }
             loop {
-                let is_held = self.allowance.is_limited() && self.outlets[index].could_send(cx);
-                let granted = if is_held { self.ask(Meter::Up, part) } else { Some(usize::MAX) };
+                let is_held = self.caps.is_limited() && self.outlets[index].could_send(cx);
+                let granted = if is_held { self.caps.ask(Meter::Up, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {
                     part.handle_outlet_moved(index, now);
                     break;
@@ -298,7 +153,7 @@ impl Motion {
                 let polled = self.outlets[index].poll_sent(cx);
                 let bytes = self.outlets[index].take_moved();
                 if bytes > 0 {
-                    self.allowance.spend(Meter::Up, bytes);
+                    self.caps.spend(Meter::Up, bytes);
                     part.handle_outlet_moved(index, now);
                     moved |= granted != usize::MAX;
                 }
@@ -375,12 +230,4 @@ fn broken(from: NodeId, error: SocketError) -> Report {
         SocketError::Closed(error) => Report::Closed { peer: from, detail: error.to_string() },
         SocketError::Bad(error) => Report::BadFrame { from, detail: error.to_string() },
     }
-}
-
-fn bad_block(DiskError { block, error }: DiskError) -> Report {
-    Report::BadBlock { block, problem: block_problem(&error) }
-}
-
-fn sink_failed(DiskError { block, error }: DiskError) -> Report {
-    sink_report(block, &error)
 }
