@@ -10,8 +10,7 @@ use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use repair::wire::control::{ClientRequest, Ended};
 use repair::{Caps, NodeId};
-use serde_json::Value;
-use stores::{Sinks, Sources};
+use stores::Sinks;
 use tokio::task::JoinHandle;
 
 use crate::http::{Http, patiently};
@@ -19,8 +18,8 @@ use crate::session::DataSession;
 use crate::target::write_whole;
 use crate::{
     AcceptRequest, AcceptedView, BlockPlace, CapsRequest, CapsView, ClientError, FileLayout, FileView,
-    GivenStripe, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView,
-    ReadRequest, RepairRequest, RepairView, ScrubView, Status, StripeView, TopologyView,
+    GivenStripe, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, ReadRequest, RepairRequest,
+    RepairView, ScrubView, Status, StripeView, TopologyView,
 };
 
 /// Stripes of a repair in one answer.
@@ -113,19 +112,6 @@ impl Client {
         // coordinator gave it up.
         let fresh = self.session().await?;
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
-    }
-
-    /// Stores the stripe at `position` of a put out of `sources`.
-    pub(crate) async fn put_stripe(
-        &self,
-        put: u64,
-        position: u32,
-        sources: Arc<dyn Sources>,
-    ) -> Result<Ended, ClientError> {
-        let name = format!("at position {position}");
-        let request = ClientRequest::PutStripe { put, position };
-        let session = self.session().await?;
-        session.open_request(&name, request, Ends::Sources(sources)).await?.ok_or_else(|| session.lost())
     }
 
     /// The session, opened if there is none.
@@ -398,18 +384,6 @@ impl Client {
     /// [`ClientError`].
     pub async fn remove_orphans(&self) -> Result<OrphansView, ClientError> {
         self.inner.http.post("/v1/orphans/remove", &serde_json::json!({})).await
-    }
-
-    pub(crate) async fn begin_put(&self, request: &PutRequest) -> Result<PutView, ClientError> {
-        self.inner.http.post("/v1/puts", request).await
-    }
-
-    pub(crate) async fn commit_put(&self, put: u64) -> Result<FileView, ClientError> {
-        self.inner.http.post(&format!("/v1/puts/{put}/commit"), &Value::Object(Default::default())).await
-    }
-
-    pub(crate) async fn abort_put(&self, put: u64) -> Result<(), ClientError> {
-        self.inner.http.order(Method::DELETE, &format!("/v1/puts/{put}")).await
     }
 
     /// Goes on in the background until [`settle`](Self::settle).

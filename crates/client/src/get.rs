@@ -156,37 +156,36 @@ impl Client {
         target: GetTarget,
         progress: Progress,
     ) -> Result<Got, ClientError> {
-        let Found { layout, wanted } = found;
+        let reader = Reader { client: self.clone(), options: options.clone() };
         let result = match target {
-            GetTarget::File(path) => self.get_path(layout, wanted, options, path, progress).await,
+            GetTarget::File(path) => reader.get_path(found, path, progress).await,
             GetTarget::Stream(out) => {
-                let path = Path::new("the output");
-                self.get_stream(layout, wanted, options, (out, path), progress).await
+                reader.get_stream(found, (out, Path::new("the output")), progress).await
             }
         };
         match result {
-            Err(ClientError::Failed { stripe, failure }) => {
-                Err(self.explain(&layout.file.name, wanted, stripe, failure).await)
-            }
+            Err(ClientError::Failed { stripe, failure }) => Err(found.explain(self, stripe, failure).await),
             other => other,
         }
     }
+}
 
-    async fn get_path(
-        &self,
-        layout: &FileLayout,
-        wanted: &Range<u64>,
-        options: &GetOptions,
-        path: PathBuf,
-        progress: Progress,
-    ) -> Result<Got, ClientError> {
+/// Carries out the reads of a [`Client::get`].
+#[derive(Clone)]
+struct Reader {
+    client: Client,
+    options: GetOptions,
+}
+
+impl Reader {
+    async fn get_path(&self, found: &Found, path: PathBuf, progress: Progress) -> Result<Got, ClientError> {
         let opened = path.clone();
         match waiting(move || open(&opened)).await? {
-            Opened::File(target) => self.get_file(layout, wanted, options, (target, &path), progress).await,
+            Opened::File(target) => self.get_file(found, (target, &path), progress).await,
             Opened::Stream(file) => {
                 let held = file.try_clone().map_err(LocalFileError::io("write", &path))?;
                 let out = Box::new(tokio::fs::File::from_std(file));
-                let got = self.get_stream(layout, wanted, options, (out, &path), progress).await?;
+                let got = self.get_stream(found, (out, &path), progress).await?;
                 waiting(move || settle(&held)).await.map_err(LocalFileError::io("write", &path))?;
                 Ok(got)
             }
@@ -195,9 +194,7 @@ impl Client {
 
     async fn get_file(
         &self,
-        layout: &FileLayout,
-        wanted: &Range<u64>,
-        options: &GetOptions,
+        Found { layout, wanted }: &Found,
         (target, path): (Box<FileTarget>, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
@@ -208,7 +205,7 @@ impl Client {
             while running.is_full(part.bytes()) {
                 got.add_part(running.next(&fault).await?);
             }
-            got.expect(&part.fetches, options);
+            got.expect(&part.fetches, &self.options);
             let span = part.fetches[0].span;
             let target = StripeTarget {
                 file: file.clone(),
@@ -219,7 +216,7 @@ impl Client {
                 block_bytes: span.block_bytes(),
                 wanted: wanted.clone(),
             };
-            running.start(self.clone(), options, part, target);
+            running.start(self.clone(), part, target);
         }
         while !running.reads.is_empty() {
             got.add_part(running.next(&fault).await?);
@@ -230,9 +227,7 @@ impl Client {
 
     async fn get_stream(
         &self,
-        layout: &FileLayout,
-        wanted: &Range<u64>,
-        options: &GetOptions,
+        Found { layout, wanted }: &Found,
         (mut out, path): (Box<dyn AsyncWrite + Send + Unpin>, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
@@ -246,13 +241,13 @@ impl Client {
             while ahead.len() < STREAM_READS_AT_ONCE
                 && let Some(fetch) = fetches.next()
             {
-                got.expect(std::slice::from_ref(&fetch), options);
-                ahead.push_back((self.read_ahead(options.clone(), fetch.clone()), fetch));
+                got.expect(std::slice::from_ref(&fetch), &self.options);
+                ahead.push_back((self.read_ahead(fetch.clone()), fetch));
             }
             let Some((mut next, fetch)) = ahead.pop_front() else { break };
             let (ended, mut bytes) = one(&mut next).await?;
             if let Err(block) = in_order.take(&bytes) {
-                bytes = self.read_around(options, fetch, block).await?;
+                bytes = self.read_around(fetch, block).await?;
                 got.garbled.push(block.name.clone());
             }
             out.write_all(&bytes).await.map_err(LocalFileError::io("write", path))?;
@@ -265,20 +260,16 @@ impl Client {
 
     /// Reads a part of a stripe. Blocks that are read whole are held against their recorded digests; one that is not what was
     /// stored is decoded from the others, and must be then.
-    async fn read_part(
-        self,
-        options: GetOptions,
-        mut part: StripePart,
-        target: StripeTarget,
-    ) -> Result<PartRead, ClientError> {
-        let requests = part.fetches.iter().map(|fetch| fetch.request(&options)).collect();
+    async fn read_part(self, mut part: StripePart, target: StripeTarget) -> Result<PartRead, ClientError> {
+        let requests = part.fetches.iter().map(|fetch| fetch.request(&self.options)).collect();
         let mut ended = self.read_all(requests, &target).await?;
         let garbled = disagreeing(std::mem::take(&mut part.whole), &target).await?;
         let names = garbled.iter().map(|block| block.name.clone()).collect();
         let indices: Vec<BlockIndex> = garbled.iter().map(|block| block.index).collect();
         for block in &garbled {
             tracing::warn!(block = block.name, "a block came with other bytes than were stored");
-            let requests = part.fetches_of(block, &indices).map(|fetch| fetch.request(&options)).collect();
+            let requests =
+                part.fetches_of(block, &indices).map(|fetch| fetch.request(&self.options)).collect();
             let anew = self.read_all(requests, &target.silent()).await;
             ended.extend(anew.map_err(|error| error.of_garbled(block))?);
         }
@@ -296,8 +287,8 @@ impl Client {
     ) -> Result<Vec<Ended>, ClientError> {
         let mut reads = JoinSet::new();
         for request in requests {
-            let (client, target) = (self.clone(), target.clone());
-            reads.spawn(async move { client.read_settled(request, Arc::new(target)).await });
+            let (reader, target) = (self.clone(), target.clone());
+            reads.spawn(async move { reader.read_settled(request, Arc::new(target)).await });
         }
         let mut ended = Vec::new();
         while let Some(read) = reads.join_next().await {
@@ -307,17 +298,12 @@ impl Client {
     }
 
     /// Decodes a block from the others that was read with other bytes than were stored, if none of it has gone out yet.
-    async fn read_around(
-        &self,
-        options: &GetOptions,
-        mut fetch: Fetch,
-        block: &WholeBlock,
-    ) -> Result<Vec<u8>, ClientError> {
+    async fn read_around(&self, mut fetch: Fetch, block: &WholeBlock) -> Result<Vec<u8>, ClientError> {
         if fetch.piece.bytes() < block.file.end - block.file.start {
             return Err(ClientError::garbled(block, None));
         }
         fetch.around = vec![block.index];
-        let read = one(&mut self.read_ahead(options.clone(), fetch)).await;
+        let read = one(&mut self.read_ahead(fetch)).await;
         let (_, bytes) = read.map_err(|error| error.of_garbled(block))?;
         let mut in_order = InOrder::new(std::slice::from_ref(block), block.file.start);
         in_order.take(&bytes).map_err(|block| ClientError::garbled(block, None))?;
@@ -325,12 +311,12 @@ impl Client {
     }
 
     /// A read into memory that has begun, and ends when it is dropped.
-    fn read_ahead(&self, options: GetOptions, fetch: Fetch) -> ReadAhead {
+    fn read_ahead(&self, fetch: Fetch) -> ReadAhead {
         let memory = Memory::new(fetch.span.start_of(&fetch.piece), fetch.piece.bytes() as usize);
-        let (client, request) = (self.clone(), fetch.request(&options));
+        let (reader, request) = (self.clone(), fetch.request(&self.options));
         let mut read = JoinSet::new();
         read.spawn(async move {
-            let ended = client.read_settled(request, Arc::new(MemorySink(memory.clone()))).await?;
+            let ended = reader.read_settled(request, Arc::new(MemorySink(memory.clone()))).await?;
             Ok((ended, memory.take()))
         });
         read
@@ -341,26 +327,23 @@ impl Client {
     async fn read_settled(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let until = Instant::now() + SETTLE_LIMIT;
         loop {
-            let result = self.read(request.clone(), sinks.clone()).await;
+            let result = self.client.read(request.clone(), sinks.clone()).await;
             let failed = matches!(result, Err(ClientError::Failed { .. })) && Instant::now() < until;
-            if !failed || !self.status().await.is_ok_and(|status| status.settling) {
+            if !failed || !self.client.status().await.is_ok_and(|status| status.settling) {
                 return result;
             }
             sleep(TRY_AGAIN_AFTER).await;
         }
     }
+}
 
+impl Found {
     /// Says which stripes of a file are lost, if a read failed for that. What was found before the read does not tell:
     /// the helpers that are missing may have gone since.
-    async fn explain(
-        &self,
-        name: &str,
-        wanted: &Range<u64>,
-        stripe: String,
-        reason: RequestFailure,
-    ) -> ClientError {
+    async fn explain(&self, client: &Client, stripe: String, reason: RequestFailure) -> ClientError {
+        let (name, wanted) = (&self.layout.file.name, &self.wanted);
         let failed = ClientError::Failed { stripe, failure: reason.clone() };
-        let Ok(layout) = self.file(name).await else { return failed };
+        let Ok(layout) = client.file(name).await else { return failed };
         let (mut stripes, mut lost) = (Vec::new(), Vec::<Range<u64>>::new());
         for FileStripe { file_offset, data_bytes, stripe, .. } in layout.layout {
             let bytes = file_offset..file_offset + data_bytes;
@@ -376,7 +359,7 @@ impl Client {
         if stripes.is_empty() {
             return failed;
         }
-        ClientError::Unreadable { file: name.to_owned(), stripes, lost, reason }
+        ClientError::Unreadable { file: name.clone(), stripes, lost, reason }
     }
 }
 
@@ -463,10 +446,10 @@ impl ReadsUnderWay {
         count >= READS_AT_ONCE || (count > 1 && self.bytes + bytes > BYTES_AT_ONCE)
     }
 
-    fn start(&mut self, client: Client, options: &GetOptions, part: StripePart, target: StripeTarget) {
-        let (bytes, options) = (part.bytes(), options.clone());
+    fn start(&mut self, reader: Reader, part: StripePart, target: StripeTarget) {
+        let bytes = part.bytes();
         self.bytes += bytes;
-        self.reads.spawn(async move { (bytes, client.read_part(options, part, target).await) });
+        self.reads.spawn(async move { (bytes, reader.read_part(part, target).await) });
     }
 
     /// Waits for one of them. What went wrong on this machine counts more than what the coordinator says.

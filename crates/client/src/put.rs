@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use codes::BlockIndex;
-use repair::wire::control::Ended;
+use helper::Ends;
+use hyper::Method;
+use repair::wire::control::{ClientRequest, Ended};
 use repair::{Digest, LocalBlock};
 use stores::dir::BlockHash;
 use stores::{BlockError, BlockReader, Sources};
@@ -57,55 +59,61 @@ impl Client {
             chunk_bytes: options.chunk_bytes,
             replace: options.replace,
         };
-        let put = self.begin_put(&request).await?;
-        let unfinished = Unfinished { client: self.clone(), put: Some(put.put) };
-        let result = self.put_stripes(put, source, progress, unfinished).await;
+        let PutView { put, data_blocks, stripes, .. } = self.http().post("/v1/puts", &request).await?;
+        let put = Put { client: self.clone(), put, data_blocks };
+        let unfinished = Unfinished { put: Some(put.clone()) };
+        let result = put.store(stripes, source, progress, unfinished).await;
         self.settle().await;
         result
     }
+}
 
-    async fn put_stripes(
+/// A put that the coordinator has begun.
+#[derive(Clone)]
+struct Put {
+    client: Client,
+    put: u64,
+    data_blocks: usize,
+}
+
+impl Put {
+    async fn store(
         &self,
-        put: PutView,
+        stripes: Vec<PutStripe>,
         source: SourceFile,
         progress: Progress,
         unfinished: Unfinished,
     ) -> Result<FileView, ClientError> {
         let (source, fault) = (Arc::new(source), Fault::default());
         let mut running = JoinSet::new();
-        for stripe in put.stripes {
+        for stripe in stripes {
             if running.len() >= STRIPES_AT_ONCE {
                 next(&mut running, &fault).await?;
             }
-            let (client, data_blocks, put) = (self.clone(), put.data_blocks, put.put);
             let source = StripeSource {
                 source: source.clone(),
                 fault: fault.clone(),
                 progress: progress.clone(),
                 stripe,
             };
-            running.spawn(async move { client.put_proven(put, data_blocks, source).await });
+            let put = self.clone();
+            running.spawn(async move { put.store_proven(source).await });
         }
         while !running.is_empty() {
             next(&mut running, &fault).await?;
         }
         source.check_unchanged()?;
-        let file = self.commit_put(put.put).await?;
+        let file = self.commit().await?;
         unfinished.finished();
         Ok(file)
     }
 
     /// Stores a stripe, and holds what the helpers found of its data blocks, once they had made them durable, against the file.
     /// Parity is made on the way, so that nobody knows it before: its digest is what its helper found.
-    async fn put_proven(
-        &self,
-        put: u64,
-        data_blocks: usize,
-        source: StripeSource,
-    ) -> Result<(), ClientError> {
-        let digests = StripeDigests::begin(&source, data_blocks);
+    async fn store_proven(&self, source: StripeSource) -> Result<(), ClientError> {
+        let digests = StripeDigests::begin(&source, self.data_blocks);
         let (file, position) = (source.source.clone(), source.stripe.position);
-        let ended = self.put_stripe(put, position as u32, Arc::new(source)).await?;
+        let ended = self.store_stripe(position as u32, Arc::new(source)).await?;
         let digests = digests.finish().await.map_err(LocalFileError::io("read", &file.path));
         // Whoever writes to a file while it is put makes its bytes differ, too.
         file.check_unchanged()?;
@@ -113,6 +121,22 @@ impl Client {
             None => Ok(()),
             Some(BlockIndex(index)) => Err(ClientError::StoredWrong { position, index }),
         }
+    }
+
+    /// Stores the stripe at `position` out of `sources`.
+    async fn store_stripe(&self, position: u32, sources: Arc<dyn Sources>) -> Result<Ended, ClientError> {
+        let name = format!("at position {position}");
+        let request = ClientRequest::PutStripe { put: self.put, position };
+        let session = self.client.session().await?;
+        session.open_request(&name, request, Ends::Sources(sources)).await?.ok_or_else(|| session.lost())
+    }
+
+    async fn commit(&self) -> Result<FileView, ClientError> {
+        self.client.http().post(&format!("/v1/puts/{}/commit", self.put), &serde_json::json!({})).await
+    }
+
+    async fn abort(&self) -> Result<(), ClientError> {
+        self.client.http().order(Method::DELETE, &format!("/v1/puts/{}", self.put)).await
     }
 }
 
@@ -167,8 +191,7 @@ async fn next(running: &mut JoinSet<Result<(), ClientError>>, fault: &Fault) -> 
 
 /// Aborts its put when it is dropped.
 struct Unfinished {
-    client: Client,
-    put: Option<u64>,
+    put: Option<Put>,
 }
 
 impl Unfinished {
@@ -179,12 +202,12 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(put) = self.put {
-            let client = self.client.clone();
-            self.client.in_background(async move {
-                if let Err(error) = client.abort_put(put).await {
+        if let Some(put) = self.put.take() {
+            let client = put.client.clone();
+            client.in_background(async move {
+                if let Err(error) = put.abort().await {
                     // It goes away by itself when our session ends.
-                    tracing::debug!(put, %error, "cannot abort the put");
+                    tracing::debug!(put = put.put, %error, "cannot abort the put");
                 }
             });
         }
