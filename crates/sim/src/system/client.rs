@@ -364,6 +364,10 @@ impl World {
         }
         let file = flow.file.clone();
         self.scene.note(|| format!("{file} cannot be read: {why}"));
+        let is_removed = self.truth.file(&file).possible.contains(&None);
+        if self.script.faults.is_empty() && !is_removed {
+            self.scene.violate(format!("nothing is broken, and {file} cannot be read: {why}"));
+        }
         self.later(process, number);
     }
 

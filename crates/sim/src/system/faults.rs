@@ -232,6 +232,7 @@ impl World {
     fn harm(&mut self, fault: Fault) {
         let Some((helper, block)) = self.struck(fault) else { return };
         self.scene.note(|| format!("{block} on {}", super::process::name_of(helper)));
+        self.told_bad.remove(&(block.clone(), helper)); // That was another time.
         let dice = &mut self.scene.dice;
         let disk = &mut self.processes.get_mut(&helper).expect("it is a process").disk;
         let Some(stored) = disk.blocks.get_mut(&block) else { return };

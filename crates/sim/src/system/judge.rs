@@ -110,7 +110,10 @@ impl World {
             return self.help(status);
         }
         match self.phase {
-            Phase::Calming => self.phase = Phase::Scrubbing(None),
+            Phase::Calming => {
+                self.judge_told();
+                self.phase = Phase::Scrubbing(None);
+            }
             Phase::Settling => {
                 let untidy = self.untidy(status);
                 if !untidy.is_empty() {
@@ -135,6 +138,23 @@ impl World {
             ScrubState::Done => Phase::Settling,
             ScrubState::Stopped => Phase::Scrubbing(None),
         };
+    }
+
+    /// The status says that all is well: nothing that the coordinator was told to be bad counts as good.
+    fn judge_told(&mut self) {
+        let mut wrong = Vec::new();
+        for (stripe, is_of_a_file) in self.coordinator.stripes() {
+            let good = self.good_blocks(&stripe);
+            for (index, block) in stripe.blocks.iter().enumerate() {
+                let holder = block.node.and_then(|node| self.ids.get(&node)).copied();
+                let is_good = good.iter().any(|&(at, _)| usize::from(at.0) == index);
+                let told = holder.is_some_and(|id| self.told_bad.contains(&(block.id.clone(), id)));
+                if is_of_a_file && told && !is_good {
+                    wrong.push(format!("all is said to be well, and {} was said to be bad", block.id));
+                }
+            }
+        }
+        wrong.into_iter().for_each(|wrong| self.scene.violate(wrong));
     }
 
     /// The status says that all is well: so it is.
@@ -197,6 +217,10 @@ impl World {
         }
         if self.requests.open() > 0 {
             left.push(format!("{} requests are not answered", self.requests.open()));
+        }
+        let unfinished = self.coordinator.stripes().iter().filter(|(_, is_of_a_file)| !is_of_a_file).count();
+        if unfinished > 0 {
+            left.push(format!("{unfinished} stripes of puts that nobody goes on with"));
         }
         if left.is_empty() {
             self.phase = Phase::Over;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use codes::Code;
 use control::{ConnectionId, Effect, Event as ToCore};
 use repair::wire::control::{FromNode, ToNode};
-use repair::{NodeId, StripeId};
+use repair::{BlockId, BlockProblem, NodeId, Report, StripeId};
 
 use super::api::Requests;
 use super::coordinator::{Coordinator, START_AGAIN};
@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) forged: BTreeSet<StripeId>,
     /// Copies of the catalog, the oldest first.
     pub(crate) copies: Vec<Copy>,
+    /// Blocks of which this coordinator was told that they are bad, and where.
+    pub(crate) told_bad: BTreeSet<(BlockId, ProcessId)>,
     /// Since when nothing goes wrong any more.
     pub(crate) calm_since: Option<Duration>,
     pub(crate) phase: Phase,
@@ -93,6 +95,7 @@ impl World {
             truth: Truth::default(),
             forged: BTreeSet::new(),
             copies: Vec::new(),
+            told_bad: BTreeSet::new(),
             calm_since: None,
             phase: Phase::Busy,
             last_summary: String::new(),
@@ -229,6 +232,7 @@ impl World {
         if self.coordinator.running.is_some() {
             return;
         }
+        self.told_bad.clear(); // What the one before had not stored is forgotten.
         let started = self.coordinator.start(self.scene.now, &mut self.scene.dice);
         self.scene.note(|| format!("the coordinator starts: {started:?}"));
         if started.is_err() {
@@ -398,6 +402,7 @@ impl World {
                             let id = self.wires.all[&connection].process;
                             if !matches!(*message, FromNode::Pong { .. }) {
                                 self.note_message(id, "says", &message);
+                                self.note_bad(id, &message);
                             }
                             self.core(ToCore::Said { connection, message });
                         }
@@ -424,6 +429,18 @@ impl World {
             _ => {}
         }
         self.wires.tidy(connection);
+    }
+
+    /// Takes note of what the coordinator is told of bad blocks.
+    fn note_bad(&mut self, process: ProcessId, message: &FromNode) {
+        let (block, problem) = match message {
+            FromNode::Verified { block, result: Err(problem), .. } => (block, problem),
+            FromNode::Report { report: Report::BadBlock { block, problem }, .. } => (block, problem),
+            _ => return,
+        };
+        if matches!(problem, BlockProblem::Missing | BlockProblem::Corrupt(_)) {
+            self.told_bad.insert((block.clone(), process));
+        }
     }
 
     fn note_message(&mut self, process: ProcessId, verb: &str, message: &impl std::fmt::Debug) {
