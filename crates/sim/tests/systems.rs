@@ -8,7 +8,8 @@ use sim::system::{Script, Summary, Violation, Weather, play, shrink};
 
 /// Seeds are counted from here.
 const BASE: u64 = 40_000;
-const RUNS: u64 = 100;
+/// As many as take about a minute on two cores.
+const RUNS: u64 = 2_000;
 
 /// `MEND_SIM_SEED=… cargo test -p mend-sim --test systems replay -- --nocapture`
 #[test]

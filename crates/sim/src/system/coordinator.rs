@@ -14,7 +14,7 @@ use control::{
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use stores::dir::DirCatalog;
-use stores::{Catalog, StripeRecord, Term};
+use stores::{Catalog, Files, StoreChange, StripeRecord, Term};
 
 use super::platter::Platter;
 use super::script::Script;
@@ -223,6 +223,17 @@ impl Coordinator {
         drop(running.storage);
         self.platter.let_go();
         Some((running.open, running.connections))
+    }
+
+    /// How many files the catalog has.
+    pub(crate) fn files(&self) -> u64 {
+        let mut files = 0;
+        if let Some(running) = &self.running {
+            let _ = running.storage.each_file(&mut |change| {
+                files += u64::from(matches!(change, StoreChange::File(_)));
+            });
+        }
+        files
     }
 
     /// A copy of the catalog, as `mend catalog snapshot` makes it.

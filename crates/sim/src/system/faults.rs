@@ -99,8 +99,8 @@ impl World {
                 self.set_rates(helper, f64::from(factor));
                 Some(lasts)
             }
-            Fault::StorageFails { after_writes, lasts } => {
-                self.coordinator.platter.fail_after(Some(after_writes));
+            Fault::StorageFails { after_writes, once, lasts } => {
+                self.coordinator.platter.fail_after(Some((after_writes, once)));
                 Some(lasts)
             }
             Fault::StorageSlow { limit, lasts } => {

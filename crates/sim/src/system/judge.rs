@@ -121,6 +121,7 @@ impl World {
                     return;
                 }
                 self.judge_blocks();
+                self.judge_counts(status);
                 self.read_everything();
                 self.phase = Phase::Reading;
             }
@@ -155,6 +156,17 @@ impl World {
             }
         }
         wrong.into_iter().for_each(|wrong| self.scene.violate(wrong));
+    }
+
+    /// What the coordinator knows is what its catalog has.
+    fn judge_counts(&mut self, status: &Status) {
+        let (stripes, files) = (self.coordinator.stripes().len() as u64, self.coordinator.files());
+        if (status.stripes.stripes, status.files) != (stripes, files) {
+            let known = (status.stripes.stripes, status.files);
+            self.scene.violate(format!(
+                "{known:?} stripes and files are known, and there are {stripes} and {files}"
+            ));
+        }
     }
 
     /// The status says that all is well: so it is.

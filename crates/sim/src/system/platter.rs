@@ -26,8 +26,8 @@ struct Medium {
     unsynced: Vec<Unsynced>,
     /// Counts processes: handles of earlier ones are of no use.
     life: u32,
-    /// Writes fail from this one on, counting down.
-    fails_after: Option<u32>,
+    /// How many writes and syncs go well before one fails, and whether only that one does.
+    fails_after: Option<(u32, bool)>,
 }
 
 #[derive(Debug)]
@@ -71,8 +71,8 @@ impl Platter {
         }
     }
 
-    /// Writes fail from the one after so many on; `None`: they do not any more.
-    pub(crate) fn fail_after(&self, writes: Option<u32>) {
+    /// The write or sync after so many fails, alone (`true`) or with all that follow; `None`: none does any more.
+    pub(crate) fn fail_after(&self, writes: Option<(u32, bool)>) {
         self.medium().fails_after = writes;
     }
 
@@ -100,8 +100,13 @@ impl Medium {
     fn check_write(&mut self) -> io::Result<()> {
         match &mut self.fails_after {
             None => Ok(()),
-            Some(0) => Err(io::ErrorKind::StorageFull.into()),
-            Some(left) => {
+            Some((0, once)) => {
+                if *once {
+                    self.fails_after = None;
+                }
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            Some((left, _)) => {
                 *left -= 1;
                 Ok(())
             }

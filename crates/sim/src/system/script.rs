@@ -8,7 +8,7 @@ use super::event::ProcessId;
 use crate::dice::Dice;
 
 /// Operations and faults happen within this time.
-const BUSY: Duration = Duration::from_secs(90);
+const BUSY: Duration = Duration::from_secs(60);
 /// Clients have numbers from here on.
 pub(crate) const FIRST_CLIENT: u32 = 1000;
 
@@ -148,8 +148,8 @@ pub enum Fault {
     FlipFrame { from: ProcessId },
     /// Links and disk of a helper are slow.
     Slow { helper: ProcessId, factor: u32, lasts: Duration },
-    /// The catalog's medium refuses writes after some more.
-    StorageFails { after_writes: u32, lasts: Duration },
+    /// The catalog's medium refuses a write or a sync after some more, and all that follow if not `once`.
+    StorageFails { after_writes: u32, once: bool, lasts: Duration },
     /// The catalog's medium takes long.
     StorageSlow { limit: Duration, lasts: Duration },
     /// A helper's disk takes nothing more.
@@ -342,8 +342,9 @@ impl Script {
             22 => Fault::Slow { helper, factor: dice.pick(&[3, 20, 300]), lasts: seconds(dice, 40) },
             23 => Fault::ClockJumps { by_s: dice.between(0, 20_000) as i32 - 10_000 },
             24..28 => {
-                let after_writes = dice.pick(&[0, 0, 1, 3, 10]);
-                Fault::StorageFails { after_writes, lasts: seconds(dice, 20) }
+                let most = dice.pick(&[1, 10, 50]);
+                let after_writes = dice.below(most) as u32;
+                Fault::StorageFails { after_writes, once: dice.one_in(2), lasts: seconds(dice, 20) }
             }
             28..30 => Fault::StorageSlow { limit: seconds(dice, 5), lasts: seconds(dice, 30) },
             30 => Fault::DiskFull { helper, lasts: seconds(dice, 60) },

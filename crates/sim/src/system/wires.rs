@@ -16,8 +16,8 @@ use super::event::ProcessId;
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
 /// A coordinator that says nothing for so long is lost.
 pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
-/// The coordinator pings this often.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(1);
+/// The coordinator pings this often here, half as often as the daemon does: pings are most of what happens.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
 /// So many messages wait for a connection; one more closes it.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
