@@ -24,15 +24,12 @@ use repair::{
     Scheme, Stripe, StripeBlock, StripeId, Topology, Wanted, plan,
 };
 
-use super::flows::{Flows, Ports, ResourceNo};
-use super::sharing::Sharing;
+use super::fabric::Fabric;
 use crate::dice::Dice;
 
 const REPAIR: RepairId = RepairId(1);
 /// The node that is lost or emptied.
 const NODE: NodeId = NodeId(0);
-/// What is due within so many seconds is due now.
-const NOW: f64 = 1e-9;
 
 /// What happens to a large cluster.
 #[derive(Clone, Debug)]
@@ -225,12 +222,7 @@ struct Run<'a> {
     code: Arc<dyn Code>,
     scheduler: Scheduler,
     topology: Topology,
-    flows: Flows,
-    ports: Ports,
-    /// Out of racks, and into them.
-    trunks: Vec<(ResourceNo, ResourceNo)>,
-    pairs: BTreeMap<(u32, u32), ResourceNo>,
-    sharing: Option<Sharing>,
+    fabric: Fabric,
     /// The stripes that have a block on the node, and their homes.
     homes: Vec<Vec<NodeId>>,
     running: BTreeMap<u64, Job>,
@@ -239,6 +231,13 @@ struct Run<'a> {
     death: Option<f64>,
     dead: bool,
     now: f64,
+    tally: Tally,
+    over: bool,
+    violations: Vec<String>,
+}
+
+/// What was done so far.
+struct Tally {
     jobs: u64,
     at_once: usize,
     rebuilt: u64,
@@ -247,42 +246,58 @@ struct Run<'a> {
     waited: f64,
     /// Bytes that each node has sent, received, and read or written.
     moved: Vec<[u64; 3]>,
-    over: bool,
-    violations: Vec<String>,
+}
+
+impl Tally {
+    fn new(nodes: u32) -> Self {
+        let moved = vec![[0; 3]; nodes as usize];
+        Self { jobs: 0, at_once: 0, rebuilt: 0, copied: 0, waited: 0.0, moved }
+    }
+
+    fn note_loads(&mut self, loads: &Loads) {
+        for load in &loads.nodes {
+            let moved = &mut self.moved[load.node.0 as usize];
+            moved[0] += load.sent_bytes;
+            moved[1] += load.received_bytes;
+            moved[2] += load.read_bytes + load.stored_bytes;
+        }
+    }
+
+    /// A block is back after so many seconds.
+    fn note_block(&mut self, kind: Kind, seconds: f64) {
+        self.waited += seconds;
+        match kind {
+            Kind::Migrate { .. } => self.copied += 1,
+            _ => self.rebuilt += 1,
+        }
+    }
+
+    /// How much of a resource was in use over so many seconds, if each survivor's carries `rate`.
+    fn share(&self, resource: usize, rate: f64, seconds: f64) -> Share {
+        let survivors = &self.moved[1..];
+        let part = |bytes: u64| bytes as f64 / (rate * seconds);
+        let most = survivors.iter().map(|moved| moved[resource]).max().unwrap_or(0);
+        let sum: u64 = survivors.iter().map(|moved| moved[resource]).sum();
+        Share { mean: part(sum) / survivors.len() as f64, most: part(most) }
+    }
 }
 
 impl<'a> Run<'a> {
     fn new(cluster: &'a Cluster) -> Self {
         let code = cluster.code.build().expect("a possible code");
-        let mut flows = Flows::default();
-        let mut ports = Ports::default();
-        (0..cluster.nodes).for_each(|_| ports.add(&mut flows, cluster.rates));
-        let trunks = cluster.racks.map_or(0..0, |(racks, _)| 0..racks);
-        let rate = cluster.racks.map_or(0.0, |(_, rate)| rate);
-        let trunks = trunks.map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
-        let pairs = cluster.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
         let mut run = Self {
             cluster,
             homes: homes(cluster, code.blocks()),
             code,
             scheduler: Scheduler::new(Limits::default()),
             topology: Topology::new(),
-            flows,
-            ports,
-            trunks,
-            pairs,
-            sharing: None,
+            fabric: Fabric::new(cluster),
             running: BTreeMap::new(),
             starting: BTreeSet::new(),
             death: None,
             dead: cluster.loss == Loss::Dead,
             now: 0.0,
-            jobs: 0,
-            at_once: 0,
-            rebuilt: 0,
-            copied: 0,
-            waited: 0.0,
-            moved: vec![[0; 3]; cluster.nodes as usize],
+            tally: Tally::new(cluster.nodes),
             over: false,
             violations: Vec::new(),
         };
@@ -314,15 +329,14 @@ impl<'a> Run<'a> {
             };
             self.scheduler.set_node(NodeId(node), facts);
         }
-        for rack in 0..self.trunks.len() {
-            let rate = self.cluster.racks.expect("there are trunks").1;
+        let (racks, rate) = self.cluster.racks.unwrap_or_default();
+        for rack in 0..racks {
             let bytes = ahead(rate);
             self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
         }
-        self.sharing = self
-            .cluster
-            .cap
-            .map(|cap| Sharing::new(cap, &self.topology, self.ports.uplinks(), rates.up, &mut self.flows));
+        if let Some(cap) = self.cluster.cap {
+            self.fabric.set_cap(cap, rates.up, &self.topology);
+        }
         let kind = match self.cluster.loss {
             Loss::Dead => Kind::Reconstruct,
             Loss::Drained(kind) => kind,
@@ -363,29 +377,21 @@ impl<'a> Run<'a> {
             self.violations.push(format!("not all is repaired: {counters:?}"));
         }
         let Rates { up, down, .. } = self.cluster.rates;
-        let (up, down) = (self.share(0, up), self.share(1, down));
-        let disk = self.share(2, self.cluster.rates.disk());
+        let share = |resource, rate| self.tally.share(resource, rate, self.now);
+        let (up, down, disk) = (share(0, up), share(1, down), share(2, self.cluster.rates.disk()));
         Finish {
             up,
             down,
             disk,
             seconds: self.now,
-            mean_seconds: self.waited / (self.rebuilt + self.copied).max(1) as f64,
+            mean_seconds: self.tally.waited / (self.tally.rebuilt + self.tally.copied).max(1) as f64,
             bound,
-            jobs: self.jobs,
-            at_once: self.at_once,
-            rebuilt: self.rebuilt,
-            copied: self.copied,
+            jobs: self.tally.jobs,
+            at_once: self.tally.at_once,
+            rebuilt: self.tally.rebuilt,
+            copied: self.tally.copied,
             violations: self.violations,
         }
-    }
-
-    fn share(&self, resource: usize, rate: f64) -> Share {
-        let survivors = &self.moved[1..];
-        let part = |bytes: u64| bytes as f64 / (rate * self.now);
-        let most = survivors.iter().map(|moved| moved[resource]).max().unwrap_or(0);
-        let sum: u64 = survivors.iter().map(|moved| moved[resource]).sum();
-        Share { mean: part(sum) / survivors.len() as f64, most: part(most) }
     }
 
     fn bound(&self) -> Bound {
@@ -409,10 +415,10 @@ impl<'a> Run<'a> {
     fn pass_time(&mut self) -> bool {
         let start = self.starting.first().map(|&(at, _)| at.as_secs_f64());
         let wake = self.scheduler.wakes_at().map(|at| at.as_secs_f64() + 1e-9);
-        let deal = self.sharing.as_ref().filter(|_| !self.running.is_empty()).map(Sharing::due);
+        let deal = self.fabric.deals_at().filter(|_| !self.running.is_empty());
         let others = [start, wake, self.death, deal].into_iter().flatten().fold(f64::INFINITY, f64::min);
         let others = (others - self.now).max(0.0);
-        match self.flows.next_ends() {
+        match self.fabric.next_ends() {
             Some((seconds, ends)) if seconds <= others => {
                 self.advance(seconds);
                 ends.into_iter().for_each(|job| self.finish(job));
@@ -432,13 +438,7 @@ impl<'a> Run<'a> {
 
     fn advance(&mut self, seconds: f64) {
         self.now += seconds;
-        if let Some(sharing) = &mut self.sharing {
-            sharing.pass(seconds, &mut self.flows);
-        }
-        self.flows.advance(seconds);
-        if let Some(sharing) = &mut self.sharing {
-            sharing.deal(self.now + NOW, &self.scheduler, &mut self.flows);
-        }
+        self.fabric.advance(seconds, self.now, &self.scheduler);
     }
 
     /// Lets the bytes of jobs flow that were started some time ago.
@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
         while let Some(&(at, job)) = self.starting.first().filter(|(at, _)| *at <= now) {
             self.starting.remove(&(at, job));
             if let Some(job_now) = self.running.get(&job) {
-                self.flows.start(job, self.uses(&job_now.loads), job_now.least_seconds);
+                self.fabric.start(job, &job_now.loads, job_now.least_seconds);
             }
         }
     }
@@ -458,7 +458,7 @@ impl<'a> Run<'a> {
                 Action::Propose(proposal) => self.start(proposal),
                 Action::CancelJob { job } => {
                     let item = self.running.remove(&job.0).expect("it runs").proposal.item;
-                    self.flows.stop(job.0);
+                    self.fabric.stop(job.0);
                     self.scheduler.handle_cancelled(item);
                 }
                 Action::ItemEnded { stripe, end, .. } => {
@@ -480,13 +480,13 @@ impl<'a> Run<'a> {
         }
         self.check(&proposal);
         let (loads, least_seconds) = self.loads(&proposal);
-        let job = self.jobs + 1;
+        let job = self.tally.jobs + 1;
         if self.scheduler.admit(proposal.item, JobId(job), &loads).is_err() {
             return;
         }
-        self.jobs = job;
+        self.tally.jobs = job;
         self.running.insert(job, Job { proposal, loads, least_seconds });
-        self.at_once = self.at_once.max(self.running.len());
+        self.tally.at_once = self.tally.at_once.max(self.running.len());
         let at = Duration::from_secs_f64(self.now + self.cluster.job_seconds);
         self.starting.insert((at, job));
         self.begin();
@@ -574,44 +574,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
-        let mut uses = self.ports.uses(loads);
-        let mut trunks: BTreeMap<ResourceNo, f64> = BTreeMap::new();
-        for &(from, to, bytes) in &loads.links {
-            if let Some(&pair) = self.pairs.get(&(from.0, to.0)) {
-                uses.push((pair, bytes as f64));
-            }
-            if !self.trunks.is_empty() {
-                let rack = |node: NodeId| node.0 as usize % self.trunks.len();
-                if rack(from) != rack(to) {
-                    *trunks.entry(self.trunks[rack(from)].0).or_default() += bytes as f64;
-                    *trunks.entry(self.trunks[rack(to)].1).or_default() += bytes as f64;
-                }
-            }
-        }
-        uses.extend(trunks);
-        uses
-    }
-
     fn finish(&mut self, id: u64) {
-        self.flows.stop(id);
+        self.fabric.stop(id);
         let Job { proposal, loads, .. } = self.running.remove(&id).expect("it runs");
-        for load in &loads.nodes {
-            let moved = &mut self.moved[load.node.0 as usize];
-            moved[0] += load.sent_bytes;
-            moved[1] += load.received_bytes;
-            moved[2] += load.read_bytes + load.stored_bytes;
-        }
+        self.tally.note_loads(&loads);
         let number = stripe_of(&proposal);
         for wanted in &proposal.wanted {
             self.homes[number][usize::from(wanted.block.0)] = wanted.requestor;
             let facts = BlockFacts { node: Some(wanted.requestor), good: true };
-            self.waited += self.now;
+            self.tally.note_block(proposal.kind, self.now);
             self.scheduler.handle_block(&proposal.stripe, BlockIndex(wanted.block.0), facts);
-            match proposal.kind {
-                Kind::Migrate { .. } => self.copied += 1,
-                _ => self.rebuilt += 1,
-            }
         }
         self.scheduler.handle_done(proposal.item, self.clock());
     }
@@ -621,14 +593,12 @@ impl<'a> Run<'a> {
         self.dead = true;
         self.scheduler.handle_node(NODE, false);
         self.topology.get_mut(NODE).expect("it was there").alive = false;
-        if let Some(sharing) = &mut self.sharing {
-            sharing.set_nodes(&self.topology, &mut self.flows);
-        }
+        self.fabric.set_nodes(&self.topology);
         let has_part = |job: &Job| job.loads.nodes.iter().any(|load| load.node == NODE);
         let lost: Vec<u64> =
             self.running.iter().filter(|(_, job)| has_part(job)).map(|(&id, _)| id).collect();
         for id in lost {
-            self.flows.stop(id);
+            self.fabric.stop(id);
             let job = self.running.remove(&id).expect("just seen");
             self.scheduler.handle_failed(job.proposal.item, Failure::Transient, self.clock());
         }

@@ -13,6 +13,7 @@
 //! Deliberately absent: any idea of what to start next. Disks are not shared between jobs: here they are faster than
 //! the links.
 
+mod fabric;
 mod flows;
 mod large;
 mod reads;

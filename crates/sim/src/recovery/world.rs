@@ -66,28 +66,106 @@ pub struct World<'a> {
     scene: Scene,
     scheduler: Scheduler,
     code: Arc<dyn Code>,
-    /// Every block as it should be, by stripe and index.
-    truth: Vec<Vec<Vec<u8>>>,
-    /// The machine that each block belongs to.
-    homes: Vec<Vec<NodeId>>,
-    disks: BTreeMap<(NodeId, BlockId), Stored>,
+    blocks: Blocks,
     alive: BTreeSet<NodeId>,
     runs: BTreeMap<JobId, Run>,
     nodes: BTreeMap<NodeId, Node>,
     items: BTreeMap<ItemId, u32>,
-    ends: Vec<(u32, End)>,
-    /// Stripes that found no node to go to, since they were last asked for and ever.
-    placeless: BTreeSet<u32>,
-    /// Stripes of which too little was up when they were to be repaired.
-    unreadable: BTreeSet<u32>,
-    was_placeless: BTreeSet<u32>,
-    asked_again: bool,
+    unmet: Unmet,
     repairs: u64,
     open: BTreeSet<RepairId>,
     turns: usize,
+    record: Record,
+}
+
+/// What has happened so far, for [`Ended`].
+#[derive(Default)]
+struct Record {
+    /// Items that have ended, by their stripes.
+    ends: Vec<(u32, End)>,
+    /// Jobs that were started.
     jobs: u32,
+    /// The most that ran at once.
     at_once: usize,
     log: Vec<String>,
+}
+
+/// Every block: as it should be, where it belongs, and as it is.
+struct Blocks {
+    /// By stripe and index.
+    truth: Vec<Vec<Vec<u8>>>,
+    /// The machine that each block belongs to.
+    homes: Vec<Vec<NodeId>>,
+    disks: BTreeMap<(NodeId, BlockId), Stored>,
+}
+
+impl Blocks {
+    /// All where they belong.
+    fn new(truth: Vec<Vec<Vec<u8>>>, homes: Vec<Vec<NodeId>>) -> Self {
+        let mut disks = BTreeMap::new();
+        for (stripe, (truth, homes)) in (0..).zip(truth.iter().zip(&homes)) {
+            for (index, (bytes, &home)) in (0..).zip(truth.iter().zip(homes)) {
+                disks.insert((home, block_id(stripe, BlockIndex(index))), Stored::good(bytes.clone()));
+            }
+        }
+        Self { truth, homes, disks }
+    }
+
+    fn truth(&self, stripe: u32, block: BlockIndex) -> &[u8] {
+        &self.truth[stripe as usize][usize::from(block.0)]
+    }
+
+    fn homes(&self, stripe: u32) -> &[NodeId] {
+        &self.homes[stripe as usize]
+    }
+
+    fn stored(&self, stripe: u32, block: BlockIndex) -> Option<&Stored> {
+        let home = self.homes(stripe)[usize::from(block.0)];
+        self.disks.get(&(home, block_id(stripe, block)))
+    }
+
+    /// Whether a block that is there has the bytes that it should have.
+    fn is_right(&self, stripe: u32, block: BlockIndex) -> bool {
+        self.stored(stripe, block).is_some_and(|stored| stored.bytes == self.truth(stripe, block))
+    }
+
+    /// A block is at `home` from now on, and wherever it was before it is no more; blocks of the stripe that are there now.
+    fn publish(&mut self, stripe: u32, block: BlockIndex, home: NodeId, stored: Stored) -> usize {
+        let id = block_id(stripe, block);
+        let homes = &mut self.homes[stripe as usize];
+        let before = std::mem::replace(&mut homes[usize::from(block.0)], home);
+        let there = homes.iter().filter(|&&other| other == home).count();
+        self.disks.remove(&(before, id.clone()));
+        self.disks.insert((home, id), stored);
+        there
+    }
+}
+
+/// Stripes whose repair did not succeed, to be asked for again.
+#[derive(Default)]
+struct Unmet {
+    /// Found no node to go to, since they were last asked for and ever.
+    placeless: BTreeSet<u32>,
+    was_placeless: BTreeSet<u32>,
+    /// Too little was up when they were to be repaired.
+    unreadable: BTreeSet<u32>,
+    asked_again: bool,
+}
+
+impl Unmet {
+    fn note_placeless(&mut self, stripe: u32) {
+        self.placeless.insert(stripe);
+        self.was_placeless.insert(stripe);
+    }
+
+    /// Those without a place, the first time that this is asked and there are some.
+    fn take_placeless(&mut self) -> BTreeSet<u32> {
+        let stripes = std::mem::take(&mut self.placeless);
+        if stripes.is_empty() || std::mem::replace(&mut self.asked_again, true) {
+            return BTreeSet::new();
+        }
+        stripes
+    }
 }
 
 fn machine(process: NodeId) -> NodeId {
@@ -144,42 +222,28 @@ impl<'a> World<'a> {
             scene,
             scheduler: Scheduler::new(Limits::default()),
             code,
-            truth,
-            homes,
-            disks: BTreeMap::new(),
+            blocks: Blocks::new(truth, homes),
             alive: machines.into_iter().collect(),
             runs: BTreeMap::new(),
             nodes: BTreeMap::new(),
             items: BTreeMap::new(),
-            ends: Vec::new(),
-            placeless: BTreeSet::new(),
-            unreadable: BTreeSet::new(),
-            was_placeless: BTreeSet::new(),
-            asked_again: false,
+            unmet: Unmet::default(),
             repairs: 0,
             open: BTreeSet::new(),
             turns: 0,
-            jobs: 0,
-            at_once: 0,
-            log: Vec::new(),
+            record: Record::default(),
         };
         world.set_up();
         world
     }
 
     fn set_up(&mut self) {
-        for stripe in 0..self.scenario.stripes {
-            for (&home, index) in self.homes[stripe as usize].iter().zip(0..) {
-                let bytes = self.truth[stripe as usize][usize::from(index)].clone();
-                self.disks.insert((home, block_id(stripe, BlockIndex(index))), Stored::good(bytes));
-            }
-        }
         for &node in &self.alive {
             let facts = NodeFacts {
                 alive: true,
                 rack: None,
                 free_bytes: 1 << 40,
-                blocks: self.homes.iter().flatten().filter(|&&home| home == node).count() as u64,
+                blocks: self.blocks.homes.iter().flatten().filter(|&&home| home == node).count() as u64,
                 budget: self.scenario.budget,
                 draining: false,
             };
@@ -207,20 +271,20 @@ impl<'a> World<'a> {
             }
         }
         self.judge();
-        let count = |wanted: fn(&End) -> bool| self.ends.iter().filter(|(_, end)| wanted(end)).count();
+        let count = |wanted: fn(&End) -> bool| self.record.ends.iter().filter(|(_, end)| wanted(end)).count();
         Ended {
             after: self.scene.now,
-            jobs: self.jobs,
-            at_once: self.at_once,
+            jobs: self.record.jobs,
+            at_once: self.record.at_once,
             repaired: count(|end| matches!(end, End::Repaired)),
             unreadable: count(|end| matches!(end, End::Unreadable { .. })),
             violations: self.scene.violations,
-            log: self.log,
+            log: self.record.log,
         }
     }
 
     fn note(&mut self, what: String) {
-        self.log.push(format!("{:>10.6} {what}", self.scene.now.as_secs_f64()));
+        self.record.log.push(format!("{:>10.6} {what}", self.scene.now.as_secs_f64()));
     }
 
     // ---- what happens ----
@@ -298,7 +362,7 @@ impl<'a> World<'a> {
 
     /// What could not be read may be readable again: it is asked for once more, as an operator would.
     fn ask_for_readable(&mut self) {
-        let stripes = std::mem::take(&mut self.unreadable);
+        let stripes = std::mem::take(&mut self.unmet.unreadable);
         if !stripes.is_empty() {
             self.repair(|stripe, _| stripes.contains(&stripe));
         }
@@ -306,8 +370,8 @@ impl<'a> World<'a> {
 
     /// What found no node to go to when few were up is asked for once more, as an operator would.
     fn ask_again(&mut self) -> bool {
-        let stripes = std::mem::take(&mut self.placeless);
-        if stripes.is_empty() || std::mem::replace(&mut self.asked_again, true) {
+        let stripes = self.unmet.take_placeless();
+        if stripes.is_empty() {
             return false;
         }
         self.repair(|stripe, _| stripes.contains(&stripe));
@@ -325,7 +389,7 @@ impl<'a> World<'a> {
         self.open.insert(repair);
         self.scheduler.open(repair, RepairSpec { helpers: self.scenario.helpers, ..RepairSpec::default() });
         for stripe in 0..self.scenario.stripes {
-            let homes = &self.homes[stripe as usize];
+            let homes = self.blocks.homes(stripe);
             if !wanted(stripe, homes) {
                 continue;
             }
@@ -367,9 +431,9 @@ impl<'a> World<'a> {
                     self.note(format!("stripe {stripe} is {end:?}"));
                     let stripe = self.items.remove(&item).expect("it was named");
                     if let End::Unreadable { .. } = end {
-                        self.unreadable.insert(stripe);
+                        self.unmet.unreadable.insert(stripe);
                     }
-                    self.ends.push((stripe, end));
+                    self.record.ends.push((stripe, end));
                 }
                 Action::RepairEnded { repair } => {
                     self.open.remove(&repair);
@@ -395,12 +459,11 @@ impl<'a> World<'a> {
             if self.free_nodes(stripe) > 0 {
                 self.scene.violate(format!("stripe {stripe} could be placed"));
             }
-            self.placeless.insert(stripe);
-            self.was_placeless.insert(stripe);
+            self.unmet.note_placeless(stripe);
             return self.scheduler.decline(proposal.item, End::Failed);
         }
         self.check_urgency(&proposal);
-        let job = JobId(u64::from(self.jobs) + 1);
+        let job = JobId(u64::from(self.record.jobs) + 1);
         let request = self.request(job, stripe, &proposal);
         let topology = self.topology(job);
         let mut coordinator = Coordinator::new(request, self.scenario.seed ^ job.0, topology, &self.scene);
@@ -409,7 +472,7 @@ impl<'a> World<'a> {
         if let Err(resource) = self.scheduler.admit(proposal.item, job, &loads) {
             return self.note(format!("stripe {stripe} waits for {resource}"));
         }
-        self.jobs += 1;
+        self.record.jobs += 1;
         self.set_up_processes(job, stripe);
         self.note(format!(
             "{job} repairs stripe {stripe} with {:?} to {:?}",
@@ -418,7 +481,7 @@ impl<'a> World<'a> {
         let published = coordinator.act(&mut self.scene);
         assert!(published.is_empty(), "nothing was done yet");
         self.runs.insert(job, Run { coordinator, item: proposal.item, stripe, loads, stopped: false });
-        self.at_once = self.at_once.max(self.runs.len());
+        self.record.at_once = self.record.at_once.max(self.runs.len());
         self.check_budgets();
     }
 
@@ -428,11 +491,10 @@ impl<'a> World<'a> {
             self.scene.network.machines.insert(id, node);
             let mut disk = Disk::new(DISK_LATENCY, DISK_RATE);
             for index in (0..self.code.blocks() as u16).map(BlockIndex) {
-                let block = block_id(stripe, index);
-                if self.homes[stripe as usize][usize::from(index.0)] == node
-                    && let Some(stored) = self.disks.get(&(node, block.clone()))
+                if self.blocks.homes(stripe)[usize::from(index.0)] == node
+                    && let Some(stored) = self.blocks.stored(stripe, index)
                 {
-                    disk.blocks.insert(block, stored.clone());
+                    disk.blocks.insert(block_id(stripe, index), stored.clone());
                 }
             }
             self.nodes.insert(id, Node::new(id, disk, BUDGET_BYTES));
@@ -440,12 +502,12 @@ impl<'a> World<'a> {
     }
 
     fn request(&self, job: JobId, stripe: u32, proposal: &Proposal) -> JobRequest {
-        let homes = &self.homes[stripe as usize];
+        let homes = self.blocks.homes(stripe);
         let block = |(index, home): (u16, &NodeId)| StripeBlock {
             id: block_id(stripe, BlockIndex(index)),
             bytes: self.scenario.block_bytes,
             holder: self.alive.contains(home).then(|| process(job, *home)),
-            digest: Some(digest_of(&self.truth[stripe as usize][usize::from(index)])),
+            digest: Some(digest_of(self.blocks.truth(stripe, BlockIndex(index)))),
         };
         let to_process = |wanted: &Wanted| Wanted { requestor: process(job, wanted.requestor), ..*wanted };
         JobRequest {
@@ -493,17 +555,13 @@ impl<'a> World<'a> {
     fn publish(&mut self, job: JobId, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let stripe = self.runs[&job].stripe;
         let id = block_id(stripe, block);
-        let truth = &self.truth[stripe as usize][usize::from(block.0)];
+        let truth = self.blocks.truth(stripe, block);
         let stored = self.nodes.get(&node).and_then(|node| node.disk.blocks.get(&id)).cloned();
         match stored.filter(|stored| stored.bytes == *truth && Some(digest_of(truth)) == digest) {
             None => self.scene.violate(format!("{id} is published at {node} with wrong bytes")),
             Some(stored) => {
                 let home = machine(node);
-                let before = std::mem::replace(&mut self.homes[stripe as usize][usize::from(block.0)], home);
-                self.disks.remove(&(before, id.clone()));
-                self.disks.insert((home, id), stored);
-                let others = self.homes[stripe as usize].iter().filter(|&&other| other == home).count();
-                if others > 1 {
+                if self.blocks.publish(stripe, block, home, stored) > 1 {
                     self.scene.violate(format!("{home} has two blocks of stripe {stripe}"));
                 }
                 let facts = BlockFacts { node: Some(home), good: true };
@@ -571,7 +629,7 @@ impl<'a> World<'a> {
     /// Whether the survivors that its code reads have room, and there is a node to take each lost block. A block that the
     /// code reads whatever is preferred, such as one of a local group, is waited for: doing without it moves more.
     fn could_start(&self, stripe: u32) -> bool {
-        let homes = &self.homes[stripe as usize];
+        let homes = self.blocks.homes(stripe);
         let has_room = |node: &NodeId| self.jobs_on(*node) < self.scenario.budget.jobs;
         let home = |index: &BlockIndex| &homes[usize::from(index.0)];
         let (up, lost): (Vec<BlockIndex>, Vec<BlockIndex>) =
@@ -587,10 +645,10 @@ impl<'a> World<'a> {
 
     fn judge(&mut self) {
         let mut wrong = Vec::new();
-        for &(stripe, end) in &self.ends {
+        for &(stripe, end) in &self.record.ends {
             let excused = match end {
                 End::Repaired | End::NothingLost | End::Unreadable { .. } => true,
-                End::Failed => self.was_placeless.contains(&stripe),
+                End::Failed => self.unmet.was_placeless.contains(&stripe),
                 End::LostAgain | End::Cancelled => false,
             };
             if !excused {
@@ -598,7 +656,7 @@ impl<'a> World<'a> {
             }
         }
         for stripe in 0..self.scenario.stripes {
-            let homes = &self.homes[stripe as usize];
+            let homes = self.blocks.homes(stripe);
             let up = |index: &BlockIndex| self.alive.contains(&homes[usize::from(index.0)]);
             let (have, lost): (Vec<BlockIndex>, Vec<BlockIndex>) =
                 (0..homes.len() as u16).map(BlockIndex).partition(up);
@@ -606,9 +664,7 @@ impl<'a> World<'a> {
                 wrong.push(format!("stripe {stripe} can be read, and lacks {lost:?}"));
             }
             for index in have {
-                let stored = self.disks.get(&(homes[usize::from(index.0)], block_id(stripe, index)));
-                let truth = &self.truth[stripe as usize][usize::from(index.0)];
-                if stored.is_none_or(|stored| stored.bytes != *truth) {
+                if !self.blocks.is_right(stripe, index) {
                     wrong.push(format!("{} is not what it was", block_id(stripe, index)));
                 }
             }
@@ -623,13 +679,13 @@ impl<'a> World<'a> {
 
     /// Nodes that are up and have no block of the stripe.
     fn free_nodes(&self, stripe: u32) -> usize {
-        let homes = &self.homes[stripe as usize];
+        let homes = self.blocks.homes(stripe);
         self.alive.iter().filter(|node| !homes.contains(node)).count()
     }
 
     /// Whether there are fewer free nodes than lost blocks: not all can be placed.
     fn lacks_takers(&self, stripe: u32) -> bool {
-        let lost = self.homes[stripe as usize].iter().filter(|home| !self.alive.contains(home)).count();
+        let lost = self.blocks.homes(stripe).iter().filter(|home| !self.alive.contains(home)).count();
         self.free_nodes(stripe) < lost
     }
 }
