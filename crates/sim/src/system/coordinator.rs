@@ -225,15 +225,16 @@ impl Coordinator {
         Some((running.open, running.connections))
     }
 
-    /// How many files the catalog has.
-    pub(crate) fn files(&self) -> u64 {
-        let mut files = 0;
+    /// How many files and how many unfinished puts the catalog has.
+    pub(crate) fn files(&self) -> (u64, u64) {
+        let (mut files, mut puts) = (0, 0);
         if let Some(running) = &self.running {
             let _ = running.storage.each_file(&mut |change| {
                 files += u64::from(matches!(change, StoreChange::File(_)));
+                puts += u64::from(matches!(change, StoreChange::Put(_)));
             });
         }
-        files
+        (files, puts)
     }
 
     /// A copy of the catalog, as `mend catalog snapshot` makes it.

@@ -160,7 +160,7 @@ impl World {
 
     /// What the coordinator knows is what its catalog has.
     fn judge_counts(&mut self, status: &Status) {
-        let (stripes, files) = (self.coordinator.stripes().len() as u64, self.coordinator.files());
+        let (stripes, files) = (self.coordinator.stripes().len() as u64, self.coordinator.files().0);
         if (status.stripes.stripes, status.files) != (stripes, files) {
             let known = (status.stripes.stripes, status.files);
             self.scene.violate(format!(
@@ -230,9 +230,9 @@ impl World {
         if self.requests.open() > 0 {
             left.push(format!("{} requests are not answered", self.requests.open()));
         }
-        let unfinished = self.coordinator.stripes().iter().filter(|(_, is_of_a_file)| !is_of_a_file).count();
-        if unfinished > 0 {
-            left.push(format!("{unfinished} stripes of puts that nobody goes on with"));
+        let (_, puts) = self.coordinator.files();
+        if puts > 0 {
+            left.push(format!("{puts} puts that nobody goes on with"));
         }
         if left.is_empty() {
             self.phase = Phase::Over;
