@@ -325,7 +325,7 @@ impl Control {
                 }
                 Signal::Unread { stripe, index, node, known, problem } => {
                     let (around, out) = (around!(self), &mut self.out);
-                    self.stripes.apply_verdict(around, node, &stripe, index, &known, Some(&problem), out);
+                    self.stripes.apply_verdict(around, node, (&stripe, index), &known, Some(&problem), out);
                 }
                 Signal::Settled => self.stripes.after_settling(around!(self), &self.jobs, &mut self.out),
                 Signal::Gone { node, why } => self.note_absence(node, why),

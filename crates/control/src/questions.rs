@@ -167,14 +167,13 @@ impl Control {
         match (result_digest, &current) {
             // Its home may have come back without it meanwhile, so what counts is where it belongs now.
             (Some(digest), Some(current)) if current.state_on(node).is_none() => {
-                self.stripes.adopt(around!(self), node, &stripe, index, current, digest, &mut self.out);
+                self.stripes.adopt(around!(self), node, (&stripe, index), current, digest, &mut self.out);
             }
             _ if still && known.state_on(node).is_some() => {
                 self.stripes.apply_verdict(
                     around!(self),
                     node,
-                    &stripe,
-                    index,
+                    (&stripe, index),
                     &known,
                     problem.as_ref(),
                     &mut self.out,
@@ -260,8 +259,7 @@ impl Stripes {
         &mut self,
         around: Around<'_>,
         node: NodeId,
-        stripe: &StripeId,
-        index: BlockIndex,
+        (stripe, index): (&StripeId, BlockIndex),
         known: &BlockRecord,
         problem: Option<&BlockProblem>,
         out: &mut Out,

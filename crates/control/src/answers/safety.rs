@@ -76,7 +76,7 @@ impl<'a> Facts<'a> {
 impl<'a> Answers<'a> {
     /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
     pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
-        let nodes = self.facts.nodes.nodes_named(&self.facts.base, names)?;
+        let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let holding: Vec<NodeId> =
             nodes.iter().copied().filter(|&node| self.jobs.is_needed(self.facts, node)).collect();
@@ -99,7 +99,7 @@ impl<'a> Answers<'a> {
     fn check_removal(self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
         self.facts.check_not_behind()?;
         self.facts.storing.check_storage()?;
-        let node = self.facts.nodes.node_named(&self.facts.base, name)?;
+        let node = self.facts.nodes.node_named(self.facts.base, name)?;
         if !self.facts.nodes.settled {
             return Err(RequestError::Settling);
         }

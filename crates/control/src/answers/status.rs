@@ -47,7 +47,7 @@ impl<'a> Answers<'a> {
         let stripes = self.census()?;
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
-        let nodes_down = self.facts.nodes.down_helpers(&self.facts.base);
+        let nodes_down = self.facts.nodes.down_helpers(self.facts.base);
         let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
@@ -66,7 +66,7 @@ impl<'a> Answers<'a> {
             nodes_up,
             nodes_down,
             servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.servers_without_helper(&self.facts.base),
+            servers_without_helper: self.facts.nodes.servers_without_helper(self.facts.base),
             leaving: self.leaving_views(),
             gone,
             waiting: self.repairs.waiting_stripes(self.facts),
@@ -79,7 +79,7 @@ impl<'a> Answers<'a> {
             newer: self.facts.newer_views(),
             last_scrub: self.scrub.last_scrub(),
             lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
-            steady_scrub: self.scrub.steady_view(&self.facts.base),
+            steady_scrub: self.scrub.steady_view(self.facts.base),
             troubles: self.all_troubles(),
             unjudged: self.facts.stripes.unjudged.views(),
             remarks: self.facts.stripes.news.remarks().to_vec(),

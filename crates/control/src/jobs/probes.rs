@@ -190,7 +190,7 @@ impl<'a> Facts<'a> {
             [] => self.nodes.live_helpers().collect(),
             names => names
                 .iter()
-                .map(|name| self.nodes.node_named(&self.base, name))
+                .map(|name| self.nodes.node_named(self.base, name))
                 .collect::<Result<Vec<_>, _>>()?,
         };
         if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {

@@ -191,8 +191,7 @@ impl Jobs {
         facts: Facts<'_>,
         client: NodeId,
         tag: u64,
-        put: PutId,
-        position: u32,
+        (put, position): (PutId, u32),
         result: Result<Answer, StoreError>,
         out: &mut Out,
     ) {
@@ -208,7 +207,9 @@ impl Jobs {
         }
         let started = match result {
             Ok(Answer::Stripe(_)) if self.puts.ending.contains(&put) => Err(PutError::NoSuchPut(put).into()),
-            Ok(Answer::Stripe(stripe)) => self.start_put_job(facts, client, tag, put, position, &stripe, out),
+            Ok(Answer::Stripe(stripe)) => {
+                self.start_put_job(facts, client, tag, (put, position), &stripe, out)
+            }
             Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
             Err(error) => Err(error.into()),
         };
@@ -222,8 +223,7 @@ impl Jobs {
         facts: Facts<'_>,
         client: NodeId,
         tag: u64,
-        put: PutId,
-        position: u32,
+        (put, position): (PutId, u32),
         allocated: &StripeRecord,
         out: &mut Out,
     ) -> Result<(), RequestError> {
@@ -410,7 +410,7 @@ impl Jobs {
         let candidates = self.candidates(facts, block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
         spread(candidates, BTreeMap::new(), needed, &mut out.rng).ok_or_else(|| {
-            match facts.nodes.may_yet_register(&facts.base) {
+            match facts.nodes.may_yet_register(facts.base) {
                 true => RequestError::Settling,
                 false => RequestError::TooFewHelpers {
                     code: code.spec().to_string(),

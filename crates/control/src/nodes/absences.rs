@@ -140,7 +140,7 @@ impl Nodes {
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
         let absent = |node: &NodeId| {
             // Servers that are meant to have no helper are not missed.
-            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(&base, *node);
+            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(base, *node);
             awaited && !self.absences.contains_key(node)
         };
         for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
@@ -177,7 +177,7 @@ impl Repairs {
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
             );
             let is_due = waits && self.recovery_due(facts, node) == Some(Duration::ZERO);
-            if is_due && !self.look_again_for_room(facts, &jobs, node).is_none() {
+            if is_due && !self.look_again_for_room(facts, jobs, node).is_none() {
                 self.recover(facts, node, out);
             }
         }
@@ -206,7 +206,7 @@ impl Repairs {
 
     /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
     fn recovery_due(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
-        Some(facts.nodes.due_in(&facts.base, node)?.max(self.recoveries.wait(node, facts.base.now)))
+        Some(facts.nodes.due_in(facts.base, node)?.max(self.recoveries.wait(node, facts.base.now)))
     }
 
     /// Whether a helper may have blocks that it is to remove.
@@ -224,9 +224,9 @@ impl Repairs {
             }
             () if facts.base.nature.tells_service => RecoveryState::Store,
             () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if facts.nodes.maintenance_left(&facts.base, node).is_some() => RecoveryState::Maintenance,
+            () if facts.nodes.maintenance_left(facts.base, node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,
-            () if facts.nodes.repair_after(&facts.base) == RepairAfter::Never => RecoveryState::Off,
+            () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
             () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
             () if self.room_of(node).is_none() => RecoveryState::NoRoom,
             () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
@@ -286,7 +286,7 @@ impl<'a> Answers<'a> {
                 let left = self
                     .facts
                     .nodes
-                    .maintenance_left(&self.facts.base, node)
+                    .maintenance_left(self.facts.base, node)
                     .map(in_words)
                     .unwrap_or_default();
                 let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));

@@ -71,7 +71,7 @@ impl Nodes {
         reply: Reply<CapsView>,
         out: &mut Out,
     ) {
-        match self.changed_caps(&base, request) {
+        match self.changed_caps(base, request) {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
@@ -94,7 +94,7 @@ impl Nodes {
 
     /// Caps have changed, or the helpers that keep to them.
     pub(crate) fn deal_caps(&mut self, base: &Base, out: &mut Out) {
-        let caps = self.caps(&base);
+        let caps = self.caps(base);
         let mut dealer = std::mem::take(&mut self.capping.dealer);
         dealer.set(caps, self.helper_profiles());
         self.capping.dealer = dealer;

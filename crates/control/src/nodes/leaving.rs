@@ -130,7 +130,7 @@ impl Repairs {
             // The last finding may be older than the end of the last drain.
             if may
                 && self.open_repairs_of(&Target::Drain(node)).is_empty()
-                && self.look_again_for_room(facts, &jobs, node).is_any()
+                && self.look_again_for_room(facts, jobs, node).is_any()
             {
                 self.drain_rest(facts, node, out);
             }
@@ -218,7 +218,7 @@ impl Nodes {
             let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
             let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
             let order = kept.and_then(|kept| kept.order);
-            self.leaving.0.insert(NodeId(id), Departure { order, ..Departure::default() });
+            self.leaving.0.insert(NodeId(id), Departure { order });
         }
     }
 

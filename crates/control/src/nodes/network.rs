@@ -45,7 +45,7 @@ impl Nodes {
     /// Tells the topology what lies between the nodes that are known now.
     pub(crate) fn lay_links(&mut self, base: &Base) {
         let mut topology = std::mem::take(&mut self.topology);
-        if let Err(error) = self.lay(&base, &mut topology) {
+        if let Err(error) = self.lay(base, &mut topology) {
             tracing::error!(%error, "a link of mend.toml is left out");
         }
         self.topology = topology;
@@ -53,7 +53,7 @@ impl Nodes {
 
     /// Tells the scheduler of all trunks that are capped or known.
     pub(crate) fn tell_trunks(&mut self, base: &Base, out: &mut Out) {
-        let capped = self.caps(&base).racks.into_keys();
+        let capped = self.caps(base).racks.into_keys();
         let racks: Vec<String> = capped.chain(base.settings.network.trunks.keys().cloned()).collect();
         racks.into_iter().for_each(|rack| out.tell(Signal::Trunk(rack)));
     }
@@ -120,7 +120,7 @@ impl Repairs {
     /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
     /// carries.
     pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
-        let cap = facts.nodes.caps(&facts.base).trunk(rack);
+        let cap = facts.nodes.caps(facts.base).trunk(rack);
         let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
         let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
         let [up, down] = carried.map(bytes);

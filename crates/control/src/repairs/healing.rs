@@ -145,7 +145,7 @@ impl Repairs {
     /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
     /// there are many, and others the next time.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
-        let grace = facts.nodes.repair_after(&facts.base).time().unwrap_or_default();
+        let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.healing.looked_at;
         let Stripes { picture, codes, .. } = &facts.stripes;
         let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
@@ -252,7 +252,7 @@ impl Repairs {
         };
         if let Some(&since) = self.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
             return facts.nodes.left_of(
-                &facts.base,
+                facts.base,
                 home,
                 patience.grace?.saturating_sub(facts.base.now.saturating_sub(since)),
             );
@@ -270,13 +270,13 @@ impl Repairs {
         if facts.base.nature.tells_service {
             let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
             return facts.nodes.left_of(
-                &facts.base,
+                facts.base,
                 node,
                 grace.saturating_sub(facts.base.now.saturating_sub(since)),
             );
         }
-        let left = facts.nodes.left_of_absence(&facts.base, node, grace).filter(|_| patience.is_shortened)?;
-        facts.nodes.left_of(&facts.base, node, left)
+        let left = facts.nodes.left_of_absence(facts.base, node, grace).filter(|_| patience.is_shortened)?;
+        facts.nodes.left_of(facts.base, node, left)
     }
 
     /// Stripes that are repaired before the helpers are that they miss.
@@ -309,7 +309,7 @@ impl Repairs {
                 count(blocks, "block")
             )];
         }
-        let grace = facts.nodes.repair_after(&facts.base).time().unwrap_or_default();
+        let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let hollow = self.healing.hollow.iter().filter(|(_, since)| facts.base.now < **since + grace);
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {
@@ -339,7 +339,7 @@ impl<'a> Facts<'a> {
     /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
     fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.nature.tells_service;
-        let is_off = is_own && self.nodes.repair_after(&self.base) == RepairAfter::Never;
+        let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;
         let may_begin =
             self.nodes.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());
         self.base.settings.heal.filter(|_| may_begin && !is_off)
@@ -350,7 +350,7 @@ impl<'a> Facts<'a> {
         let code = self.stripes.codes.get(&stripe.code).ok()?;
         let left = self.stripes.codes.survives(&*code, &self.lost_blocks(stripe))?;
         let full = self.stripes.codes.survives(&*code, &[])?;
-        let after = self.nodes.repair_after(&self.base).time();
+        let after = self.nodes.repair_after(self.base).time();
         let grace = after.map(|after| shortened(after, left, full));
         Some(Patience { left, grace, is_shortened: grace < after })
     }

@@ -57,7 +57,7 @@ impl Repairs {
             return;
         }
         out.tell(Signal::SeekHomes);
-        if let Ok(moves) = self.placement_moves(facts, &jobs) {
+        if let Ok(moves) = self.placement_moves(facts, jobs) {
             self.begin_moves(facts, moves, out);
         }
     }

@@ -104,7 +104,7 @@ impl Jobs {
     ) -> Result<Vec<Wanted>, RequestError> {
         let nodes = match requestor {
             Some("client") => vec![SOME_CLIENT; blocks.len()],
-            Some(name) => vec![facts.nodes.node_named(&facts.base, name)?; blocks.len()],
+            Some(name) => vec![facts.nodes.node_named(facts.base, name)?; blocks.len()],
             None => self.likely_requestors(facts, record, blocks.len(), out),
         };
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())

@@ -66,7 +66,7 @@ impl<'a> Answers<'a> {
     pub(super) fn progress_view(self, id: u64, repair: &Repair) -> Option<ProgressView> {
         let course = &repair.course;
         course.began?;
-        let done = repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair);
+        let done = repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair);
         let left = repair.bytes.saturating_sub(done);
         let took = course.lasts(self.facts.base.now);
         let running = course.ended.is_none();
@@ -136,7 +136,7 @@ impl Repairs {
     }
 
     fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
-        let paces = facts.nodes.paces(&facts.base);
+        let paces = facts.nodes.paces(facts.base);
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
         match resource {
             Resource::Uplink(node) if is_capped(node, |pace| pace.up) => {
@@ -170,7 +170,7 @@ impl Repairs {
         let step = records.len().div_ceil(DEMANDS).max(1);
         let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
         let scale = records.len() as f64 / sampled.len().max(1) as f64;
-        let (rates, cluster) = (self.rates_within_caps(facts), facts.nodes.caps(&facts.base).cluster);
+        let (rates, cluster) = (self.rates_within_caps(facts), facts.nodes.caps(facts.base).cluster);
         let seconds = |kind: Kind| {
             let demand = |record: &&StripeRecord| self.demand(facts, order, kind, record);
             let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
@@ -191,7 +191,7 @@ impl Repairs {
 
     /// What each helper that is up may move, if others leave it all of the caps that they share.
     fn rates_within_caps(&self, facts: Facts<'_>) -> BTreeMap<NodeId, Rates> {
-        let caps = facts.nodes.caps(&facts.base);
+        let caps = facts.nodes.caps(facts.base);
         let within = |node: NodeId| {
             let rack = facts.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
             (node, caps.utmost(node, rack).slow(facts.nodes.topology.rates(node)))

@@ -113,7 +113,7 @@ impl<'a> Answers<'a> {
             stripes_done: counters.done,
             stripes_failed: counters.failed + counters.unreadable,
             blocks_rebuilt: repair.blocks_rebuilt,
-            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(&self.jobs, id, repair),
+            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair),
             bytes: repair.bytes,
             started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,

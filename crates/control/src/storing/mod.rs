@@ -384,7 +384,7 @@ impl Control {
             }
             Then::PutBegun(begun) => self.jobs.put_begun(&self.base, begun, result, &mut self.out),
             Then::Allocated { client, tag, put, position } => {
-                self.jobs.stripe_allocated(facts!(self), client, tag, put, position, result, &mut self.out);
+                self.jobs.stripe_allocated(facts!(self), client, tag, (put, position), result, &mut self.out);
             }
             Then::Committed { put, reply } => self.jobs.put_committed(put, reply, result, &mut self.out),
             Then::Aborted { put, reply } => {

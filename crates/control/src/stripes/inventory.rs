@@ -100,7 +100,7 @@ impl Stripes {
     pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
         for node in around.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(around, node, out);
-            self.remove_discards(around, &jobs, node, out);
+            self.remove_discards(around, jobs, node, out);
         }
     }
 }
@@ -253,8 +253,7 @@ impl Stripes {
         &mut self,
         around: Around<'_>,
         node: NodeId,
-        stripe: &StripeId,
-        index: BlockIndex,
+        (stripe, index): (&StripeId, BlockIndex),
         known: &BlockRecord,
         digest: Option<Digest>,
         out: &mut Out,
