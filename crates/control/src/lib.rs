@@ -333,6 +333,7 @@ impl Control {
                 Signal::Start { owner, request } => self.start_job(owner, *request),
                 Signal::Cancel(job) => self.jobs.cancel_job(job),
                 Signal::Ended { job, result } => self.end_job(job, *result),
+                Signal::Delivered { item, node } => self.repairs.scheduler.handle_delivery(item, node),
                 Signal::Assigned(node) => self.nodes.note_assigned(node),
                 Signal::Slow { node, rate } => {
                     self.nodes.note_slow_node(&self.base, node, rate, &mut self.out);

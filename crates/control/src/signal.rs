@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
+use repair::recovery::ItemId;
 use repair::{BlockProblem, JobError, JobId, JobRequest, NodeId, Outcome, StripeId};
 use stores::{BlockRecord, BlockState};
 use views::FoundBy;
@@ -39,6 +40,8 @@ pub(crate) enum Signal {
     Cancel(JobId),
     /// A job has ended, and all that it stored is recorded.
     Ended { job: JobId, result: Box<Result<Outcome, JobError>> },
+    /// The job of a repair has stored a block at a node, which may stand in for the one that was proposed.
+    Delivered { item: ItemId, node: NodeId },
     /// A node was given a task of a job.
     Assigned(NodeId),
     /// A node held up a repair, which it let have so many bytes a second.

@@ -252,6 +252,9 @@ impl Jobs {
     ) {
         let running = self.running.get_mut(&id).expect("it has just acted");
         running.holders[usize::from(block.0)] = Some(node);
+        if let Some(item) = running.item {
+            out.tell(Signal::Delivered { item, node });
+        }
         if let Owner::Put { .. } = running.owner {
             running.stored.push((block, node, digest));
             return;

@@ -572,6 +572,15 @@ impl Scheduler {
         self.backlog.set_due(item.0, due);
     }
 
+    /// The job of an item delivers a block to a node, which may be another one than was proposed. To be told before
+    /// [`handle_block`](Self::handle_block), which would take the block for one that came back by itself.
+    pub fn handle_delivery(&mut self, item: ItemId, node: NodeId) {
+        let Some(node) = self.table.find(node) else { return };
+        if let Some(booking) = self.backlog.booking_mut(item.0) {
+            booking.note_delivery(node);
+        }
+    }
+
     /// The job of an item has done what it was to do; where blocks are now was said before.
     pub fn handle_done(&mut self, item: ItemId, now: Duration) {
         self.now = self.now.max(now);

@@ -104,6 +104,8 @@ pub(super) struct Booking {
     nodes: Vec<Booked>,
     /// Rack, bytes out of it, bytes into it.
     racks: Vec<(usize, u64, u64)>,
+    /// Nodes that took the place of requestors while the job ran.
+    stand_ins: Vec<NodeNo>,
 }
 
 impl Booking {
@@ -114,7 +116,15 @@ impl Booking {
 
     /// Whether the job stores something at a node.
     pub fn stores_at(&self, node: NodeNo) -> bool {
-        self.nodes.iter().any(|booked| booked.node == node && booked.stored_bytes > 0)
+        self.stand_ins.contains(&node)
+            || self.nodes.iter().any(|booked| booked.node == node && booked.stored_bytes > 0)
+    }
+
+    /// The job has stored a block at a node.
+    pub fn note_delivery(&mut self, node: NodeNo) {
+        if !self.stores_at(node) {
+            self.stand_ins.push(node);
+        }
     }
 }
 
@@ -301,7 +311,7 @@ impl NodeTable {
             rack.up_bytes += *up;
             rack.down_bytes += *down;
         }
-        Booking { nodes, racks }
+        Booking { nodes, racks, stand_ins: Vec::new() }
     }
 
     /// Reserves for the foreground, whose trunks are not counted.
@@ -309,7 +319,7 @@ impl NodeTable {
         let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
         self.reservations += 1;
         let id = ReservationId(self.reservations);
-        self.foreground.insert(id, Booking { nodes, racks: Vec::new() });
+        self.foreground.insert(id, Booking { nodes, ..Booking::default() });
         id
     }
 

@@ -163,6 +163,25 @@ fn work_on_what_is_back_stops() {
 }
 
 #[test]
+fn a_job_whose_requestor_was_replaced_goes_to_its_end() {
+    for told in [true, false] {
+        let mut scene = Scene::new(12);
+        scene.kill(1);
+        scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+        assert_eq!(scene.work(), ["a"]);
+        let proposed = scene.proposal("a").wanted[0].requestor;
+        let other = (5..=12).map(NodeId).find(|&node| node != proposed).expect("several are free");
+        if told {
+            scene.scheduler.handle_delivery(scene.items["a"], other);
+        }
+        let facts = BlockFacts { node: Some(other), good: true };
+        scene.scheduler.handle_block(&StripeId("a".into()), BlockIndex(0), facts);
+        scene.work();
+        assert_eq!(scene.cancelled.is_empty(), told, "a block that nobody delivered has come back by itself");
+    }
+}
+
+#[test]
 fn what_is_lost_again_while_its_job_stops_is_repaired() {
     let mut scene = Scene::new(12);
     scene.kill(1);
