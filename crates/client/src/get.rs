@@ -322,17 +322,22 @@ impl Reader {
         read
     }
 
-    /// Reads, and tries again as long as the coordinator has just started: what it misses then are helpers that have
-    /// not registered yet.
+    /// Reads, and tries again while a coordinator that has just started waits for its helpers. The last helper may have registered
+    /// between a failure and the question for the status, so what fails for lack of blocks is tried once more after that.
     async fn read_settled(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let until = Instant::now() + SETTLE_LIMIT;
+        let mut was_settled = false;
         loop {
             let result = self.client.read(request.clone(), sinks.clone()).await;
-            let failed = matches!(result, Err(ClientError::Failed { .. })) && Instant::now() < until;
-            if !failed || !self.client.status().await.is_ok_and(|status| status.settling) {
+            let Err(ClientError::Failed { failure, .. }) = &result else { return result };
+            if was_settled || Instant::now() >= until {
                 return result;
             }
-            sleep(TRY_AGAIN_AFTER).await;
+            match self.client.status().await {
+                Ok(status) if status.settling => sleep(TRY_AGAIN_AFTER).await,
+                Ok(_) if matches!(failure, RequestFailure::TooMuchLost { .. }) => was_settled = true,
+                _ => return result,
+            }
         }
     }
 }
