@@ -174,7 +174,7 @@ const OFFSETS: [&str; 6] = ["+0", "-20h", "-3600", "+1", "+40d", "+3y"];
 
 /// By then those that are killed at the same time are dead, one after the other.
 const HOARDED: Duration = Duration::from_millis(300);
-/// By then a coordinator that was killed at the same time runs again.
+/// By then a coordinator that was killed at the same time has started again.
 const LOOKED: Duration = Duration::from_millis(1200);
 
 /// Draws what is done in one round, and takes note of it in `helpers`. `begins` is when the round's operations begin.
@@ -322,7 +322,7 @@ impl Draw<'_> {
             | Action::Continue { who: other }
             | Action::RollBack { helper: other }
             | Action::Starve { helper: other } => who == other,
-            Action::Probe => who == COORDINATOR,
+            Action::Probe | Action::LookAtStatus => who == COORDINATOR,
             _ => false,
         })
     }
@@ -484,10 +484,12 @@ impl Draw<'_> {
                 back.push(who);
             }
         }
+        let coordinator_runs = self.events_of_coordinator().max().unwrap_or_default();
+        let look_at = (at + HOARDED + LOOKED).max(coordinator_runs);
         for who in back {
             self.helpers.returns(&who);
             let pause = self.milliseconds(3000);
-            self.event(at + HOARDED + LOOKED + pause, Action::Start { who });
+            self.event(look_at + pause, Action::Start { who });
         }
         if self.rng.bool() {
             let pause = self.milliseconds(1000);
@@ -497,8 +499,21 @@ impl Draw<'_> {
         let seed = self.rng.u64(..);
         self.event(at + HOARDED, Action::Hoard { helper: hoarder.clone(), from: holders, seed });
         self.event(at + HOARDED, Action::Start { who: hoarder });
-        self.event(at + HOARDED + LOOKED, Action::LookAtStatus);
+        self.event(look_at, Action::LookAtStatus);
         Some(())
+    }
+
+    /// When something is done to the coordinator or its catalog.
+    fn events_of_coordinator(&self) -> impl Iterator<Item = Duration> {
+        let of_coordinator = |event: &&Event| match &event.action {
+            Action::Kill { who }
+            | Action::Start { who }
+            | Action::Stop { who }
+            | Action::Continue { who } => who == COORDINATOR,
+            Action::LimitFiles { .. } | Action::FillRecords { .. } | Action::UnfillRecords => true,
+            _ => false,
+        };
+        self.schedule.events.iter().filter(of_coordinator).map(|event| event.at)
     }
 
     /// Drops the packets of some helpers to others for some seconds, in one direction. Control connections hold.

@@ -167,13 +167,14 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         }
     }
     let says = |text| ran.code == Some(1) && ran.err.contains(text);
+    // A client that was stopped for a while may have been given up, and one that was killed did not fail.
+    let is_undisturbed = around.is_quiet() && !ran.killed && !matches!(operation.fate, Fate::Stopped { .. });
     let may_be_shorter = wanted.len() < possible.iter().flatten().count();
     if says("there is no file") && !possible.contains(&None) {
         Wrong(format!("`{name}` is lost: {}", ran.err))
     } else if says("there is no file") || (says("past the end of") && may_be_shorter) {
         Excused("it is not there, or shorter")
-    } else if around.replaced.contains(name) && (around.is_quiet() || ran.err.contains("there is no stripe"))
-    {
+    } else if around.replaced.contains(name) && (is_undisturbed || ran.err.contains("there is no stripe")) {
         Wrong(format!("`{name}` was there all the time, was replaced, and a get of it failed: {}", ran.err))
     } else if around.written.contains(name) {
         Excused("written meanwhile")
