@@ -158,6 +158,7 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
             differences(&found, &wanted)
         ));
     }
+    let has_begun = !*to_file && found.as_ref().is_some_and(|found| !found.is_empty());
     if let Some(found) = found {
         let whole = wanted.contains(&found);
         let part = !*to_file && (found.is_empty() || wanted.iter().any(|wanted| wanted.starts_with(&found)));
@@ -174,7 +175,9 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         Wrong(format!("`{name}` is lost: {}", ran.err))
     } else if says("there is no file") || (says("past the end of") && may_be_shorter) {
         Excused("it is not there, or shorter")
-    } else if around.replaced.contains(name) && (is_undisturbed || ran.err.contains("there is no stripe")) {
+    } else if says("was replaced while it was read") && around.disturbed.coordinator && has_begun {
+        Excused("replaced, and forgotten by the coordinator")
+    } else if around.replaced.contains(name) && (is_undisturbed || says("was replaced while it was read")) {
         Wrong(format!("`{name}` was there all the time, was replaced, and a get of it failed: {}", ran.err))
     } else if around.written.contains(name) {
         Excused("written meanwhile")
