@@ -133,6 +133,7 @@ impl From<ClientError> for Failure {
             ClientError::Unreadable { .. } => failure
                 .help("start helpers that are down (`mend status` names them); other bytes can be read with --range")
                 .exit(Exit::Data),
+            ClientError::Replaced { .. } => failure.help("get it again"),
             ClientError::Garbled { .. } => failure
                 .help("`mend scrub` finds what is damaged and `mend repair --all` mends it; then get it again, into a file (-o FILE)")
                 .exit(Exit::Data),

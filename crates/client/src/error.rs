@@ -83,6 +83,14 @@ pub enum ClientError {
         /// What the coordinator says of the first that was tried.
         reason: RequestFailure,
     },
+    /// A file was replaced while it was read, and the coordinator no longer keeps the old one for this read.
+    #[error("`{file}` was replaced while it was read, and the rest of the old file is gone: {reason}")]
+    Replaced {
+        /// The file.
+        file: String,
+        /// The coordinator's reason for the read that failed.
+        reason: RequestFailure,
+    },
     /// A block was read with other bytes than were stored, and the stripe's other blocks do not make up for it.
     #[error("block {block} (bytes {}-{} of the file) was read with other bytes than were stored{}", bytes.start, bytes.end - 1,
         reason.as_ref().map_or(String::new(), |reason| format!(", and the others do not give it: {reason}")))]

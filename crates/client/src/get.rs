@@ -343,12 +343,18 @@ impl Reader {
 }
 
 impl Found {
-    /// Says which stripes of a file are lost, if a read failed for that. What was found before the read does not tell:
+    /// Says which stripes of a file are lost, or that it was replaced, if a read failed for that. What was found before the read does not tell:
     /// the helpers that are missing may have gone since.
     async fn explain(&self, client: &Client, stripe: String, reason: RequestFailure) -> ClientError {
         let (name, wanted) = (&self.layout.file.name, &self.wanted);
         let failed = ClientError::Failed { stripe, failure: reason.clone() };
         let Ok(layout) = client.file(name).await else { return failed };
+        let stripes = |layout: &FileLayout| -> Vec<String> {
+            layout.layout.iter().map(|part| part.stripe.stripe.clone()).collect()
+        };
+        if stripes(&layout) != stripes(&self.layout) {
+            return ClientError::Replaced { file: name.clone(), reason };
+        }
         let (mut stripes, mut lost) = (Vec::new(), Vec::<Range<u64>>::new());
         for FileStripe { file_offset, data_bytes, stripe, .. } in layout.layout {
             let bytes = file_offset..file_offset + data_bytes;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cluster::{Cluster, finish, noise};
@@ -45,19 +45,47 @@ fn a_reader_sees_the_old_or_the_new_file_and_never_an_error() {
 fn a_long_read_goes_on_with_the_file_that_it_began() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
     let old = cluster.put("film", 96 << 20);
-    let new = cluster.path("new");
-    fs::write(&new, noise(1 << 20)).unwrap();
-    let mut get = cluster.command(&["get", "film", "-o", "-"]);
-    let mut child = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut out = child.stdout.take().unwrap();
-    let mut read = vec![0; 1 << 20];
-    out.read_exact(&mut read).unwrap();
-    cluster.mend(&["put", new.to_str().unwrap(), "--as", "film", "--replace"]).ok();
+    let (child, mut out, mut read) = begin_read(&cluster);
+    replace(&cluster);
     out.read_to_end(&mut read).unwrap();
     let said = finish(child);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(read == old, "{} bytes", read.len());
     cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == 6);
+}
+
+/// A coordinator that restarts no longer keeps the old file.
+#[test]
+fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "1MiB");
+    let old = cluster.put("film", 96 << 20);
+    let (child, mut out, mut read) = begin_read(&cluster);
+    replace(&cluster);
+    cluster.eventually("the reader is ahead of us as far as it goes", |cluster| {
+        cluster.mend(&["status", "--output", "json"]).json()["jobs"].as_array().unwrap().is_empty()
+    });
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    out.read_to_end(&mut read).unwrap();
+    finish(child).fails_with(&["`film` was replaced while it was read", "get it again"]);
+    assert!(read.len() < old.len() && old.starts_with(&read), "{} bytes", read.len());
+}
+
+/// A get to a pipe whose first bytes have been taken, and these.
+fn begin_read(cluster: &Cluster) -> (Child, ChildStdout, Vec<u8>) {
+    let mut get = cluster.command(&["get", "film", "-o", "-"]);
+    let mut child = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut read = vec![0; 1 << 20];
+    out.read_exact(&mut read).unwrap();
+    (child, out, read)
+}
+
+fn replace(cluster: &Cluster) {
+    let new = cluster.path("new");
+    fs::write(&new, noise(1 << 20)).unwrap();
+    cluster.mend(&["put", new.to_str().unwrap(), "--as", "film", "--replace"]).ok();
 }
 
 #[test]
