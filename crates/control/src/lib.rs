@@ -41,6 +41,7 @@ mod nodes;
 mod out;
 mod questions;
 mod repairs;
+mod routes;
 mod scrub;
 mod signal;
 mod storing;

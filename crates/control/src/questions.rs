@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::wire::control::{HeldBlock, StoreProblem, ToNode};
+use repair::wire::control::ToNode;
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use stores::{BlockRecord, BlockState};
 
-use crate::Control;
 use crate::facts::Around;
 use crate::facts::Facts;
 use crate::out::Out;
@@ -112,113 +111,6 @@ impl Questions {
     }
 }
 
-impl Control {
-    /// Goes on without answers that do not come, though the helper's connection lives.
-    pub(crate) fn expire_asks(&mut self) {
-        for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
-            tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
-            self.repairs.looked(number, node, None, None);
-            match subject {
-                Subject::Block { scrub: false, .. } => {
-                    self.stripes.recheck_next(around!(self), node, &mut self.out)
-                }
-                Subject::Orphans | Subject::Tidying => {}
-                // What is wrong with its blocks shows when they are read.
-                Subject::Returned => self.trust_returned(node),
-                Subject::Block { .. } | Subject::List => {
-                    self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
-                }
-            }
-        }
-    }
-
-    pub(crate) fn take_verified(
-        &mut self,
-        node: NodeId,
-        number: u64,
-        block: &BlockId,
-        result: Result<Option<Digest>, BlockProblem>,
-    ) {
-        let Some(Subject::Block { stripe, index, known, scrub }) = self.out.questions.close(node, number)
-        else {
-            return;
-        };
-        if known.id != *block {
-            tracing::warn!(%block, asked = %known.id, "an answer about another block");
-        }
-        // Checksums are forged with the block: they do not overrule parity.
-        let result = match self.stripes.condemned.problem(&known.id, node) {
-            Some(problem) => result.and(Err(problem)),
-            None => result,
-        };
-        let result_digest = result.as_ref().ok().copied();
-        let problem = match result {
-            Ok(digest) if known.digest.is_none() || known.digest == digest => None,
-            // It can be read, and its node has nothing to hold it against.
-            Ok(None) => Some(BlockProblem::Unavailable("its node has no checksums of it now".to_owned())),
-            Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
-            Err(problem) => Some(problem),
-        };
-        // What was learned of a block that has changed since is of no use.
-        let current = self.stripes.picture.stripe(&stripe).ok();
-        let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-        let still = current.as_ref() == Some(&known);
-        let is_good = still && problem.is_none();
-        match (result_digest, &current) {
-            // Its home may have come back without it meanwhile, so what counts is where it belongs now.
-            (Some(digest), Some(current)) if current.state_on(node).is_none() => {
-                self.stripes.adopt(around!(self), node, (&stripe, index), current, digest, &mut self.out);
-            }
-            _ if still && known.state_on(node).is_some() => {
-                self.stripes.apply_verdict(
-                    around!(self),
-                    node,
-                    (&stripe, index),
-                    &known,
-                    problem.as_ref(),
-                    &mut self.out,
-                );
-            }
-            _ => {}
-        }
-        if is_good {
-            self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
-        }
-        let is_bad = problem.as_ref().and_then(state_for).is_some();
-        self.repairs.looked(
-            number,
-            node,
-            Some(index),
-            still.then_some(is_good).filter(|good| *good || is_bad),
-        );
-        if scrub {
-            self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
-        } else {
-            self.stripes.recheck_next(around!(self), node, &mut self.out);
-        }
-    }
-
-    pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
-        if self.out.questions.close(node, number).is_some() {
-            self.stripes.note_orphans(around!(self), node, blocks, &mut self.out);
-            self.scrub.listed_in_scrub(node);
-        }
-    }
-
-    /// A helper cannot say what it holds: the scrub goes on without its list.
-    pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
-        if self.out.questions.close(node, number).is_some() {
-            tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
-            self.scrub.unlisted_in_scrub(
-                facts!(self),
-                node,
-                format!("it cannot list its blocks: {problem}"),
-                &mut self.out,
-            );
-        }
-    }
-}
-
 impl Stripes {
     /// Has a block looked at that could not be read for a reason that says nothing of it.
     pub(crate) fn look_again(
@@ -319,7 +211,7 @@ pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     }
 }
 
-fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> String {
+pub(crate) fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> String {
     let name = |digest: Option<Digest>| digest.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
     format!("its digest is {}, and {} is recorded", name(found), name(recorded))
 }

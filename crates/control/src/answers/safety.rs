@@ -2,12 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use cluster::Role;
 use repair::NodeId;
 use repair::recovery::Target;
-use stores::{RecordWrite, Write};
 
-use crate::Control;
 use crate::answers::Answers;
 use crate::commands::answer;
 use crate::effect::Reply;
@@ -16,46 +13,11 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::Order;
-use crate::storing::Then;
 use crate::stripes::picture::Loss;
-use views::{HistoryEvent, NodeView, RepairView, ReplaceRequest, SafetyView};
+use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 /// Stripes that are named.
 const NAMED: usize = 20;
-
-impl Control {
-    /// Takes a helper off the list that is down and holds nothing that is needed.
-    pub(crate) fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
-        match self.answers().check_removal(name) {
-            Ok((node, view)) => {
-                self.nodes.forgetting.insert(node);
-                let write = Write::Records(RecordWrite::ForgetNode(node));
-                self.out.store(write, Then::Removes { node, view: Box::new(view), reply });
-            }
-            Err(error) => answer(reply, Err(error), &mut self.out),
-        }
-    }
-
-    /// A helper is forgotten in the storage: so it is here.
-    pub(crate) fn drop_node(&mut self, node: NodeId) {
-        let name = self.nodes.name(node);
-        if self.nodes.absences.remove(&node).is_some() {
-            self.out.forget_record(format!("gone/{name}"));
-        }
-        self.nodes.forget_maintenance(node, &mut self.out);
-        self.nodes.unmark_leaving(node, &mut self.out);
-        self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
-        if let Ok(name) = name.parse() {
-            self.nodes.certificates.forget(&Role::Helper(name));
-        }
-        self.out.note(HistoryEvent::NodeRemoved { node: name });
-        self.nodes.retired.remove(&node);
-        self.nodes.names.remove(&node);
-        self.nodes.topology.remove(node);
-        self.nodes.figures.forget(node);
-        self.nodes.lay_links(&self.base);
-    }
-}
 
 impl<'a> Facts<'a> {
     /// Brings all that a helper has, or had, to another one.
@@ -96,7 +58,7 @@ impl<'a> Answers<'a> {
         Ok(view)
     }
 
-    fn check_removal(self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
+    pub(crate) fn check_removal(self, name: &str) -> Result<(NodeId, NodeView), RequestError> {
         self.facts.check_not_behind()?;
         self.facts.storing.check_storage()?;
         let node = self.facts.nodes.node_named(self.facts.base, name)?;

@@ -12,35 +12,15 @@ use crate::error::RequestError;
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
 use crate::repairs::fullness::full_text;
+use crate::stripes::contradictions;
 use crate::stripes::layout;
 use crate::stripes::picture::Survives;
-use crate::{Control, stripes::contradictions};
 use views::{
     Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
 };
 
 /// Unreadable stripes that are named.
 const UNREADABLE_NAMED: usize = 100;
-
-impl Control {
-    /// Looks at what the status tells and nobody has looked at for a while.
-    pub(crate) fn refresh_status(&mut self) {
-        self.repairs.look_for_room(facts!(self), &self.jobs);
-        if self.nodes.settled && self.repairs.fullness.is_due(self.base.now) {
-            let advice = self.answers().find_spare();
-            self.repairs.fullness.set(advice, self.base.now);
-        }
-    }
-
-    /// Tells a client where the stripes of a file are, which it is about to read.
-    pub(crate) fn open_file(&mut self, name: &str) -> Result<FileLayout, RequestError> {
-        let first = self.stripes.picture.files().get(name).and_then(|file| file.stripes.first()).cloned();
-        if let Some(record) = first.and_then(|first| self.stripes.stripe_record(&first).ok()) {
-            self.stripes.note_reader(&self.base, &record);
-        }
-        self.answers().file_layout(name)
-    }
-}
 
 impl<'a> Answers<'a> {
     pub(crate) fn status(self) -> Result<Status, RequestError> {
@@ -111,7 +91,7 @@ impl<'a> Answers<'a> {
         advice
     }
 
-    fn file_layout(self, name: &str) -> Result<FileLayout, RequestError> {
+    pub(crate) fn file_layout(self, name: &str) -> Result<FileLayout, RequestError> {
         let file = self.facts.stripes.picture.files().get(name).cloned();
         let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
         let code = self.facts.stripes.codes.get(&file.code)?;

@@ -11,19 +11,16 @@ pub(crate) mod suspects;
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use rand::RngExt;
 use repair::recovery::{ItemId, Loads, ReservationId};
 use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
-    BlockProblem, Digest, Epoch, Job, JobAction, JobError, JobId, JobRequest, NodeId, Outcome, ParityOutcome,
-    Report, StripeId,
+    BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
 use stores::dir::PutId;
 use stores::{StoreError, StripeWrite, Write};
 use views::{FoundBy, JobKind, JobView};
 
-use crate::Control;
 use crate::facts::Facts;
 use crate::jobs::probes::Probes;
 use crate::jobs::puts::OpenPuts;
@@ -58,25 +55,25 @@ pub(crate) struct Requests {
 
 /// A job that runs.
 pub(crate) struct RunningJob {
-    pub job: Job,
-    pub owner: Owner,
-    pub stripe: StripeId,
+    pub(crate) job: Job,
+    pub(crate) owner: Owner,
+    pub(crate) stripe: StripeId,
     /// Nodes that get blocks of the store.
-    pub targets: BTreeSet<NodeId>,
+    pub(crate) targets: BTreeSet<NodeId>,
     /// Nodes that blocks were moved away from.
-    left: BTreeSet<NodeId>,
+    pub(crate) left: BTreeSet<NodeId>,
     /// Where the job reads each block.
-    holders: Vec<Option<NodeId>>,
+    pub(crate) holders: Vec<Option<NodeId>>,
     /// Blocks of a put that are stored and not yet recorded: they are recorded together.
-    stored: Vec<(BlockIndex, NodeId, Option<Digest>)>,
+    pub(crate) stored: Vec<(BlockIndex, NodeId, Option<Digest>)>,
     /// What the catalog said when it did not record something.
-    trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
     /// Writes of what it stored that are under way: it is over when they are answered.
-    recording: usize,
+    pub(crate) recording: usize,
     /// Blocks that turned out bad meanwhile.
-    lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
+    pub(crate) lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
     /// How it ended, while something is still being recorded.
-    ended: Option<Result<Outcome, JobError>>,
+    pub(crate) ended: Option<Result<Outcome, JobError>>,
     /// What it reserved, if it is not a repair.
     pub(crate) reservation: Option<ReservationId>,
     /// What it is to the scheduler, if it is a repair.
@@ -117,107 +114,6 @@ impl Owner {
             Self::Put { .. } => JobKind::Put,
             Self::Repair { .. } => JobKind::Repair,
             Self::Probe | Self::Trial => JobKind::Probe,
-        }
-    }
-}
-
-impl Control {
-    /// Starts a job that does not wait for room.
-    pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) {
-        let id = request.job;
-        let mut running = self.new_job(owner, request);
-        let stores = !running.targets.is_empty();
-        running.reservation = self.repairs.reserve(&running.job, stores);
-        if stores {
-            self.repairs.scheduler.hold(&running.stripe);
-        }
-        self.jobs.run(id, running);
-    }
-
-    /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
-    pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
-        let targets = match request.publish {
-            true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
-            false => BTreeSet::new(),
-        };
-        let minds_others = self.minds_others(&owner, &request.policy);
-        if minds_others {
-            self.tell_others(&request.stripe, targets.iter().copied());
-        }
-        let running = RunningJob {
-            owner,
-            targets,
-            left: BTreeSet::new(),
-            stripe: request.stripe.id.clone(),
-            holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
-            stored: Vec::new(),
-            trouble: None,
-            recording: 0,
-            lost_meanwhile: Vec::new(),
-            ended: None,
-            reservation: None,
-            item: None,
-            loads: Loads::default(),
-            minds_others,
-            job: Job::new(request, self.out.rng.random(), &self.nodes.topology, self.base.now),
-        };
-        self.nodes.topology.clear_reserved();
-        running
-    }
-
-    pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
-        if self.scrub.checks.has(job) {
-            return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
-        }
-        // Reports on jobs that have ended come late and matter to nobody.
-        self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
-    }
-
-    pub(crate) fn drain_jobs(&mut self) {
-        while let Some(id) = self.jobs.stirred.pop_first() {
-            while let Some(action) = self.jobs.running.get_mut(&id).and_then(|running| running.job.poll()) {
-                self.jobs.act(facts!(self), id, action, &mut self.out);
-                self.route(); // Other jobs hear of it before they act.
-            }
-        }
-    }
-
-    pub(crate) fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
-        let Some(mut running) = self.jobs.running.remove(&id) else { return };
-        let trouble = running.trouble.take();
-        self.end_foreground(&mut running);
-        if let Err(error) = &result {
-            tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
-            self.jobs.note_contradictory_end(&running, error, &mut self.out);
-        }
-        if let Ok(outcome) = &result {
-            self.out
-                .tell(Signal::ParityHeld { stripe: running.stripe.clone(), blocks: outcome.proven.clone() });
-        }
-        match running.owner {
-            Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
-                self.jobs.close_request(facts!(self), client, tag, trouble, result, &mut self.out);
-            }
-            Owner::Repair { repair } => {
-                self.repairs.repair_ended(facts!(self), repair, &running.stripe, trouble, result)
-            }
-            Owner::Probe => self.jobs.probe_ended(facts!(self), result, &mut self.out),
-            Owner::Trial => self.jobs.trial_ended(facts!(self), &result, &mut self.out),
-        }
-        if !running.targets.is_empty() {
-            self.repairs.release_unused(&self.jobs, &running.stripe, &mut self.out);
-            for &node in running.job.nodes().union(&running.left) {
-                self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
-            }
-        }
-    }
-
-    /// Gives back what a job reserved that did not wait for room.
-    fn end_foreground(&mut self, running: &mut RunningJob) {
-        let scheduler = &mut self.repairs.scheduler;
-        running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
-        if let Owner::Put { .. } = running.owner {
-            scheduler.let_go(&running.stripe);
         }
     }
 }
@@ -373,7 +269,7 @@ impl Jobs {
     }
 
     /// A job ended as blocks contradict each other: it read some that may be wrong.
-    fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError, out: &mut Out) {
+    pub(crate) fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError, out: &mut Out) {
         if let JobError::Contradiction { .. } = error {
             let held = running.job.stripe().held().map(|(block, _)| block).collect();
             let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
@@ -421,7 +317,7 @@ impl Jobs {
         running.left.extend(homes.map(|holder| holder.node));
     }
 
-    fn close_request(
+    pub(crate) fn close_request(
         &mut self,
         facts: Facts<'_>,
         client: NodeId,

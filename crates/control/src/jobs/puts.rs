@@ -7,11 +7,12 @@ use std::time::Duration;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::wire::RequestFailure;
 use repair::wire::control::ToNode;
-use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, StripeId, Verify, Wanted};
+use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, Verify, Wanted};
 use serde_json::Value;
 use stores::dir::{FileRecord, PutError, PutId, PutRecord};
 use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
 
+use crate::SETTLE_LIMIT;
 use crate::answers::Answers;
 use crate::base::Base;
 use crate::commands::answer;
@@ -27,7 +28,6 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::storing::Then;
 use crate::stripes::layout::{self, BadBytes, BadSize};
-use crate::{Control, SETTLE_LIMIT};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
 /// A put whose connection ended has this long to be committed or taken up by another one.
@@ -40,9 +40,9 @@ const MAX_STRIPES: u64 = 1 << 20;
 /// Puts that were begun.
 #[derive(Default)]
 pub(crate) struct OpenPuts {
-    puts: BTreeMap<PutId, OpenPut>,
+    pub(crate) puts: BTreeMap<PutId, OpenPut>,
     /// Those whose end is being stored: nothing of them begins any more.
-    ending: BTreeSet<PutId>,
+    pub(crate) ending: BTreeSet<PutId>,
     /// Stripes whose place is being stored.
     allocating: BTreeSet<(PutId, u32)>,
 }
@@ -56,71 +56,11 @@ pub(crate) struct Begun {
     reply: Reply<PutView>,
 }
 
-struct OpenPut {
+pub(crate) struct OpenPut {
     /// The clients that store its stripes.
     clients: BTreeSet<NodeId>,
     /// Aborted then, unless somebody takes it up.
-    until: Option<Duration>,
-}
-
-impl Control {
-    pub(crate) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
-        for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
-            self.jobs.cancel_job(job);
-        }
-        self.drain_jobs(); // What the jobs stored is asked to be recorded before it is asked to be removed.
-        if self.jobs.puts.ending.contains(&put) {
-            if let Some(reply) = reply {
-                answer(reply, Err(RequestError::PutBusy(put)), &mut self.out);
-            }
-            return;
-        }
-        self.jobs.puts.ending.insert(put);
-        self.out.store(Write::Files(FileWrite::AbortPut(put)), Then::Aborted { put, reply });
-    }
-
-    pub(crate) fn abort_idle_puts(&mut self) {
-        let now = self.base.now;
-        let idle = self.jobs.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
-        let idle = idle.map(|(&put, _)| put).filter(|put| !self.jobs.puts.ending.contains(put));
-        for put in idle.collect::<Vec<_>>() {
-            tracing::info!(%put, "aborting a put that nobody goes on with");
-            self.abort_put(put, None);
-        }
-    }
-
-    pub(crate) fn remove_file(&mut self, name: String, reply: Reply<FileView>) {
-        let checked = self.facts().check_not_behind().and_then(|()| self.storing.check_storage());
-        let file = checked.and_then(|()| {
-            let file = self.stripes.picture.files().get(&name);
-            Ok(file.ok_or_else(|| RequestError::NoSuchFile(name.clone()))?.stripes.clone())
-        });
-        match file {
-            Err(error) => answer(reply, Err(error), &mut self.out),
-            Ok(stripes) => {
-                // No repair of them starts meanwhile.
-                stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
-                self.out.store(Write::Files(FileWrite::RemoveFile(name)), Then::Removed { stripes, reply });
-            }
-        }
-    }
-
-    pub(crate) fn file_removed(
-        &mut self,
-        stripes: &[StripeId],
-        reply: Reply<FileView>,
-        result: Result<Answer, StoreError>,
-    ) {
-        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
-        match result {
-            Ok(Answer::File(file)) => {
-                self.drop_repairs_of(&file.stripes);
-                answer(reply, Ok(file_view(&file)), &mut self.out);
-            }
-            Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), &mut self.out),
-        }
-    }
+    pub(crate) until: Option<Duration>,
 }
 
 impl Jobs {

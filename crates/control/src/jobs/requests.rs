@@ -2,11 +2,9 @@
 
 use codes::BlockIndex;
 use repair::wire::RequestFailure;
-use repair::wire::control::{ClientRequest, MAX_OPEN_REQUESTS, ToNode};
+use repair::wire::control::{MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
-use stores::dir::PutId;
 
-use crate::Control;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -16,61 +14,18 @@ use crate::out::Out;
 use crate::signal::Signal;
 
 /// The request for a read, out of its message.
-struct Read {
-    stripe: StripeId,
-    blocks: Vec<BlockIndex>,
-    sub_blocks: Option<(u16, u16)>,
-    window: (u64, u64),
-    policy: Policy,
-    verify: bool,
-    pretend_lost: Vec<BlockIndex>,
-}
-
-impl Control {
-    pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
-        let opened = self.jobs.check_request(facts!(self), client, tag).and_then(|()| match request {
-            ClientRequest::Read {
-                stripe,
-                blocks,
-                sub_blocks,
-                window,
-                scheme,
-                slice_bytes,
-                pacing,
-                verify,
-                pretend_lost,
-            } => {
-                self.note_read(&stripe);
-                let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
-                self.jobs.read(
-                    facts!(self),
-                    client,
-                    tag,
-                    Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost },
-                    &mut self.out,
-                )
-            }
-            ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => Err(RequestError::NoClient),
-            ClientRequest::PutStripe { put, position } => {
-                self.jobs.put_stripe(facts!(self), client, tag, PutId(put), position, &mut self.out)
-            }
-        });
-        if let Err(error) = opened {
-            facts!(self).refuse_request(client, tag, &error, &mut self.out);
-        }
-    }
-
-    /// Somebody reads a stripe: what is kept for readers is kept on.
-    fn note_read(&mut self, stripe: &StripeId) {
-        self.stripes.touch_given(around!(self), stripe);
-        if let Ok(record) = self.stripes.stripe_record(stripe) {
-            self.stripes.note_reader(&self.base, &record);
-        }
-    }
+pub(crate) struct Read {
+    pub(crate) stripe: StripeId,
+    pub(crate) blocks: Vec<BlockIndex>,
+    pub(crate) sub_blocks: Option<(u16, u16)>,
+    pub(crate) window: (u64, u64),
+    pub(crate) policy: Policy,
+    pub(crate) verify: bool,
+    pub(crate) pretend_lost: Vec<BlockIndex>,
 }
 
 impl Jobs {
-    fn read(
+    pub(crate) fn read(
         &mut self,
         facts: Facts<'_>,
         client: NodeId,
@@ -132,7 +87,12 @@ impl Jobs {
 }
 
 impl Jobs {
-    fn check_request(&self, facts: Facts<'_>, client: NodeId, tag: u64) -> Result<(), RequestError> {
+    pub(crate) fn check_request(
+        &self,
+        facts: Facts<'_>,
+        client: NodeId,
+        tag: u64,
+    ) -> Result<(), RequestError> {
         if !facts.nodes.peers.contains_key(&client) {
             return Err(RequestError::Gone(client));
         }

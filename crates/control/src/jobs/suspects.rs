@@ -70,7 +70,7 @@ impl Suspects {
     }
 
     /// A suspect stays one.
-    fn fail(&mut self, suspect: NodeId) {
+    pub(crate) fn fail(&mut self, suspect: NodeId) {
         self.waiting.retain(|trial| trial.suspect != suspect);
     }
 }

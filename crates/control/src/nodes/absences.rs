@@ -13,9 +13,7 @@ use repair::NodeId;
 use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::StoreError;
 
-use crate::Control;
 use crate::answers::Answers;
 use crate::answers::safety::count;
 use crate::base::Base;
@@ -26,10 +24,9 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
-use crate::repairs::attempts::TRY_AGAIN;
 use crate::signal::Signal;
 use crate::storing::Then;
-use views::{GoneNode, HistoryEvent, RecoveryState, RepairState};
+use views::{GoneNode, HistoryEvent, RecoveryState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
 const PREFIX: &str = "gone/";
@@ -60,61 +57,6 @@ impl Absence {
 
     pub(crate) fn lasts(&self, now: Duration) -> Duration {
         self.before + now.saturating_sub(self.at)
-    }
-}
-
-impl Control {
-    /// A helper is gone: what it had, and what is done about it, is told.
-    pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
-        self.repairs.recoveries.forget(node);
-        self.repairs.look_for_room(facts!(self), &self.jobs);
-        let blocks = self.stripes.picture.block_count(node) as u64;
-        let name = self.nodes.name(node);
-        let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
-        let next = self.answers().gone_node(node).map(|gone| gone.text).unwrap_or_default();
-        tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
-        self.out.note(HistoryEvent::NodeLost { node: name, blocks, why });
-    }
-
-    /// A repair by itself is kept, or could not be.
-    pub(crate) fn recovery_kept(
-        &mut self,
-        node: NodeId,
-        id: u64,
-        order: Order,
-        result: Result<(), StoreError>,
-    ) {
-        match (result, self.nodes.absences.contains_key(&node)) {
-            (Ok(()), true) => {
-                if let Err(error) = self.begin_repair(id, order) {
-                    tracing::error!(%error, "a repair that begins by itself");
-                }
-            }
-            (Ok(()), false) => self.repairs.drop_order(id, &mut self.out), // It is back.
-            (Err(_), true) => {
-                let tries = self.repairs.recoveries.of(node);
-                tries.repair = None;
-                tries.attempts.put_off(self.base.now);
-            }
-            (Err(_), false) => {}
-        }
-    }
-
-    /// A repair of what a helper held has ended.
-    pub(crate) fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
-        let (now, after) = (self.base.now, self.nodes.repair_after(&self.base).time().unwrap_or(TRY_AGAIN));
-        let left = self.stripes.picture.block_count(node) > 0;
-        let Some(absence) = self.nodes.absences.get_mut(&node) else { return };
-        let tries = self.repairs.recoveries.of(node);
-        if tries.repair.take_if(|repair| *repair == id).is_none() {
-            return;
-        }
-        if state == RepairState::Cancelled {
-            absence.cancelled = true;
-            self.nodes.keep_absence(node, &mut self.out);
-        } else if left {
-            tries.attempts.fail(now, after);
-        }
     }
 }
 
@@ -244,7 +186,7 @@ impl<'a> Answers<'a> {
         gone
     }
 
-    fn gone_node(self, node: NodeId) -> Option<GoneNode> {
+    pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
         let absence = self.facts.nodes.absences.get(&node)?;
         let recovery = self.repairs.recovery_of(self.facts, node);
         let starts =
@@ -355,7 +297,7 @@ impl Nodes {
         }
     }
 
-    fn keep_absence(&mut self, node: NodeId, out: &mut Out) {
+    pub(crate) fn keep_absence(&mut self, node: NodeId, out: &mut Out) {
         let Some(absence) = self.absences.get(&node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
         out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);

@@ -10,25 +10,23 @@ use repair::NodeId;
 use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{RecordWrite, StoreError, Write};
+use stores::{RecordWrite, Write};
 
-use crate::Control;
 use crate::answers::Answers;
 use crate::answers::safety::count;
 use crate::base::Base;
 use crate::durations::in_words;
-use crate::error::{RequestError, list};
+use crate::error::list;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
-use crate::repairs::attempts::TRY_AGAIN;
 use crate::repairs::room::Room;
 use crate::signal::Signal;
 use crate::storing::Then;
-use views::{LeavingView, NodeView};
+use views::LeavingView;
 
 /// Keys of marks in the records begin with this.
 const PREFIX: &str = "leaving/";
@@ -73,45 +71,6 @@ impl Leaving {
     pub(crate) fn requestors(&self, node: NodeId) -> &[NodeId] {
         let order = self.0.get(&node).and_then(|departure| departure.order.as_ref());
         order.map_or(&[], |order| &order.requestors)
-    }
-}
-
-impl Control {
-    /// Takes the mark of a helper back, and calls off what empties it.
-    pub(crate) fn stop_drain(&mut self, name: &str) -> Result<NodeView, RequestError> {
-        let node = self.nodes.node_named(&self.base, name)?;
-        for repair in self.repairs.open_repairs_of(&Target::Drain(node)) {
-            self.cancel_repair(repair)?;
-        }
-        self.nodes.unmark_leaving(node, &mut self.out);
-        self.answers().node_view(node)
-    }
-
-    /// A drain that begins by itself is kept, or could not be.
-    pub(crate) fn drain_kept(&mut self, node: NodeId, id: u64, order: Order, result: Result<(), StoreError>) {
-        let tries = self.repairs.drains.of(node);
-        tries.repair = None;
-        tries.attempts.put_off(self.base.now);
-        match result {
-            Ok(()) if self.nodes.leaving.contains(&node) => {
-                if let Err(error) = self.begin_repair(id, order) {
-                    tracing::error!(%error, "a drain that begins by itself");
-                }
-            }
-            Ok(()) => self.repairs.drop_order(id, &mut self.out), // It was called off.
-            Err(_) => {}
-        }
-    }
-
-    /// A drain has ended.
-    pub(crate) fn drain_ended(&mut self, node: NodeId) {
-        let (now, left) = (self.base.now, self.facts().left_on(node) > 0);
-        if self.nodes.leaving.contains(&node) {
-            match left {
-                true => self.repairs.drains.of(node).attempts.fail(now, TRY_AGAIN),
-                false => self.repairs.drains.forget(node),
-            }
-        }
     }
 }
 

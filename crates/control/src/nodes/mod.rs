@@ -12,10 +12,10 @@ pub(crate) mod network;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::RepairAfter;
-use repair::wire::control::{FromNode, ToNode};
+use repair::wire::control::ToNode;
 use repair::{NodeId, Topology};
 
-use crate::effect::Effect;
+use crate::ConnectionId;
 use crate::nodes::absences::Absences;
 use crate::nodes::caps::Capping;
 use crate::nodes::certificates::Certificates;
@@ -24,7 +24,6 @@ use crate::nodes::leaving::Leaving;
 use crate::nodes::maintenance::Maintenance;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::{ConnectionId, Control};
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
@@ -91,114 +90,6 @@ pub(crate) enum PeerKind {
     Plugin,
 }
 
-impl Control {
-    pub(crate) fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
-        self.nodes.peers.insert(node, peer);
-        self.nodes.connections.insert(connection, node);
-        if !self.base.nature.tells_service {
-            self.stripes.picture.set_up(node, true);
-        }
-        self.nodes.send(node, ToNode::Registered { node }, &mut self.out);
-    }
-
-    pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
-        let Some(&node) = self.nodes.connections.get(&connection) else { return };
-        match message {
-            FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
-            FromNode::Pong { free_bytes, tasks } => {
-                self.nodes.note_load(node, free_bytes, tasks, &mut self.out)
-            }
-            FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
-            FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
-            FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
-            FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
-            FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
-            FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
-            FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
-            FromNode::RemoveFailed { block, problem } => {
-                self.stripes.note_stuck(around!(self), &self.jobs, node, block, &problem, &mut self.out)
-            }
-            FromNode::Open { tag, request } => self.open(node, tag, request),
-            FromNode::Close { tag } => self.jobs.close(node, tag),
-            FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
-            FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
-                self.lose(node, "it registered twice on one connection");
-            }
-        }
-    }
-
-    pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
-        self.storing.joining.remove(&connection);
-        if let Some(&node) = self.nodes.connections.get(&connection) {
-            self.lose(node, why);
-        }
-    }
-
-    /// A node is gone.
-    pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
-        let Some(peer) = self.nodes.peers.remove(&node) else { return };
-        if peer.kind != PeerKind::Helper {
-            tracing::info!(client = %self.nodes.name(node), why, "a client has left");
-        }
-        self.nodes.connections.remove(&peer.connection);
-        self.out.push(Effect::Close { connection: peer.connection });
-        if !self.base.nature.tells_service {
-            self.stripes.picture.set_up(node, false);
-        }
-        if let Some(view) = self.nodes.topology.get_mut(node) {
-            (view.alive, view.load) = (false, 0);
-        }
-        match peer.kind {
-            PeerKind::Helper => self.lose_helper(node, why),
-            PeerKind::Client | PeerKind::Plugin => self.lose_client(node),
-        }
-    }
-
-    fn lose_helper(&mut self, node: NodeId, why: &str) {
-        self.stripes.holdings.remove(&node);
-        self.repairs.tell_node_lost(node);
-        self.trust_returned(node);
-        self.nodes.deal_caps(&self.base, &mut self.out);
-        self.out.tell(Signal::Replicas(node));
-        self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
-        for number in self.out.questions.drop_node(node) {
-            self.repairs.looked(number, node, None, None);
-        }
-        self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
-        self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
-        self.nodes.note_gone(&self.base, node, why, &mut self.out);
-    }
-
-    fn lose_client(&mut self, node: NodeId) {
-        let requests = self.jobs.clients.remove(&node).unwrap_or_default().requests;
-        for id in requests.into_values() {
-            if let Some(running) = self.jobs.running.get_mut(&id) {
-                running.job.cancel();
-                self.jobs.stirred.insert(id);
-            }
-        }
-        self.jobs.orphan_puts(&self.base, node);
-        self.drain_jobs();
-        self.nodes.topology.remove(node);
-    }
-
-    /// The store says that it has what a node holds, or has it no more.
-    pub(crate) fn set_service(&mut self, node: NodeId, up: bool) {
-        if self.stripes.picture.is_up(node) == up {
-            return;
-        }
-        let (name, blocks) = (self.nodes.name(node), self.stripes.picture.block_count(node));
-        match up {
-            true => tracing::info!(node = %name, blocks, "in service"),
-            false => tracing::warn!(node = %name, blocks, "out of service"),
-        }
-        self.stripes.picture.set_up(node, up);
-        self.repairs.note_service(facts!(self), node, up);
-        self.out.tell(Signal::Node(node));
-        self.out.tell(Signal::Replicas(node));
-    }
-}
-
 impl Nodes {
     /// The helper of this name.
     pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
@@ -212,7 +103,7 @@ impl Nodes {
         }
     }
 
-    fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32, out: &mut Out) {
+    pub(crate) fn note_load(&mut self, node: NodeId, free_bytes: u64, tasks: u32, out: &mut Out) {
         let is_helper = self.is_helper(node);
         if let Some(view) = self.topology.get_mut(node) {
             view.load = tasks;

@@ -8,7 +8,6 @@ use repair::recovery::{SECONDS_AHEAD, TrunkBudget};
 use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
 use views::{LinkView, NodeRates, PlaceView, RateSource, RateView, TopologyView};
 
-use crate::Control;
 use crate::answers::Answers;
 use crate::base::Base;
 use crate::facts::Facts;
@@ -17,21 +16,6 @@ use crate::nodes::sorted;
 use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::signal::Signal;
-
-impl Control {
-    /// The configuration was read anew, and says this of what lies between nodes.
-    pub(crate) fn change_network(&mut self, network: Network) {
-        if network == self.base.settings.network {
-            return;
-        }
-        let changed: Vec<String> =
-            self.base.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
-        tracing::info!("what mend.toml says of racks and links has changed");
-        self.base.settings.network = network;
-        self.nodes.lay_links(&self.base);
-        changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
-    }
-}
 
 impl Nodes {
     /// From now on the edges of all new plans are encrypted.

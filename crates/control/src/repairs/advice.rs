@@ -18,7 +18,7 @@ use crate::stripes::indexed;
 
 impl Repairs {
     /// An item has ended: says why, if it was not the job that did.
-    pub(super) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
+    pub(crate) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
             End::NothingLost => (self.nothing_lost(facts, stripe), None),
             End::LostAgain => (
@@ -41,7 +41,7 @@ impl Repairs {
 impl<'a> Answers<'a> {
     /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
     /// together.
-    pub(super) fn no_room(self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
+    pub(crate) fn no_room(self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
         let emptied = match order.target {
             Target::Drain(node) => Some(node),
             _ => None,
@@ -99,7 +99,7 @@ impl Repairs {
         self.check_decodable(facts, &record, &stripe, &lost).err()
     }
 
-    pub(super) fn check_decodable(
+    pub(crate) fn check_decodable(
         &mut self,
         facts: Facts<'_>,
         record: &StripeRecord,

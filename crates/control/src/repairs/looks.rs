@@ -16,7 +16,7 @@ use crate::stripes::indexed;
 
 /// Blocks that are being read before their repair, and helpers that have read theirs.
 #[derive(Default)]
-pub(super) struct Looks {
+pub(crate) struct Looks {
     /// The stripe that waits for the answer to a question.
     open: BTreeMap<u64, StripeId>,
     healthy: BTreeMap<StripeId, BTreeSet<NodeId>>,
@@ -24,7 +24,7 @@ pub(super) struct Looks {
 
 impl Looks {
     /// Forgets what is known of a stripe.
-    pub(super) fn forget(&mut self, stripe: &StripeId) {
+    pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.healthy.remove(stripe);
     }
 }

@@ -5,42 +5,41 @@
 //! repair and starts their jobs ([`start`]), and tells people ([`views`], [`advice`]). What starts next, where and
 //! with whose help is decided in the scheduler alone.
 
-mod advice;
+pub(crate) mod advice;
 pub(crate) mod attempts;
 pub(crate) mod balance;
 pub(crate) mod claims;
-mod control;
+pub(crate) mod control;
 mod facts;
 pub(crate) mod fullness;
 pub(crate) mod grace;
 pub(crate) mod healing;
-mod holding;
-mod looks;
+pub(crate) mod holding;
+pub(crate) mod looks;
 pub(crate) mod misplaced;
 pub(crate) mod omitted;
-mod orders;
-mod own;
+pub(crate) mod orders;
+pub(crate) mod own;
 pub(crate) mod plans;
-mod progress;
-mod reasons;
-mod records;
-mod refusals;
+pub(crate) mod progress;
+pub(crate) mod reasons;
+pub(crate) mod records;
+pub(crate) mod refusals;
 pub(crate) mod room;
-mod start;
-mod surplus;
-mod views;
+pub(crate) mod start;
+pub(crate) mod surplus;
+pub(crate) mod views;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{Action, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
+use repair::recovery::{Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use stores::{Nature, StoreError, StripeRecord};
 
 pub use views::ItemPage;
 
-use crate::Control;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
@@ -53,7 +52,7 @@ use crate::repairs::healing::Healing;
 use crate::repairs::misplaced::Misplaced;
 use crate::repairs::room::Rooms;
 use crate::storing::Then;
-use ::views::{HistoryEvent, RebalanceView, RepairRequest, RepairView};
+use ::views::{RebalanceView, RepairRequest, RepairView};
 use holding::Held;
 use looks::Looks;
 pub(super) use orders::Order;
@@ -64,20 +63,20 @@ use refusals::Refusals;
 pub(super) use surplus::Unproven;
 
 /// Changes of a repair are told this often at most; its end at once.
-const CHANGES_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
 /// Repairs that have ended and are remembered.
 const REMEMBERED: usize = 100;
 
 /// All repairs since the start.
 pub(super) struct Repairs {
-    by_id: BTreeMap<u64, Repair>,
+    pub(crate) by_id: BTreeMap<u64, Repair>,
     /// Those whose stripes are not known: not before helpers had time to come back after a start.
-    unexpanded: VecDeque<u64>,
-    refusals: Refusals,
-    held: Held,
-    looks: Looks,
+    pub(crate) unexpanded: VecDeque<u64>,
+    pub(crate) refusals: Refusals,
+    pub(crate) held: Held,
+    pub(crate) looks: Looks,
     /// When waiting requests were last told of changes.
-    changes_told: Duration,
+    pub(crate) changes_told: Duration,
     pub scheduler: Scheduler,
     pub healing: Healing,
     pub rooms: Rooms,
@@ -112,17 +111,6 @@ impl Repairs {
     }
 }
 
-impl Control {
-    /// There is no such stripe any more.
-    pub(super) fn forget_stripe(&mut self, stripe: &StripeId) {
-        self.stripes.forget_condemned_of(stripe, &mut self.out);
-        self.repairs.refusals.forget(stripe);
-        self.repairs.looks.forget(stripe);
-        self.stripes.forget_contradiction(stripe, &mut self.out);
-        self.repairs.scheduler.drop_stripe(stripe);
-    }
-}
-
 impl Repairs {
     /// What the storage made of blocks of a stripe that were to be recorded.
     pub(crate) fn note_publication(
@@ -145,37 +133,37 @@ impl Repairs {
     }
 }
 
-struct Repair {
-    order: Order,
-    items: BTreeMap<StripeId, Item>,
-    blocks: u64,
-    bytes: u64,
+pub(crate) struct Repair {
+    pub(crate) order: Order,
+    pub(crate) items: BTreeMap<StripeId, Item>,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
     blocks_rebuilt: u64,
     bytes_rebuilt: u64,
-    ended_unix_ms: Option<u64>,
+    pub(crate) ended_unix_ms: Option<u64>,
     /// Blocks that were still on the node that it was to empty, when it ended.
-    left_on_node: u64,
-    waiting: Vec<Waiting>,
+    pub(crate) left_on_node: u64,
+    pub(crate) waiting: Vec<Waiting>,
     course: Course,
     /// Blocks that were to be rebuilt, by the helper that had them.
-    lost_from: BTreeMap<NodeId, u64>,
+    pub(crate) lost_from: BTreeMap<NodeId, u64>,
     /// Blocks that were rebuilt, by the helper that has them.
-    rebuilt_on: BTreeMap<NodeId, u64>,
+    pub(crate) rebuilt_on: BTreeMap<NodeId, u64>,
 }
 
 /// A request that waits for the end of a repair, or until its version is not `since` any more.
-struct Waiting {
-    since: Option<u64>,
+pub(crate) struct Waiting {
+    pub(crate) since: Option<u64>,
     /// When it is answered in any case.
-    until: Duration,
-    reply: Reply<()>,
+    pub(crate) until: Duration,
+    pub(crate) reply: Reply<()>,
 }
 
 /// A stripe of a repair.
-struct Item {
+pub(crate) struct Item {
     id: ItemId,
-    block_bytes: u64,
-    blocks: Vec<BlockId>,
+    pub(crate) block_bytes: u64,
+    pub(crate) blocks: Vec<BlockId>,
     rebuilt: BTreeMap<BlockId, NodeId>,
     scheme: Option<Scheme>,
     parity: Option<ParityOutcome>,
@@ -184,77 +172,6 @@ struct Item {
     replanned: Vec<String>,
     /// It ended because its blocks contradict each other, and nothing tells which of them is wrong.
     contradictory: bool,
-}
-
-impl Control {
-    /// An order is kept: its repair begins.
-    pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
-        let (target, by_itself) = (self.facts().target_text(&order.target), order.by_itself);
-        tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
-        self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
-        if let Target::Drain(node) = order.target {
-            if !self.nodes.leaving.contains(&node) {
-                self.repairs.drains.forget(node);
-            }
-            self.nodes.mark_leaving(&self.base, node, &order, &mut self.out);
-        }
-        self.repairs.add(id, order);
-        self.start_repairs();
-        self.answers().repair_state(id)
-    }
-
-    pub(super) fn start_repairs(&mut self) {
-        if self.stripes.is_behind() {
-            return;
-        }
-        if self.facts().may_change() {
-            self.repairs.expand_repairs(facts!(self), &mut self.out);
-            self.resume_jobs();
-        }
-        // Repairs also end while the catalog cannot be written.
-        self.poll_repairs();
-    }
-
-    /// Does what the scheduler says, until it says nothing more.
-    fn poll_repairs(&mut self) {
-        while let Some(action) = self.repairs.scheduler.poll(self.base.now) {
-            match action {
-                // Cancelling goes on while nothing may be changed; starting does not.
-                Action::Propose(proposal) if !self.facts().may_change() => {
-                    self.repairs.scheduler.put_back(proposal.item);
-                    return;
-                }
-                Action::Propose(proposal) => self.try_start(&proposal),
-                Action::CancelJob { job } => self.jobs.cancel_job(job),
-                Action::DropSurplus { stripe, block, node } => self.drop_surplus(&stripe, block, node),
-                Action::ItemEnded { repair, stripe, end, .. } => {
-                    self.repairs.explain_end(facts!(self), repair.0, &stripe, end)
-                }
-                Action::RepairEnded { repair } => self.end_repair(repair.0),
-            }
-        }
-    }
-
-    /// Nothing of a repair is left to do.
-    fn end_repair(&mut self, id: u64) {
-        self.repairs.drop_order(id, &mut self.out);
-        let left = self.repairs.left_on_node(facts!(self), id);
-        if let Some(repair) = self.repairs.by_id.get_mut(&id) {
-            repair.ended_unix_ms = Some(self.base.unix_ms);
-            repair.left_on_node = left;
-            repair.waiting.drain(..).for_each(|waiting| answer(waiting.reply, Ok(()), &mut self.out));
-            self.repairs.end_course(facts!(self), &self.jobs, id);
-            self.tell_end(id);
-        }
-        self.repairs.forget_oldest();
-    }
-
-    /// Stripes that have been removed need no repair.
-    pub(super) fn drop_repairs_of(&mut self, stripes: &[StripeId]) {
-        stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
-        self.poll_repairs();
-        self.drain_jobs();
-    }
 }
 
 impl<'a> Facts<'a> {
@@ -384,7 +301,7 @@ impl<'a> Facts<'a> {
 }
 
 impl Repairs {
-    fn add(&mut self, id: u64, order: Order) {
+    pub(crate) fn add(&mut self, id: u64, order: Order) {
         self.scheduler.open(RepairId(id), order.spec());
         if order.paused {
             self.scheduler.pause(RepairId(id));
@@ -453,7 +370,7 @@ impl Repairs {
         self.scheduler.repair(RepairId(repair)).map_or_else(Counters::default, |state| state.counters)
     }
 
-    fn forget_oldest(&mut self) {
+    pub(crate) fn forget_oldest(&mut self) {
         while self.by_id.len() > REMEMBERED {
             let oldest = self.by_id.iter().find(|(_, repair)| repair.ended_unix_ms.is_some());
             let Some((&oldest, _)) = oldest else { return };
@@ -480,7 +397,7 @@ impl Item {
         }
     }
 
-    fn fail(&mut self, reason: String, next_step: &str) {
+    pub(crate) fn fail(&mut self, reason: String, next_step: &str) {
         self.reason = Some(reason);
         self.next_step = Some(next_step.to_owned());
     }

@@ -12,7 +12,7 @@ const NAMED: usize = 5;
 
 /// Stripes by why they were not repaired, and what to do about it.
 #[derive(Default)]
-pub(super) struct Reasons(BTreeMap<(String, Option<String>), Failed>);
+pub(crate) struct Reasons(BTreeMap<(String, Option<String>), Failed>);
 
 #[derive(Default)]
 struct Failed {
@@ -21,7 +21,7 @@ struct Failed {
 }
 
 impl Reasons {
-    pub(super) fn add(&mut self, item: &Item) {
+    pub(crate) fn add(&mut self, item: &Item) {
         let reason = item.reason.clone().unwrap_or_else(|| "no reason is known".to_owned());
         let failed = self.0.entry((reason, item.next_step.clone())).or_default();
         failed.stripes += 1;

@@ -9,7 +9,7 @@ use repair::{NodeId, StripeId};
 
 /// By stripe, as long as its repair fails.
 #[derive(Default)]
-pub(super) struct Refusals(BTreeMap<StripeId, BTreeSet<NodeId>>);
+pub(crate) struct Refusals(BTreeMap<StripeId, BTreeSet<NodeId>>);
 
 impl Refusals {
     /// A block of the stripe was made on the node, and the store has none there.

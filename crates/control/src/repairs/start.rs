@@ -4,142 +4,43 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{
-    End, HelperPolicy, ItemState, JOBS_AT_ONCE, Kind, Loads, NewItem, Placement, Proposal, RepairId, Target,
-};
+use repair::recovery::{End, JOBS_AT_ONCE, Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 
 use crate::SETTLE_LIMIT;
 use crate::error::RequestError;
 use crate::facts::Facts;
-use crate::jobs::Owner;
 use crate::jobs::requests::policy;
 use crate::out::Out;
 use crate::repairs::Repairs;
-use crate::repairs::{Control, Item, Order};
+use crate::repairs::{Item, Order};
 use crate::stripes::indexed;
 
 /// A job of m-PPR is late after so many times of what its plan would take alone: twice as many as share a node, so that none is late
 /// as long as they share evenly.
-const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
+pub(crate) const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
 /// And never before this.
-const LATE_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the repair of a stripe does not start.
-pub(super) struct Obstacle {
+pub(crate) struct Obstacle {
     pub end: End,
     pub reason: String,
     pub next_step: String,
 }
 
 /// What became of a proposal.
-enum Started {
+pub(crate) enum Started {
     Yes(Vec<BlockId>),
     /// There is no room now.
     Later,
     NothingLost,
 }
 
-impl Control {
-    /// Starts the job of an item, if its plan gets what it needs.
-    pub(super) fn try_start(&mut self, proposal: &Proposal) {
-        let (id, item) = (proposal.repair.0, proposal.item);
-        let order = self.repairs.by_id[&id].order.clone();
-        let started = self.start_item(&order, proposal);
-        let scheduler = &mut self.repairs.scheduler;
-        match &started {
-            Ok(Started::Yes(_) | Started::Later) => {}
-            Ok(Started::NothingLost) => scheduler.decline(item, End::NothingLost),
-            Err(obstacle) => scheduler.decline(item, obstacle.end),
-        }
-        debug_assert!(scheduler.state(item) != ItemState::Waiting || matches!(started, Ok(Started::Later)));
-        let repair = self.repairs.by_id.get_mut(&id).expect("it has items");
-        let info = repair.items.get_mut(&proposal.stripe).expect("it was named");
-        match started {
-            Ok(Started::Yes(blocks)) => {
-                for block in blocks {
-                    if !info.blocks.contains(&block) {
-                        info.blocks.push(block);
-                        repair.blocks += 1;
-                        repair.bytes += info.block_bytes;
-                    }
-                }
-            }
-            Ok(Started::Later | Started::NothingLost) => {}
-            Err(obstacle) => info.fail(obstacle.reason, &obstacle.next_step),
-        }
-    }
-
-    fn start_item(&mut self, order: &Order, proposal: &Proposal) -> Result<Started, Obstacle> {
-        let record = self.stripes.stripe_record(&proposal.stripe).map_err(failed)?;
-        if let (Kind::Migrate { .. }, []) = (proposal.kind, &proposal.wanted[..]) {
-            return Err(self.answers().no_room(order, &record, 1));
-        }
-        let lost = match proposal.kind {
-            Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
-            _ => self.facts().wanted_of(order, &record),
-        };
-        if lost.is_empty() {
-            return Ok(Started::NothingLost);
-        }
-        // What the store does not have may still be read where it was, and is made anew all the same.
-        let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
-        let stripe = self.facts().stripe_now(&record, taken_as_lost).map_err(failed)?;
-        if proposal.kind == Kind::Reconstruct {
-            self.repairs.check_decodable(facts!(self), &record, &stripe, &lost)?;
-        }
-        let wanted = match self.repairs.requestors(facts!(self), order, &lost, proposal, &record) {
-            Placement::Chosen(mut wanted) => {
-                // The scheduler counts as lost what no helper can read, though the store may have it.
-                wanted.retain(|wanted| lost.contains(&wanted.block));
-                wanted
-            }
-            Placement::Nowhere => return Err(self.answers().no_room(order, &record, lost.len())),
-            Placement::Busy => {
-                self.repairs.scheduler.put_back(proposal.item);
-                return Ok(Started::Later);
-            }
-        };
-        if wanted.is_empty() {
-            return Ok(Started::NothingLost);
-        }
-        if !self.repairs.is_claimed(facts!(self), &proposal.stripe, &wanted, &mut self.out) {
-            self.repairs.scheduler.put_back(proposal.item);
-            return Ok(Started::Later);
-        }
-        let names = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
-        let request = self
-            .repairs
-            .job_request(facts!(self), order, proposal, stripe, wanted, &mut self.out)
-            .map_err(failed)?;
-        let (job, owner) = (request.job, Owner::Repair { repair: proposal.repair.0 });
-        let mut running = self.new_job(owner, request);
-        running.item = Some(proposal.item);
-        // A job that found no plan ends at once, and says why.
-        let loads = running.job.running_plan().map_or_else(Loads::default, |plan| Loads::of(plan, true));
-        let predicted = running.job.running_plan().map(|plan| plan.predict(&self.nodes.topology));
-        match self.repairs.scheduler.admit(proposal.item, job, &loads) {
-            Ok(()) => {
-                running.loads = loads;
-                if let (HelperPolicy::MPpr, Some(predicted)) = (order.helpers, predicted) {
-                    let due = self.base.now + LATE_AFTER + predicted * LATE_TIMES;
-                    self.repairs.scheduler.set_due(proposal.item, due);
-                }
-                self.jobs.run(job, running);
-                Ok(Started::Yes(names))
-            }
-            Err(resource) => {
-                tracing::debug!(stripe = %proposal.stripe, %resource, "waits");
-                Ok(Started::Later)
-            }
-        }
-    }
-}
-
 impl Repairs {
     /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
-    pub(super) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
+    pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
         let waiting = std::mem::take(&mut self.unexpanded);
         let is_due = |id: &u64| facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && self.is_given(*id));
         let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
@@ -156,7 +57,7 @@ impl Repairs {
         }
     }
 
-    fn job_request(
+    pub(crate) fn job_request(
         &mut self,
         facts: Facts<'_>,
         order: &Order,
@@ -334,7 +235,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The blocks that a repair is to bring elsewhere.
-    pub(super) fn wanted_of(self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
+    pub(crate) fn wanted_of(self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
         if let Some(given) = &order.given {
             lost.retain(|index| given.homes.contains_key(index));
@@ -361,7 +262,7 @@ fn on_node(record: &StripeRecord, node: NodeId) -> Vec<BlockIndex> {
     indexed(record).filter(|(_, block)| block.node == Some(node)).map(|(index, _)| index).collect()
 }
 
-fn failed(error: impl Into<RequestError>) -> Obstacle {
+pub(crate) fn failed(error: impl Into<RequestError>) -> Obstacle {
     let error = error.into();
     Obstacle { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
 }

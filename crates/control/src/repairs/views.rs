@@ -1,24 +1,19 @@
 //! Repairs as people see them.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
-use std::time::Duration;
 
 use repair::recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, ParityOutcome, StripeId};
 
 use crate::answers::Answers;
-use crate::durations::in_words;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::RunningJob;
 use crate::repairs::Repairs;
 use crate::repairs::reasons::Reasons;
-use crate::repairs::{Control, Item, Repair, RequestError};
-use ::views::{
-    HistoryEvent, ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView,
-};
+use crate::repairs::{Item, Repair, RequestError};
+use ::views::{ItemState, ParityCheck, RebuiltBlock, RepairItem, RepairReason, RepairState, RepairView};
 
 /// Which stripes of a repair a view lists.
 #[derive(Clone, Debug)]
@@ -30,49 +25,12 @@ pub struct ItemPage {
 }
 
 impl ItemPage {
-    pub(super) const NONE: Self = Self { after: None, limit: 0 };
+    pub(crate) const NONE: Self = Self { after: None, limit: 0 };
 }
 
 impl Default for ItemPage {
     fn default() -> Self {
         Self { after: None, limit: usize::MAX }
-    }
-}
-
-impl Control {
-    /// A repair has ended: says so, and for how long it went on.
-    pub(super) fn tell_end(&mut self, id: u64) {
-        let view = self.answers().repair_view(id, &ItemPage::NONE);
-        let repair = &self.repairs.by_id[&id];
-        let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
-        let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
-            counts.iter().map(|(&node, &blocks)| (self.nodes.name(node), blocks)).collect()
-        };
-        let event = HistoryEvent::RepairEnded {
-            repair: id,
-            target: view.target.clone(),
-            by_itself: view.by_itself,
-            state: view.state,
-            took_ms,
-            blocks: view.blocks_rebuilt,
-            bytes: view.bytes_rebuilt,
-            stripes_failed: view.stripes_failed,
-            lost_from: by_name(&repair.lost_from),
-            rebuilt_on: by_name(&repair.rebuilt_on),
-            reasons: view.reasons.clone(),
-        };
-        let reason = view.reasons.first().map(|first| first.reason.as_str()).unwrap_or_default();
-        let target = repair.order.target.clone();
-        tracing::info!(
-            repair = id, target = view.target, state = %view.state, blocks = view.blocks_rebuilt,
-            failed_stripes = view.stripes_failed, took = in_words(Duration::from_millis(took_ms)), reason,
-            "a repair has ended"
-        );
-        self.out.note(event);
-        if let Target::Node(node) | Target::Drain(node) = target {
-            self.recovery_ended(node, id, view.state);
-            self.drain_ended(node);
-        }
     }
 }
 
@@ -99,7 +57,7 @@ impl<'a> Answers<'a> {
     }
 
     /// A repair by its counters, with some of its stripes.
-    pub(super) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
+    pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.by_id[&id];
         let counters = self.repairs.counters(id);
         let mut view = RepairView {

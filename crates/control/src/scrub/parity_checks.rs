@@ -200,7 +200,7 @@ impl ParityChecks {
         steps
     }
 
-    fn forget(&mut self, job: JobId) -> Vec<Step> {
+    pub(crate) fn forget(&mut self, job: JobId) -> Vec<Step> {
         let check = self.open.remove(&job);
         let told = check.iter().flat_map(Check::told).map(|node| Step::Tell(node, ToNode::Forget { job }));
         told.collect()
@@ -237,7 +237,7 @@ impl Check {
         nodes.into_iter()
     }
 
-    fn read(&self) -> BTreeMap<BlockIndex, NodeId> {
+    pub(crate) fn read(&self) -> BTreeMap<BlockIndex, NodeId> {
         self.subject.readable.iter().map(|(&index, &(node, _))| (index, node)).collect()
     }
 

@@ -7,15 +7,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stores::dir::OpenError;
-use stores::{CatalogError, StoreChange, StoreError, Write};
+use stores::{CatalogError, StoreError, Write};
 
-use crate::Control;
 use crate::base::Base;
-use crate::commands::answer;
 use crate::error::RequestError;
 use crate::storing::Storing;
-use crate::storing::{Ask, Then};
+use crate::storing::Then;
 
 /// How often a storage that failed is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +39,7 @@ impl WritePath {
     }
 
     /// Why nothing can be stored.
-    fn fault(&self) -> Option<&StoreError> {
+    pub(crate) fn fault(&self) -> Option<&StoreError> {
         self.failing.as_ref().map(|failing| &failing.why)
     }
 
@@ -72,14 +69,14 @@ impl WritePath {
     }
 
     /// It does not.
-    fn still_fails(&mut self, now: Duration) {
+    pub(crate) fn still_fails(&mut self, now: Duration) {
         if let Some(failing) = &mut self.failing {
             (failing.asked, failing.retry_at) = (false, now + RETRY_EVERY);
         }
     }
 
     /// It does; the writes that were held.
-    fn works(&mut self) -> BTreeMap<u64, Write> {
+    pub(crate) fn works(&mut self) -> BTreeMap<u64, Write> {
         self.failing = None;
         std::mem::take(&mut self.held)
     }
@@ -91,39 +88,6 @@ pub(crate) fn outlasts_faults(write: &Write, then: &Then) -> bool {
         Then::Known { .. } | Then::Numbers => true,
         Then::Nothing => matches!(write, Write::Records(_)),
         _ => false,
-    }
-}
-
-impl Control {
-    /// The storage was asked whether it works again. An error that does not pass ends the coordinator, which is its
-    /// driver's business.
-    pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
-        match result {
-            Ok(changes) => {
-                tracing::warn!("the catalog can be written again; check its disk");
-                self.take_changes(changes);
-                let held = self.storing.write_path.works();
-                self.storing.put_back(held.into_iter().map(|(number, write)| Ask::Write { number, write }));
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the catalog still fails");
-                self.storing.write_path.still_fails(self.base.now);
-            }
-        }
-    }
-
-    /// While the storage fails, gives up what somebody waits for.
-    pub(crate) fn refuse_writes(&mut self) {
-        let Some(why) = self.storing.write_path.fault().cloned() else { return };
-        for ask in self.storing.take_passing() {
-            match ask {
-                Ask::Write { number, .. } => self.not_stored(number, why.clone()),
-                Ask::Snapshot(reply) => {
-                    answer(reply, Err(RequestError::StorageFails(why.clone())), &mut self.out)
-                }
-                Ask::KeepCopy | Ask::Recover => {}
-            }
-        }
     }
 }
 

@@ -7,12 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::{Job, StripeId};
+use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{BlockRecord, StripeRecord};
 
-use crate::Control;
 use crate::answers::Answers;
 use crate::answers::safety::count;
 use crate::error::list;
@@ -74,16 +73,6 @@ impl Contradictions {
                 self.0.insert(stripe.clone(), contradiction.clone());
                 Some(contradiction)
             }
-        }
-    }
-}
-
-impl Control {
-    /// Jobs that began without this knowledge ask every survivor, too.
-    pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
-        let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
-        for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
-            self.with_job(job, Job::handle_contradiction);
         }
     }
 }

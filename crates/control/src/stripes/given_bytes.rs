@@ -59,7 +59,7 @@ impl GivenBytes {
         Some((owner, bytes))
     }
 
-    fn add(&mut self, stripe: &StripeId, owner: String, bytes: u64) {
+    pub(crate) fn add(&mut self, stripe: &StripeId, owner: String, bytes: u64) {
         self.all += bytes;
         *self.by_owner.entry(owner.clone()).or_default() += bytes;
         self.of.insert(stripe.clone(), (owner, bytes));

@@ -11,9 +11,8 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, FileWrite, RecordWrite, StripeWrite, Write};
+use stores::{BlockRecord, BlockState, StripeWrite, Write};
 
-use crate::Control;
 use crate::error::RequestError;
 use crate::facts::Around;
 use crate::facts::Facts;
@@ -38,63 +37,6 @@ pub(crate) struct Holdings {
     pub rechecks: VecDeque<(StripeId, BlockIndex)>,
 }
 
-impl Control {
-    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
-    pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
-        let (returned, by_itself) = match self.out.questions.subject(node, ask) {
-            Some(Subject::Orphans) => (false, false),
-            Some(Subject::Tidying) => (false, true),
-            Some(Subject::Returned) => (true, false),
-            _ => {
-                return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for");
-            }
-        };
-        match last {
-            true => drop(self.out.questions.close(node, ask)),
-            false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
-        }
-        if returned {
-            return self.take_returned(node, blocks, last);
-        }
-        for block in blocks {
-            let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
-            if is_proven && self.jobs.is_needless(facts!(self), node, block) {
-                tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
-                let then = Then::Needless { node, block: block.id.clone() };
-                self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
-            }
-        }
-        if by_itself && last {
-            self.stripes.end_tidying(around!(self), node);
-        }
-    }
-
-    /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
-    pub(crate) fn forget_retired(&mut self) {
-        let empty = |node: &NodeId| {
-            !self.nodes.peers.contains_key(node)
-                && self.stripes.picture.block_count(*node) == 0
-                && !self.jobs.is_target(*node)
-                && !self.storing.adopts_on(*node)
-        };
-        for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
-            self.nodes.retired.remove(&node);
-            self.nodes.forgetting.insert(node);
-            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
-        }
-    }
-
-    pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
-        self.nodes.forgetting.remove(&node);
-        if !done {
-            self.nodes.retired.insert(node); // It is tried again.
-            return;
-        }
-        tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
-        self.drop_node(node);
-    }
-}
-
 impl Stripes {
     /// All helpers have come that are expected: what was put off is done now.
     pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
@@ -108,7 +50,7 @@ impl Stripes {
 impl Jobs {
     /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
     /// without which its stripe survives all that the code tolerates.
-    fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
+    pub(crate) fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
         let ours =
             block.label.as_ref().is_some_and(|(_, label)| label.cluster == facts.base.settings.cluster_id);
         let held = facts.stripes.holdings.get(&node);

@@ -49,7 +49,7 @@ impl FilesPicture {
         }
     }
 
-    fn forget(&mut self, name: &str) {
+    pub(crate) fn forget(&mut self, name: &str) {
         if let Some(file) = self.files.remove(name) {
             self.bytes -= file.bytes;
         }

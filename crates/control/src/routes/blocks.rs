@@ -1,0 +1,171 @@
+//! TODO
+
+use repair::wire::control::{Description, HeldBlock, StoreProblem};
+use repair::{BlockId, BlockProblem, Digest, NodeId};
+use stores::{FileWrite, RecordWrite, Write};
+
+use crate::Control;
+use crate::questions::{Question, Subject, other_digest, state_for};
+use crate::storing::Then;
+
+impl Control {
+    /// Goes on without answers that do not come, though the helper's connection lives.
+    pub(crate) fn expire_asks(&mut self) {
+        for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
+            tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
+            self.repairs.looked(number, node, None, None);
+            match subject {
+                Subject::Block { scrub: false, .. } => {
+                    self.stripes.recheck_next(around!(self), node, &mut self.out)
+                }
+                Subject::Orphans | Subject::Tidying => {}
+                // What is wrong with its blocks shows when they are read.
+                Subject::Returned => self.trust_returned(node),
+                Subject::Block { .. } | Subject::List => {
+                    self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
+                }
+            }
+        }
+    }
+
+    pub(crate) fn take_verified(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        block: &BlockId,
+        result: Result<Option<Digest>, BlockProblem>,
+    ) {
+        let Some(Subject::Block { stripe, index, known, scrub }) = self.out.questions.close(node, number)
+        else {
+            return;
+        };
+        if known.id != *block {
+            tracing::warn!(%block, asked = %known.id, "an answer about another block");
+        }
+        // Checksums are forged with the block: they do not overrule parity.
+        let result = match self.stripes.condemned.problem(&known.id, node) {
+            Some(problem) => result.and(Err(problem)),
+            None => result,
+        };
+        let result_digest = result.as_ref().ok().copied();
+        let problem = match result {
+            Ok(digest) if known.digest.is_none() || known.digest == digest => None,
+            // It can be read, and its node has nothing to hold it against.
+            Ok(None) => Some(BlockProblem::Unavailable("its node has no checksums of it now".to_owned())),
+            Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
+            Err(problem) => Some(problem),
+        };
+        // What was learned of a block that has changed since is of no use.
+        let current = self.stripes.picture.stripe(&stripe).ok();
+        let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+        let still = current.as_ref() == Some(&known);
+        let is_good = still && problem.is_none();
+        match (result_digest, &current) {
+            // Its home may have come back without it meanwhile, so what counts is where it belongs now.
+            (Some(digest), Some(current)) if current.state_on(node).is_none() => {
+                self.stripes.adopt(around!(self), node, (&stripe, index), current, digest, &mut self.out);
+            }
+            _ if still && known.state_on(node).is_some() => {
+                self.stripes.apply_verdict(
+                    around!(self),
+                    node,
+                    (&stripe, index),
+                    &known,
+                    problem.as_ref(),
+                    &mut self.out,
+                );
+            }
+            _ => {}
+        }
+        if is_good {
+            self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
+        }
+        let is_bad = problem.as_ref().and_then(state_for).is_some();
+        self.repairs.looked(
+            number,
+            node,
+            Some(index),
+            still.then_some(is_good).filter(|good| *good || is_bad),
+        );
+        if scrub {
+            self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
+        } else {
+            self.stripes.recheck_next(around!(self), node, &mut self.out);
+        }
+    }
+
+    pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
+        if self.out.questions.close(node, number).is_some() {
+            self.stripes.note_orphans(around!(self), node, blocks, &mut self.out);
+            self.scrub.listed_in_scrub(node);
+        }
+    }
+
+    /// A helper cannot say what it holds: the scrub goes on without its list.
+    pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
+        if self.out.questions.close(node, number).is_some() {
+            tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
+            self.scrub.unlisted_in_scrub(
+                facts!(self),
+                node,
+                format!("it cannot list its blocks: {problem}"),
+                &mut self.out,
+            );
+        }
+    }
+
+    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
+    pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
+        let (returned, by_itself) = match self.out.questions.subject(node, ask) {
+            Some(Subject::Orphans) => (false, false),
+            Some(Subject::Tidying) => (false, true),
+            Some(Subject::Returned) => (true, false),
+            _ => {
+                return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for");
+            }
+        };
+        match last {
+            true => drop(self.out.questions.close(node, ask)),
+            false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
+        }
+        if returned {
+            return self.take_returned(node, blocks, last);
+        }
+        for block in blocks {
+            let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
+            if is_proven && self.jobs.is_needless(facts!(self), node, block) {
+                tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
+                let then = Then::Needless { node, block: block.id.clone() };
+                self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
+            }
+        }
+        if by_itself && last {
+            self.stripes.end_tidying(around!(self), node);
+        }
+    }
+
+    /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
+    pub(crate) fn forget_retired(&mut self) {
+        let empty = |node: &NodeId| {
+            !self.nodes.peers.contains_key(node)
+                && self.stripes.picture.block_count(*node) == 0
+                && !self.jobs.is_target(*node)
+                && !self.storing.adopts_on(*node)
+        };
+        for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
+            self.nodes.retired.remove(&node);
+            self.nodes.forgetting.insert(node);
+            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
+        }
+    }
+
+    pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
+        self.nodes.forgetting.remove(&node);
+        if !done {
+            self.nodes.retired.insert(node); // It is tried again.
+            return;
+        }
+        tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
+        self.drop_node(node);
+    }
+}

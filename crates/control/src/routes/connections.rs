@@ -1,0 +1,331 @@
+//! TODO
+
+use cluster::{Network, Role};
+use repair::wire::control::{FromNode, ToNode};
+use repair::{NodeId, NodeProfile};
+use stores::{RecordWrite, StoreError, Write};
+use views::HistoryEvent;
+
+use crate::effect::Effect;
+use crate::jobs::Requests;
+use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
+use crate::nodes::{FIRST_CLIENT, Peer, PeerKind};
+use crate::signal::Signal;
+use crate::storing::Then;
+use crate::stripes::inventory::Holdings;
+use crate::{ConnectionId, Control};
+
+impl Control {
+    /// The configuration was read anew, and says this of what lies between nodes.
+    pub(crate) fn change_network(&mut self, network: Network) {
+        if network == self.base.settings.network {
+            return;
+        }
+        let changed: Vec<String> =
+            self.base.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
+        tracing::info!("what mend.toml says of racks and links has changed");
+        self.base.settings.network = network;
+        self.nodes.lay_links(&self.base);
+        changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
+    }
+
+    fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
+        self.nodes.peers.insert(node, peer);
+        self.nodes.connections.insert(connection, node);
+        if !self.base.nature.tells_service {
+            self.stripes.picture.set_up(node, true);
+        }
+        self.nodes.send(node, ToNode::Registered { node }, &mut self.out);
+    }
+
+    pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
+        let Some(&node) = self.nodes.connections.get(&connection) else { return };
+        match message {
+            FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
+            FromNode::Pong { free_bytes, tasks } => {
+                self.nodes.note_load(node, free_bytes, tasks, &mut self.out)
+            }
+            FromNode::Seen { up, down } => self.nodes.note_seen(&self.base, node, [up, down], &mut self.out),
+            FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
+            FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
+            FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
+            FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
+            FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
+            FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
+            FromNode::RemoveFailed { block, problem } => {
+                self.stripes.note_stuck(around!(self), &self.jobs, node, block, &problem, &mut self.out)
+            }
+            FromNode::Open { tag, request } => self.open(node, tag, request),
+            FromNode::Close { tag } => self.jobs.close(node, tag),
+            FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
+            FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
+                self.lose(node, "it registered twice on one connection");
+            }
+        }
+    }
+
+    pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
+        self.storing.joining.remove(&connection);
+        if let Some(&node) = self.nodes.connections.get(&connection) {
+            self.lose(node, why);
+        }
+    }
+
+    /// A node is gone.
+    pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
+        let Some(peer) = self.nodes.peers.remove(&node) else { return };
+        if peer.kind != PeerKind::Helper {
+            tracing::info!(client = %self.nodes.name(node), why, "a client has left");
+        }
+        self.nodes.connections.remove(&peer.connection);
+        self.out.push(Effect::Close { connection: peer.connection });
+        if !self.base.nature.tells_service {
+            self.stripes.picture.set_up(node, false);
+        }
+        if let Some(view) = self.nodes.topology.get_mut(node) {
+            (view.alive, view.load) = (false, 0);
+        }
+        match peer.kind {
+            PeerKind::Helper => self.lose_helper(node, why),
+            PeerKind::Client | PeerKind::Plugin => self.lose_client(node),
+        }
+    }
+
+    fn lose_helper(&mut self, node: NodeId, why: &str) {
+        self.stripes.holdings.remove(&node);
+        self.repairs.tell_node_lost(node);
+        self.trust_returned(node);
+        self.nodes.deal_caps(&self.base, &mut self.out);
+        self.out.tell(Signal::Replicas(node));
+        self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
+        for number in self.out.questions.drop_node(node) {
+            self.repairs.looked(number, node, None, None);
+        }
+        self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
+        self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
+        self.nodes.note_gone(&self.base, node, why, &mut self.out);
+    }
+
+    fn lose_client(&mut self, node: NodeId) {
+        let requests = self.jobs.clients.remove(&node).unwrap_or_default().requests;
+        for id in requests.into_values() {
+            if let Some(running) = self.jobs.running.get_mut(&id) {
+                running.job.cancel();
+                self.jobs.stirred.insert(id);
+            }
+        }
+        self.jobs.orphan_puts(&self.base, node);
+        self.drain_jobs();
+        self.nodes.topology.remove(node);
+    }
+
+    /// The store says that it has what a node holds, or has it no more.
+    pub(crate) fn set_service(&mut self, node: NodeId, up: bool) {
+        if self.stripes.picture.is_up(node) == up {
+            return;
+        }
+        let (name, blocks) = (self.nodes.name(node), self.stripes.picture.block_count(node));
+        match up {
+            true => tracing::info!(node = %name, blocks, "in service"),
+            false => tracing::warn!(node = %name, blocks, "out of service"),
+        }
+        self.stripes.picture.set_up(node, up);
+        self.repairs.note_service(facts!(self), node, up);
+        self.out.tell(Signal::Node(node));
+        self.out.tell(Signal::Replicas(node));
+    }
+
+    /// Nodes of earlier days are known, and down until they register.
+    pub(crate) fn know_nodes(&mut self) {
+        for record in self.stripes.picture.nodes().values().cloned().collect::<Vec<_>>() {
+            self.nodes.know_node(&self.base, &record);
+        }
+    }
+
+    pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
+        // A helper that was never here gets its number first, and keeps it.
+        if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
+            (&role, &hello)
+            && check_version(*version).is_ok()
+            && self.facts().check_cluster(cluster_id).is_ok()
+            && self.stripes.picture.node_named(name.as_str()).is_none()
+        {
+            let (name, address) = (name.to_string(), address.clone());
+            self.storing.joining.insert(connection);
+            let then = Then::Join { connection, role, hello: Box::new(hello) };
+            return self.out.store(Write::Records(RecordWrite::Node { name, address }), then);
+        }
+        self.try_admit(connection, &role, hello);
+    }
+
+    /// Who it was, if it was taken.
+    fn try_admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Option<NodeId> {
+        match self.admit(connection, role, hello) {
+            Ok(node) => {
+                tracing::info!(%role, "registered");
+                Some(node)
+            }
+            Err(refusal) => {
+                self.out.refuse(connection, role, refusal);
+                None
+            }
+        }
+    }
+
+    /// A helper has its number now, unless that could not be stored.
+    pub(crate) fn join_numbered(
+        &mut self,
+        connection: ConnectionId,
+        role: Role,
+        hello: FromNode,
+        error: Option<StoreError>,
+    ) {
+        if !self.storing.joining.remove(&connection) {
+            return; // It has gone.
+        }
+        match error {
+            Some(error) => {
+                self.out.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
+            }
+            None => {
+                if let Some(node) = self.try_admit(connection, &role, hello) {
+                    self.out.note(HistoryEvent::NodeAdded { node: self.nodes.name(node) });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn admit(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        hello: FromNode,
+    ) -> Result<NodeId, Refusal> {
+        match (role, hello) {
+            (
+                Role::Helper(name),
+                FromNode::RegisterHelper {
+                    version,
+                    cluster_id,
+                    address,
+                    rack,
+                    rates,
+                    blocks,
+                    free_bytes,
+                    more: _,
+                },
+            ) => {
+                check_version(version)?;
+                self.facts().check_cluster(&cluster_id)?;
+                let hello = Hello { address, rack, rates, blocks, free_bytes };
+                self.admit_helper(connection, role, name.as_str(), hello)
+            }
+            (
+                Role::Client(name) | Role::Plugin(name),
+                FromNode::RegisterClient { version, bandwidth, rack },
+            ) => {
+                check_version(version)?;
+                let bandwidth = bandwidth.filter(|&rate| rate > 0);
+                let rate = bandwidth.map_or(self.nodes.figures.assumed(), |rate| rate as f64);
+                let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
+                (profile.rates.up, profile.rates.down) = (rate, rate);
+                profile.knows_links = bandwidth.is_some();
+                Ok(self.admit_client(connection, role, name.as_str(), profile))
+            }
+            (Role::Coordinator, _) => {
+                Err("this is the certificate of a coordinator; use a helper's or a client's"
+                    .to_owned()
+                    .into())
+            }
+            (role, _) => Err(format!("{role} must register as what its certificate says").into()),
+        }
+    }
+
+    fn admit_helper(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        name: &str,
+        hello: Hello,
+    ) -> Result<NodeId, Refusal> {
+        let known = self.stripes.picture.node_named(name).expect("it has its number").clone();
+        let node = known.id;
+        if self.nodes.forgetting.contains(&node) {
+            let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
+            return Err(Refusal { reason, passing: true });
+        }
+        if self.nodes.peers.contains_key(&node) {
+            let address = self.nodes.topology.address(node).unwrap_or_default();
+            let reason = format!(
+                "helper {name} is registered already, from {address}; stop that one, or give this one its own \
+                 name and certificate"
+            );
+            // The other one may be this one, before its connection was cut.
+            return Err(Refusal { reason, passing: true });
+        }
+        if known.address.as_ref() != Some(&hello.address) {
+            let (name, address) = (name.to_owned(), hello.address.clone());
+            self.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
+        }
+        self.nodes.retired.remove(&node);
+        self.nodes.names.insert(node, name.to_owned());
+        if self.nodes.figures.state(node, hello.rates) {
+            self.nodes.tell_all_rates(&mut self.out);
+        }
+        let view = view_of(role, name, &hello);
+        let (rates, knows_links) = (self.nodes.figures.rates(node), self.nodes.figures.knows_links(node));
+        self.stripes.picture.set_rack(node, view.rack.as_deref());
+        self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
+        self.nodes.lay_links(&self.base);
+        let peer = Peer { connection, kind: PeerKind::Helper };
+        self.stripes.holdings.insert(node, Holdings::default());
+        self.welcome(node, connection, peer);
+        self.nodes.note_back(&self.base, node, &mut self.out);
+        if !self.stripes.news.keep(node, &hello.blocks) {
+            self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);
+        }
+        self.check_returned(node);
+        self.out.tell(Signal::Node(node));
+        self.nodes.deal_caps(&self.base, &mut self.out);
+        self.out.tell(Signal::Replicas(node));
+        self.stripes.recheck_next(around!(self), node, &mut self.out);
+        self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
+        Ok(node)
+    }
+
+    fn admit_client(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        name: &str,
+        profile: NodeProfile,
+    ) -> NodeId {
+        let node = NodeId(self.nodes.next_client);
+        self.nodes.next_client = self.nodes.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
+        let is_plugin = matches!(role, Role::Plugin(_));
+        let kind = if is_plugin { "plugin" } else { "client" };
+        if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
+            tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
+        }
+        let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
+        self.nodes.topology.set(node, profile);
+        self.nodes.lay_links(&self.base);
+        let kind = if is_plugin { PeerKind::Plugin } else { PeerKind::Client };
+        self.jobs.clients.insert(node, Requests::default());
+        let peer = Peer { connection, kind };
+        self.welcome(node, connection, peer);
+        node
+    }
+
+    /// A helper is gone: what it had, and what is done about it, is told.
+    pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
+        self.repairs.recoveries.forget(node);
+        self.repairs.look_for_room(facts!(self), &self.jobs);
+        let blocks = self.stripes.picture.block_count(node) as u64;
+        let name = self.nodes.name(node);
+        let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
+        let next = self.answers().gone_node(node).map(|gone| gone.text).unwrap_or_default();
+        tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
+        self.out.note(HistoryEvent::NodeLost { node: name, blocks, why });
+    }
+}

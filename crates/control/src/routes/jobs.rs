@@ -1,0 +1,179 @@
+//! TODO
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::RngExt;
+use repair::recovery::Loads;
+use repair::{
+    Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Policy, Report, Stripe, StripeId, Topology,
+};
+
+use crate::Control;
+use crate::jobs::beside::places;
+use crate::jobs::in_flight::InFlight;
+use crate::jobs::{Owner, RunningJob};
+use crate::signal::Signal;
+
+impl Control {
+    /// Jobs that began without this knowledge ask every survivor, too.
+    pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
+        let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
+        for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
+            self.with_job(job, Job::handle_contradiction);
+        }
+    }
+
+    /// The jobs that publish blocks, each with its stripe: at most one for each stripe.
+    pub fn publishing_jobs(&self) -> impl Iterator<Item = (JobId, &StripeId)> {
+        self.jobs
+            .running
+            .iter()
+            .filter(|(_, running)| !running.targets.is_empty())
+            .map(|(&job, running)| (job, &running.stripe))
+    }
+
+    /// What is in flight now.
+    pub fn in_flight(&self) -> InFlight {
+        InFlight { jobs: self.jobs.running.len(), writes: self.storing.in_flight() }
+    }
+
+    /// Starts a job that does not wait for room.
+    pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) {
+        let id = request.job;
+        let mut running = self.new_job(owner, request);
+        let stores = !running.targets.is_empty();
+        running.reservation = self.repairs.reserve(&running.job, stores);
+        if stores {
+            self.repairs.scheduler.hold(&running.stripe);
+        }
+        self.jobs.run(id, running);
+    }
+
+    /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
+    pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
+        let targets = match request.publish {
+            true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
+            false => BTreeSet::new(),
+        };
+        let minds_others = self.minds_others(&owner, &request.policy);
+        if minds_others {
+            self.tell_others(&request.stripe, targets.iter().copied());
+        }
+        let running = RunningJob {
+            owner,
+            targets,
+            left: BTreeSet::new(),
+            stripe: request.stripe.id.clone(),
+            holders: request.stripe.blocks.iter().map(|block| block.holder).collect(),
+            stored: Vec::new(),
+            trouble: None,
+            recording: 0,
+            lost_meanwhile: Vec::new(),
+            ended: None,
+            reservation: None,
+            item: None,
+            loads: Loads::default(),
+            minds_others,
+            job: Job::new(request, self.out.rng.random(), &self.nodes.topology, self.base.now),
+        };
+        self.nodes.topology.clear_reserved();
+        running
+    }
+
+    pub(crate) fn take_report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
+        if self.scrub.checks.has(job) {
+            return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
+        }
+        // Reports on jobs that have ended come late and matter to nobody.
+        self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
+    }
+
+    pub(crate) fn drain_jobs(&mut self) {
+        while let Some(id) = self.jobs.stirred.pop_first() {
+            while let Some(action) = self.jobs.running.get_mut(&id).and_then(|running| running.job.poll()) {
+                self.jobs.act(facts!(self), id, action, &mut self.out);
+                self.route(); // Other jobs hear of it before they act.
+            }
+        }
+    }
+
+    pub(crate) fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
+        let Some(mut running) = self.jobs.running.remove(&id) else { return };
+        let trouble = running.trouble.take();
+        self.end_foreground(&mut running);
+        if let Err(error) = &result {
+            tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
+            self.jobs.note_contradictory_end(&running, error, &mut self.out);
+        }
+        if let Ok(outcome) = &result {
+            self.out
+                .tell(Signal::ParityHeld { stripe: running.stripe.clone(), blocks: outcome.proven.clone() });
+        }
+        match running.owner {
+            Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {
+                self.jobs.close_request(facts!(self), client, tag, trouble, result, &mut self.out);
+            }
+            Owner::Repair { repair } => {
+                self.repairs.repair_ended(facts!(self), repair, &running.stripe, trouble, result)
+            }
+            Owner::Probe => self.jobs.probe_ended(facts!(self), result, &mut self.out),
+            Owner::Trial => self.jobs.trial_ended(facts!(self), &result, &mut self.out),
+        }
+        if !running.targets.is_empty() {
+            self.repairs.release_unused(&self.jobs, &running.stripe, &mut self.out);
+            for &node in running.job.nodes().union(&running.left) {
+                self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
+            }
+        }
+    }
+
+    /// Gives back what a job reserved that did not wait for room.
+    fn end_foreground(&mut self, running: &mut RunningJob) {
+        let scheduler = &mut self.repairs.scheduler;
+        running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
+        if let Owner::Put { .. } = running.owner {
+            scheduler.let_go(&running.stripe);
+        }
+    }
+
+    /// Whether a job chooses its helpers by what others move.
+    pub(crate) fn minds_others(&self, owner: &Owner, policy: &Policy) -> bool {
+        match owner {
+            Owner::Read { .. } => true,
+            Owner::Repair { repair } => {
+                !self.repairs.is_wide(*repair)
+                    || (!policy.stretches.is_empty() && self.nodes.topology.has_links())
+            }
+            Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
+        }
+    }
+
+    /// Tells the topology what others have reserved where a job that begins may move something.
+    fn tell_others(&mut self, stripe: &Stripe, requestors: impl Iterator<Item = NodeId>) {
+        let nodes = places(stripe, requestors, &self.nodes.topology);
+        let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
+        reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
+    }
+
+    /// Has a job do what may end in another plan.
+    pub(crate) fn with_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &Topology, Duration)) {
+        let Some(running) = self.jobs.running.get_mut(&id) else { return };
+        let others = running.others(&self.repairs.scheduler, &self.nodes.topology);
+        others.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
+        let before = running.job.phase();
+        act(&mut running.job, &self.nodes.topology, self.base.now);
+        let phase = running.job.phase();
+        if phase != before {
+            tracing::debug!(job = %id, stripe = %running.stripe, ?phase, after = ?before, "goes on");
+        }
+        self.nodes.topology.clear_reserved();
+        self.jobs.stirred.insert(id);
+    }
+
+    /// The same for all jobs.
+    pub(crate) fn with_all_jobs(&mut self, act: impl Fn(&mut Job, &Topology, Duration)) {
+        let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.with_job(id, &act));
+    }
+}

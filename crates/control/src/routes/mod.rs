@@ -1,0 +1,8 @@
+//! What events mean to several machines, in their order.
+
+mod blocks;
+mod connections;
+mod jobs;
+mod repairs;
+mod requests;
+mod storage;
