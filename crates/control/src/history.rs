@@ -2,11 +2,9 @@
 
 use std::collections::VecDeque;
 
-use repair::recovery::Target;
 use serde_json::Value;
 use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
-use crate::answers::Answers;
 use crate::answers::safety::count;
 use crate::nodes::Nodes;
 use crate::nodes::absences::recall;
@@ -20,7 +18,7 @@ const PREFIX: &str = "history/";
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct History {
-    entries: VecDeque<HistoryEntry>,
+    pub(crate) entries: VecDeque<HistoryEntry>,
 }
 
 impl History {
@@ -79,24 +77,8 @@ impl History {
     }
 }
 
-impl<'a> Answers<'a> {
-    /// Why the last repair of a target failed, if it did.
-    pub(crate) fn last_failure(self, target: &Target) -> Option<String> {
-        let text = self.facts.target_text(target);
-        let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
-            HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
-                Some((*state, reasons))
-            }
-            _ => None,
-        });
-        let (state, reasons) = ends.take(1).next()?;
-        let first = reasons.first().filter(|_| state == RepairState::Failed)?;
-        Some(failure_text(first))
-    }
-}
-
 /// `17 stripes: REASON; NEXT STEP`
-fn failure_text(reason: &RepairReason) -> String {
+pub(crate) fn failure_text(reason: &RepairReason) -> String {
     let next = reason.next_step.as_ref().map_or_else(String::new, |next| format!("; {next}"));
     format!("{}: {}{next}", count(reason.stripes, "stripe"), reason.reason)
 }

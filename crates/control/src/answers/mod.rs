@@ -1,7 +1,12 @@
 //! What the API shows: made of what all machines know, and changing nothing.
 
+pub(crate) mod gone;
+pub(crate) mod nodes;
+pub(crate) mod repairs;
+pub(crate) mod room;
 pub(crate) mod safety;
 pub(crate) mod status;
+pub(crate) mod stripes;
 pub(crate) mod unreadable;
 
 use crate::facts::Facts;

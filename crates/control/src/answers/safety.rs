@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use repair::NodeId;
 use repair::recovery::Target;
+use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 use crate::answers::Answers;
 use crate::commands::answer;
@@ -14,7 +15,6 @@ use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::stripes::picture::Loss;
-use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 /// Stripes that are named.
 const NAMED: usize = 20;

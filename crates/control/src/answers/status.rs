@@ -5,6 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
+use views::{
+    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+};
 
 use crate::answers::Answers;
 use crate::answers::safety::count;
@@ -12,12 +15,8 @@ use crate::error::RequestError;
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
 use crate::repairs::fullness::full_text;
-use crate::stripes::contradictions;
-use crate::stripes::layout;
 use crate::stripes::picture::Survives;
-use views::{
-    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
-};
+use crate::stripes::{contradictions, layout};
 
 /// Unreadable stripes that are named.
 const UNREADABLE_NAMED: usize = 100;

@@ -2,11 +2,10 @@
 
 use codes::{BlockIndex, Code};
 use stores::{BlockState, StripeRecord};
+use views::{FileRange, UnreadablePart};
 
 use crate::answers::Answers;
-use crate::stripes::indexed;
-use crate::stripes::layout;
-use views::{FileRange, UnreadablePart};
+use crate::stripes::{indexed, layout};
 
 impl<'a> Answers<'a> {
     /// The parts of files that these stripes are.

@@ -13,7 +13,6 @@ use stores::dir::{FileRecord, PutError, PutId, PutRecord};
 use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
 
 use crate::SETTLE_LIMIT;
-use crate::answers::Answers;
 use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
@@ -401,12 +400,6 @@ impl Nodes {
         };
         let up: BTreeSet<String> = self.live_helpers().map(|node| self.name(node)).collect();
         !helpers.is_subset(&up)
-    }
-}
-
-impl<'a> Answers<'a> {
-    pub(crate) fn file_views(self, prefix: &str) -> Result<Vec<FileView>, RequestError> {
-        Ok(self.facts.stripes.picture.files().with_prefix(prefix).map(file_view).collect())
     }
 }
 

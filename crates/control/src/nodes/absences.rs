@@ -14,10 +14,7 @@ use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::answers::Answers;
-use crate::answers::safety::count;
 use crate::base::Base;
-use crate::durations::in_words;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
@@ -26,7 +23,7 @@ use crate::repairs::Order;
 use crate::repairs::Repairs;
 use crate::signal::Signal;
 use crate::storing::Then;
-use views::{GoneNode, HistoryEvent, RecoveryState};
+use views::{HistoryEvent, RecoveryState};
 
 /// Keys of the helpers that are gone begin with this; the name follows.
 const PREFIX: &str = "gone/";
@@ -35,7 +32,7 @@ pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 
 /// What is known of a helper that is gone.
 pub(crate) struct Absence {
-    since_unix_ms: u64,
+    pub(crate) since_unix_ms: u64,
     /// How long it had been gone at `at`.
     before: Duration,
     at: Duration,
@@ -147,7 +144,7 @@ impl Repairs {
     }
 
     /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
-    fn recovery_due(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
+    pub(crate) fn recovery_due(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
         Some(facts.nodes.due_in(facts.base, node)?.max(self.recoveries.wait(node, facts.base.now)))
     }
 
@@ -157,7 +154,7 @@ impl Repairs {
             && self.recovery_due(facts, node).is_none_or(|due| !due.is_zero())
     }
 
-    fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
+    pub(crate) fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
         let Some(absence) = facts.nodes.absences.get(&node) else { return RecoveryState::Needless };
         let tries = self.recoveries.get(node);
         match () {
@@ -173,113 +170,6 @@ impl Repairs {
             () if self.room_of(node).is_none() => RecoveryState::NoRoom,
             () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
             () => RecoveryState::Waiting,
-        }
-    }
-}
-
-impl<'a> Answers<'a> {
-    /// The helpers that are gone, and what is done about each.
-    pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
-        let mut gone: Vec<GoneNode> =
-            self.facts.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
-        gone.sort_by(|a, b| views::natural(&a.node, &b.node));
-        gone
-    }
-
-    pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.facts.nodes.absences.get(&node)?;
-        let recovery = self.repairs.recovery_of(self.facts, node);
-        let starts =
-            matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
-        let due = self.repairs.recovery_due(self.facts, node).filter(|_| starts && !absence.cancelled);
-        let repair = self.repairs.open_of(node).or(self.repairs.recoveries.repair(node));
-        Some(GoneNode {
-            node: self.facts.nodes.name(node),
-            since_unix_ms: absence.since_unix_ms,
-            blocks: self.facts.stripes.picture.block_count(node) as u64,
-            recovery,
-            starts_in_ms: due.map(|due| due.as_millis() as u64),
-            repair,
-            text: self.gone_text(&self.facts.nodes.name(node), node, recovery, due, repair),
-        })
-    }
-
-    fn gone_text(
-        self,
-        name: &str,
-        node: NodeId,
-        recovery: RecoveryState,
-        due: Option<Duration>,
-        repair: Option<u64>,
-    ) -> String {
-        let due_text = due.map(in_words).unwrap_or_default();
-        match recovery {
-            RecoveryState::Needless => {
-                format!("{name} is down and holds nothing: mend node remove {name} takes it off the list")
-            }
-            RecoveryState::Store => format!(
-                "{name} is down: no repair reads or makes anything on its server until it is started (mend helper {name})"
-            ),
-            RecoveryState::Waiting => format!(
-                "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off{}",
-                self.stuck_beside(node)
-            ),
-            RecoveryState::Maintenance => {
-                let left = self
-                    .facts
-                    .nodes
-                    .maintenance_left(self.facts.base, node)
-                    .map(in_words)
-                    .unwrap_or_default();
-                let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
-                format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
-            }
-            RecoveryState::Running => {
-                let repair = repair.map(|repair| format!(" {repair}")).unwrap_or_default();
-                format!("repair{repair} rebuilds what {name} held")
-            }
-            RecoveryState::Off => format!(
-                "{name} is down and nothing is repaired by itself, as repair_after is never: start it, or run mend \
-                 repair --all"
-            ),
-            RecoveryState::Cancelled => {
-                format!("the repair of {name} was called off: start it, or run mend repair --all")
-            }
-            RecoveryState::Held => match self.facts.too_many_gone() {
-                Some((gone, there)) => format!(
-                    "repair of {name} does not start by itself: {gone} helpers are gone and {there} are there, as if the \
-                     network was cut; run mend repair --all if they are lost"
-                ),
-                None => format!("repair of {name} does not start while an old catalog stops everything"),
-            },
-            RecoveryState::NoRoom => {
-                let room = self.repairs.room_of(node);
-                format!(
-                    "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
-                    count(room.blocks, "block"),
-                    self.stuck_text(node, room.stuck, room)
-                )
-            }
-            RecoveryState::Failed => {
-                let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
-                format!(
-                    "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
-                    last.unwrap_or_default(),
-                    self.stuck_beside(node)
-                )
-            }
-        }
-    }
-
-    /// Which blocks of a helper have nowhere to go though others have.
-    fn stuck_beside(self, node: NodeId) -> String {
-        match self.repairs.room_of(node) {
-            room if room.stuck > 0 && room.is_any() => format!(
-                "; of {} there, no helper can take {}",
-                count(room.blocks, "block"),
-                self.stuck_text(node, room.stuck, room)
-            ),
-            _ => String::new(),
         }
     }
 }

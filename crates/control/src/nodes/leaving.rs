@@ -12,21 +12,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{RecordWrite, Write};
 
-use crate::answers::Answers;
-use crate::answers::safety::count;
 use crate::base::Base;
-use crate::durations::in_words;
-use crate::error::list;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
-use crate::repairs::room::Room;
 use crate::signal::Signal;
 use crate::storing::Then;
-use views::LeavingView;
 
 /// Keys of marks in the records begin with this.
 const PREFIX: &str = "leaving/";
@@ -109,67 +103,6 @@ impl Repairs {
     }
 }
 
-impl<'a> Answers<'a> {
-    pub(crate) fn leaving_views(self) -> Vec<LeavingView> {
-        let view = |node: NodeId| LeavingView {
-            node: self.facts.nodes.name(node),
-            blocks: self.facts.stripes.picture.block_count(node) as u64,
-            safe_to_remove: self.jobs.is_emptied(self.facts, node),
-            text: self.leaving_text(node),
-        };
-        self.facts.nodes.leaving.nodes().map(view).collect()
-    }
-
-    fn leaving_text(self, node: NodeId) -> String {
-        let name = self.facts.nodes.name(node);
-        if self.jobs.is_emptied(self.facts, node) {
-            return format!("{name} is empty and safe to remove");
-        }
-        let blocks = count(self.facts.stripes.picture.block_count(node) as u64, "block");
-        format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
-    }
-
-    /// Why blocks are still on a helper that is to be emptied, and when that changes.
-    fn what_keeps(self, node: NodeId) -> String {
-        let (open, room) = (self.repairs.open_repairs_of(&Target::Drain(node)), self.repairs.room_of(node));
-        let stuck = match room.stuck {
-            0 => String::new(),
-            stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
-        };
-        let wait = self.repairs.drains.wait(node, self.facts.base.now);
-        let next = match open.first() {
-            Some(id) if self.repairs.is_paused(*id) => format!("; mend resume {id} goes on with it"),
-            Some(_) => String::new(),
-            None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
-            None => {
-                let last = self.last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
-                format!("{}; it goes on by itself in {}", last.unwrap_or_default(), in_words(wait))
-            }
-        };
-        stuck + &next
-    }
-
-    /// `12 of them (full: h5): free space on h5, or …`
-    pub(crate) fn stuck_text(self, node: NodeId, stuck: u64, room: Room) -> String {
-        let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
-        let only: Vec<String> = self
-            .facts
-            .nodes
-            .leaving
-            .requestors(node)
-            .iter()
-            .map(|&taker| self.facts.nodes.name(taker))
-            .collect();
-        let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
-        let omitted = self.jobs.omitted(
-            self.facts,
-            room.stuck_bytes,
-            Some(node).filter(|_| self.facts.nodes.is_helper(node)),
-        );
-        format!("{which} ({only}{}): {}", omitted.why(), omitted.remedy())
-    }
-}
-
 impl Nodes {
     /// Marks that an earlier coordinator kept.
     pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
@@ -200,7 +133,7 @@ impl Nodes {
 
 impl Jobs {
     /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
-    fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
+    pub(crate) fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }
 }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Control;
-use crate::answers::Answers;
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::nodes::Nodes;
@@ -125,17 +124,6 @@ impl Nodes {
     pub(crate) fn forget_maintenance(&mut self, node: NodeId, out: &mut Out) {
         if self.maintenance.remove(&node).is_some() {
             out.forget_record(format!("{PREFIX}{}", self.name(node)));
-        }
-    }
-}
-
-impl<'a> Answers<'a> {
-    pub(crate) fn settings_view(self) -> SettingsView {
-        let after = self.facts.nodes.repair_after(self.facts.base);
-        SettingsView {
-            repair_after: after.to_string(),
-            repair_after_ms: after.time().map(|time| time.as_millis() as u64),
-            configured_repair_after: self.facts.base.settings.repair_after.to_string(),
         }
     }
 }

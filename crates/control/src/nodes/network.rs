@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use cluster::Network;
 use repair::recovery::{SECONDS_AHEAD, TrunkBudget};
 use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
-use views::{LinkView, NodeRates, PlaceView, RateSource, RateView, TopologyView};
 
-use crate::answers::Answers;
 use crate::base::Base;
 use crate::facts::Facts;
 use crate::nodes::Nodes;
@@ -142,72 +140,6 @@ impl Nodes {
     }
 }
 
-impl<'a> Answers<'a> {
-    pub(crate) fn topology_view(self) -> TopologyView {
-        let mut nodes: Vec<NodeRates> =
-            self.facts.nodes.names.keys().map(|&node| self.node_rates(node)).collect();
-        nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
-        let place = |name: &String, region: Option<String>, inside: &dyn Fn(&NodeRates) -> bool| {
-            let trunk = self.facts.base.settings.network.trunks.get(name).copied().unwrap_or_default();
-            let [up, down] = trunk.map(|rate| rate.map(|rate| rate as u64));
-            let nodes = sorted(nodes.iter().filter(|node| inside(node)).map(|node| node.node.clone()));
-            PlaceView { name: name.clone(), region, up_bytes_per_s: up, down_bytes_per_s: down, nodes }
-        };
-        let names = |of: &dyn Fn(&NodeRates) -> Option<String>| sorted_once(nodes.iter().filter_map(of));
-        let rack = |name: &String| {
-            let region = self.facts.base.settings.network.regions.get(name).cloned();
-            place(name, region, &|node| node.rack.as_ref() == Some(name))
-        };
-        let region = |name: &String| place(name, None, &|node| node.region.as_ref() == Some(name));
-        TopologyView {
-            racks: names(&|node| node.rack.clone()).iter().map(rack).collect(),
-            regions: names(&|node| node.region.clone()).iter().map(region).collect(),
-            links: self.link_views(),
-            nodes,
-        }
-    }
-
-    fn node_rates(self, node: NodeId) -> NodeRates {
-        let [uplink, downlink, disk_read, disk_write] = self.facts.nodes.figures.views(node);
-        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.facts.nodes.figures.seen(node);
-        let rack = self.facts.nodes.topology.rack(node).cloned();
-        NodeRates {
-            node: self.facts.nodes.name(node),
-            up: self.facts.nodes.peers.contains_key(&node),
-            region: rack
-                .as_ref()
-                .and_then(|rack| self.facts.base.settings.network.regions.get(rack))
-                .cloned(),
-            rack,
-            uplink,
-            downlink,
-            disk_read,
-            disk_write,
-            seen_up_bytes_per_s,
-            seen_down_bytes_per_s,
-        }
-    }
-
-    fn link_views(self) -> Vec<LinkView> {
-        let Network { pairs, between, .. } = &self.facts.base.settings.network;
-        let configured = pairs.iter().chain(between).map(|((from, to), &rate)| {
-            let rate =
-                RateView { bytes_per_s: rate as u64, source: RateSource::Configured, since_unix_ms: None };
-            LinkView { from: from.clone(), to: to.clone(), rate }
-        });
-        let measured = self.facts.nodes.figures.pairs().map(|(from, to, found)| {
-            let since_unix_ms = Some(found.at_unix_ms);
-            let rate =
-                RateView { bytes_per_s: found.rate as u64, source: RateSource::Measured, since_unix_ms };
-            LinkView { from: self.facts.nodes.name(from), to: self.facts.nodes.name(to), rate }
-        });
-        let measured = measured.filter(|link| !pairs.contains_key(&(link.from.clone(), link.to.clone())));
-        let mut links: Vec<LinkView> = configured.chain(measured).collect();
-        links.sort_by(|a, b| views::natural(&a.from, &b.from).then_with(|| views::natural(&a.to, &b.to)));
-        links
-    }
-}
-
 /// The nodes that a link may name: helpers by name, and clients together.
 fn ends(topology: &Topology) -> BTreeMap<String, Vec<NodeId>> {
     let mut ends: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
@@ -219,7 +151,7 @@ fn ends(topology: &Topology) -> BTreeMap<String, Vec<NodeId>> {
     ends
 }
 
-fn sorted_once(names: impl Iterator<Item = String>) -> Vec<String> {
+pub(crate) fn sorted_once(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut names = sorted(names);
     names.dedup();
     names

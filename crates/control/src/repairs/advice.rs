@@ -7,9 +7,6 @@ use repair::recovery::{End, Target};
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 
-use crate::answers::Answers;
-use crate::answers::safety::count;
-use crate::error::list;
 use crate::facts::Facts;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
@@ -34,43 +31,6 @@ impl Repairs {
         let Some(item) = self.item(repair, stripe) else { return };
         if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
             (item.reason, item.next_step) = (Some(reason), next_step);
-        }
-    }
-}
-
-impl<'a> Answers<'a> {
-    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
-    /// together.
-    pub(crate) fn no_room(self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
-        let emptied = match order.target {
-            Target::Drain(node) => Some(node),
-            _ => None,
-        };
-        let omitted = self.jobs.omitted(self.facts, record.block_bytes, emptied);
-        let blocks = count(blocks as u64, "block");
-        if !order.requestors.is_empty() {
-            let only: Vec<String> =
-                order.requestors.iter().map(|&node| self.facts.nodes.name(node)).collect();
-            return Obstacle {
-                end: End::Failed,
-                reason: format!(
-                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
-                     free ({})",
-                    list(&only),
-                    record.block_bytes,
-                    omitted.why()
-                ),
-                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
-            };
-        }
-        Obstacle {
-            end: End::Failed,
-            reason: format!(
-                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
-                record.block_bytes,
-                omitted.why()
-            ),
-            next_step: format!("{}; {}", omitted.remedy(), next_attempt(order)),
         }
     }
 }
@@ -126,7 +86,7 @@ impl Repairs {
 }
 
 /// How what is left of a repair gets done.
-fn next_attempt(order: &Order) -> &'static str {
+pub(crate) fn next_attempt(order: &Order) -> &'static str {
     match order.target {
         Target::Drain(_) => "it goes on by itself when one can",
         Target::Rebalance(_) => "then run mend rebalance again",

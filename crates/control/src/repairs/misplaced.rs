@@ -11,15 +11,12 @@ use repair::recovery::Target;
 use repair::{BlockId, NodeId};
 use stores::StripeRecord;
 
-use crate::answers::Answers;
-use crate::answers::safety::count;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::signal::Signal;
 use crate::storing::Then;
-use views::Census;
 
 /// How often misplaced stripes are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -30,11 +27,11 @@ const MOVES: usize = 1000;
 #[derive(Default)]
 pub(crate) struct Misplaced {
     due: Duration,
-    repair: Option<u64>,
+    pub(crate) repair: Option<u64>,
 }
 
 /// Why blocks of misplaced stripes stay where they are for now.
-enum Waits {
+pub(crate) enum Waits {
     /// A helper is gone that may come back with a better placed copy.
     ForHelper(String),
     /// No helper without a block of the stripe has room.
@@ -65,7 +62,7 @@ impl Repairs {
 
 impl Repairs {
     /// One block of each misplaced stripe that some helper can take.
-    fn placement_moves(&self, facts: Facts<'_>, jobs: &Jobs) -> Result<Vec<BlockId>, Waits> {
+    pub(crate) fn placement_moves(&self, facts: Facts<'_>, jobs: &Jobs) -> Result<Vec<BlockId>, Waits> {
         if let Some(node) = self.awaited_helper(facts) {
             return Err(Waits::ForHelper(facts.nodes.name(node)));
         }
@@ -75,29 +72,6 @@ impl Repairs {
         };
         let moves: Vec<BlockId> = facts.stripes.picture.doubled().filter_map(movable).take(MOVES).collect();
         if moves.is_empty() { Err(Waits::ForRoom) } else { Ok(moves) }
-    }
-}
-
-impl<'a> Answers<'a> {
-    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
-    pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
-        if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
-            return None;
-        }
-        let stripes = count(census.misplaced, "stripe");
-        let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
-            Some(repair) => format!("repair {repair} moves them apart"),
-            None => match self.repairs.placement_moves(self.facts, self.jobs) {
-                Ok(_) => "they are moved apart next".to_owned(),
-                Err(Waits::ForHelper(node)) => {
-                    format!("they wait for {node}, which may have better placed copies")
-                }
-                Err(Waits::ForRoom) => {
-                    "no helper without a block of theirs has room: add a helper or make room".to_owned()
-                }
-            },
-        };
-        Some(format!("{stripes} with several blocks on one helper: {does}"))
     }
 }
 

@@ -138,13 +138,13 @@ pub(crate) struct Repair {
     pub(crate) items: BTreeMap<StripeId, Item>,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
-    blocks_rebuilt: u64,
-    bytes_rebuilt: u64,
+    pub(crate) blocks_rebuilt: u64,
+    pub(crate) bytes_rebuilt: u64,
     pub(crate) ended_unix_ms: Option<u64>,
     /// Blocks that were still on the node that it was to empty, when it ended.
     pub(crate) left_on_node: u64,
     pub(crate) waiting: Vec<Waiting>,
-    course: Course,
+    pub(crate) course: Course,
     /// Blocks that were to be rebuilt, by the helper that had them.
     pub(crate) lost_from: BTreeMap<NodeId, u64>,
     /// Blocks that were rebuilt, by the helper that has them.
@@ -161,17 +161,17 @@ pub(crate) struct Waiting {
 
 /// A stripe of a repair.
 pub(crate) struct Item {
-    id: ItemId,
+    pub(crate) id: ItemId,
     pub(crate) block_bytes: u64,
     pub(crate) blocks: Vec<BlockId>,
-    rebuilt: BTreeMap<BlockId, NodeId>,
-    scheme: Option<Scheme>,
-    parity: Option<ParityOutcome>,
-    reason: Option<String>,
-    next_step: Option<String>,
-    replanned: Vec<String>,
+    pub(crate) rebuilt: BTreeMap<BlockId, NodeId>,
+    pub(crate) scheme: Option<Scheme>,
+    pub(crate) parity: Option<ParityOutcome>,
+    pub(crate) reason: Option<String>,
+    pub(crate) next_step: Option<String>,
+    pub(crate) replanned: Vec<String>,
     /// It ended because its blocks contradict each other, and nothing tells which of them is wrong.
-    contradictory: bool,
+    pub(crate) contradictory: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -366,7 +366,7 @@ impl Repairs {
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
     }
 
-    fn counters(&self, repair: u64) -> Counters {
+    pub(crate) fn counters(&self, repair: u64) -> Counters {
         self.scheduler.repair(RepairId(repair)).map_or_else(Counters::default, |state| state.counters)
     }
 

@@ -4,17 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::CodeSpec;
-use repair::recovery::{Demand, Estimate, Kind, Pace, Progress, RepairId, bound};
+use repair::recovery::{Demand, Kind, Pace, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 
-use crate::answers::Answers;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::repairs::{Order, Repair};
 use crate::stripes::indexed;
-use ::views::{ProgressView, RepairState};
 
 /// Progress is noted this often.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -25,24 +23,24 @@ const FEW_NODES: usize = 64;
 
 /// What is known of a repair's course.
 #[derive(Default)]
-pub(super) struct Course {
-    progress: Progress,
+pub(crate) struct Course {
+    pub(crate) progress: Progress,
     noted: Duration,
     /// Since when it is paused.
-    paused: Option<Duration>,
+    pub(crate) paused: Option<Duration>,
     /// How long it was paused before.
     paused_for: Duration,
-    began: Option<Duration>,
-    ended: Option<Duration>,
+    pub(crate) began: Option<Duration>,
+    pub(crate) ended: Option<Duration>,
     /// The least that it can take, from what links and disks carry within their caps as it began.
-    bound: Option<Duration>,
+    pub(crate) bound: Option<Duration>,
     /// What limited it, and how often it was seen to.
-    limits: BTreeMap<Resource, u32>,
+    pub(crate) limits: BTreeMap<Resource, u32>,
 }
 
 impl Course {
     /// How long it has gone on, without pauses.
-    fn lasts(&self, now: Duration) -> Duration {
+    pub(crate) fn lasts(&self, now: Duration) -> Duration {
         let until = self.ended.unwrap_or(now);
         let pause = self.paused.map_or(Duration::ZERO, |since| until.saturating_sub(since));
         self.began.map_or(Duration::ZERO, |began| until.saturating_sub(began + self.paused_for + pause))
@@ -59,36 +57,6 @@ impl Course {
             }
             (true, Some(_)) | (false, None) => {}
         }
-    }
-}
-
-impl<'a> Answers<'a> {
-    pub(super) fn progress_view(self, id: u64, repair: &Repair) -> Option<ProgressView> {
-        let course = &repair.course;
-        course.began?;
-        let done = repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair);
-        let left = repair.bytes.saturating_sub(done);
-        let took = course.lasts(self.facts.base.now);
-        let running = course.ended.is_none();
-        let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
-        let seen = || course.progress.rate().map(|rate| rate as u64).or(mean);
-        let rate = if running { seen().filter(|_| course.paused.is_none()) } else { mean };
-        let estimate = course.progress.estimate(left).filter(|_| running && course.paused.is_none());
-        let limit = match running {
-            true => self.repairs.scheduler.limited_by(RepairId(id)),
-            false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
-        };
-        // A repair that did not do all, or was faster than the figures allow, is not compared with the bound.
-        let is_whole = self.repairs.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
-        let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
-        Some(ProgressView {
-            rate_bytes_per_s: rate,
-            soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
-            latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
-            limited_by: limit.map(|limit| self.repairs.resource_name(self.facts, &limit)),
-            elapsed_ms: took.as_millis() as u64,
-            bound_ms: bound.map(|bound| bound.as_millis() as u64),
-        })
     }
 }
 
@@ -135,7 +103,7 @@ impl Repairs {
         self.by_id.get_mut(&id).expect("just seen").course.ended = Some(facts.base.now);
     }
 
-    fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
+    pub(crate) fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
         let paces = facts.nodes.paces(facts.base);
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();
         match resource {

@@ -1,4 +1,4 @@
-//! TODO
+//! What helpers say of their blocks.
 
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
 use repair::{BlockId, BlockProblem, Digest, NodeId};

@@ -1,4 +1,4 @@
-//! TODO
+//! Members that come, speak and go.
 
 use cluster::{Network, Role};
 use repair::wire::control::{FromNode, ToNode};

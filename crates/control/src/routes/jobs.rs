@@ -1,4 +1,4 @@
-//! TODO
+//! Jobs that start, hear of something and end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! TODO
+//! Repairs that begin, start jobs and end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! TODO
+//! Requests of the API and of clients.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! TODO
+//! What the storage has carried out, or has not.
 
 use std::collections::BTreeSet;
 

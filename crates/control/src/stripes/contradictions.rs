@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{BlockRecord, StripeRecord};
 
-use crate::answers::Answers;
 use crate::answers::safety::count;
 use crate::error::list;
 use crate::facts::Around;
@@ -22,24 +21,22 @@ use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::indexed;
-use views::{ContradictionView, ContradictoryStripes, FoundBy, HistoryEvent};
+use views::{ContradictoryStripes, FoundBy, HistoryEvent};
 
 /// Keys of contradictions begin with this; the stripe's name follows.
 const PREFIX: &str = "contradiction/";
-/// Contradictions that are listed in the status.
-const LISTED: usize = 100;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Contradictions(BTreeMap<StripeId, Contradiction>);
+pub(crate) struct Contradictions(pub(crate) BTreeMap<StripeId, Contradiction>);
 
 /// What is known of one; as it is in the records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Contradiction {
+pub(crate) struct Contradiction {
     /// The blocks of the equations that do not hold.
-    blocks: BTreeSet<u16>,
-    found_by: FoundBy,
-    since_unix_ms: u64,
+    pub(crate) blocks: BTreeSet<u16>,
+    pub(crate) found_by: FoundBy,
+    pub(crate) since_unix_ms: u64,
 }
 
 impl Contradictions {
@@ -151,26 +148,6 @@ impl Stripes {
     }
 }
 
-impl<'a> Answers<'a> {
-    pub(crate) fn contradiction_views(self) -> Vec<ContradictionView> {
-        let known = self.facts.stripes.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
-            Some(self.contradiction_view(contradiction, &self.facts.stripes.stripe_record(stripe).ok()?))
-        });
-        known.take(LISTED).collect()
-    }
-
-    fn contradiction_view(self, contradiction: &Contradiction, record: &StripeRecord) -> ContradictionView {
-        ContradictionView {
-            stripe: record.id.to_string(),
-            file: record.file.as_ref().map(|part| part.name.clone()),
-            blocks: self.facts.stripes.block_names(&record.id, &contradiction.blocks),
-            found_by: contradiction.found_by,
-            since_unix_ms: contradiction.since_unix_ms,
-            next_step: self.facts.settled_by(record),
-        }
-    }
-}
-
 impl Stripes {
     /// How many stripes contradict themselves. Those that nobody knows now are not counted.
     pub(crate) fn contradictory_stripes(&self) -> u64 {
@@ -178,7 +155,7 @@ impl Stripes {
         self.contradictions.0.keys().filter(known).count() as u64
     }
 
-    fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {
+    pub(crate) fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {
         let Ok(record) = self.stripe_record(stripe) else { return Vec::new() };
         let block = |&index: &u16| record.blocks.get(usize::from(index));
         blocks.iter().filter_map(block).map(|block: &BlockRecord| block.id.to_string()).collect()

@@ -26,7 +26,6 @@ use repair::recovery::Redundancy;
 use repair::{BlockId, NodeId, StripeId, Verify};
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
-use crate::answers::Answers;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -43,7 +42,7 @@ use crate::stripes::readers::Readers;
 use crate::stripes::store_news::StoreNews;
 use crate::stripes::surplus::Surplus;
 use crate::stripes::unjudged::UnjudgedStripes;
-use views::{BlockPlace, BlockView, LostBlock, ReplicaView, StripeView};
+use views::{BlockView, LostBlock, ReplicaView, StripeView};
 
 /// Codes, built once and shared, and what stripes of each survive.
 #[derive(Default)]
@@ -156,18 +155,6 @@ impl Jobs {
     pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
         let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
         facts.stripes.picture.block_count(node) + coming
-    }
-}
-
-impl<'a> Answers<'a> {
-    pub(crate) fn stripe_view_of(self, id: &StripeId) -> Result<StripeView, RequestError> {
-        let record = self.facts.stripes.stripe_record(id)?;
-        self.facts.stripe_view(&record)
-    }
-
-    pub(crate) fn block_place(self, block: &str) -> Result<BlockPlace, RequestError> {
-        let (stripe, index) = self.facts.stripes.picture.find_block(&BlockId(block.to_owned()))?;
-        Ok(BlockPlace { index: index.0, stripe: self.stripe_view_of(&stripe)? })
     }
 }
 

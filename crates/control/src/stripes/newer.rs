@@ -10,8 +10,6 @@ use repair::{BlockId, NodeId};
 use serde_json::{Value, json};
 use stores::{FileWrite, Write};
 
-use crate::answers::Answers;
-use crate::answers::safety::count;
 use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
@@ -175,22 +173,6 @@ impl Stripes {
             let node = self.picture.node_named(name).map(|node| node.id);
             self.newer.rejected.extend(node);
         }
-    }
-}
-
-impl<'a> Answers<'a> {
-    /// Status lines about unconfirmed claims, with the next step.
-    pub(crate) fn newer_advice(self) -> Vec<String> {
-        let unconfirmed = self.facts.newer_views().into_iter().filter(|claim| !claim.confirmed);
-        let text = |claim: NewerBlocks| {
-            let (node, blocks) = (claim.node, count(claim.blocks, "block"));
-            format!(
-                "{node} lists {blocks} newer than the catalog ({}), which no other helper confirms: nothing is removed \
-                 until mend catalog accept, or mend catalog accept --reject {node}",
-                claim.first.join(", ")
-            )
-        };
-        unconfirmed.map(text).collect()
     }
 }
 

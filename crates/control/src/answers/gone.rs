@@ -1,0 +1,194 @@
+//! Helpers that are gone or leaving: what is done about each.
+
+use std::time::Duration;
+
+use repair::NodeId;
+use repair::recovery::Target;
+use views::{GoneNode, HistoryEvent, LeavingView, RecoveryState, RepairState};
+
+use crate::answers::Answers;
+use crate::answers::safety::count;
+use crate::durations::in_words;
+use crate::error::list;
+use crate::history::failure_text;
+use crate::repairs::room::Room;
+
+impl<'a> Answers<'a> {
+    /// Why the last repair of a target failed, if it did.
+    fn last_failure(self, target: &Target) -> Option<String> {
+        let text = self.facts.target_text(target);
+        let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
+            HistoryEvent::RepairEnded { target, state, reasons, .. } if *target == text => {
+                Some((*state, reasons))
+            }
+            _ => None,
+        });
+        let (state, reasons) = ends.take(1).next()?;
+        let first = reasons.first().filter(|_| state == RepairState::Failed)?;
+        Some(failure_text(first))
+    }
+
+    pub(crate) fn leaving_views(self) -> Vec<LeavingView> {
+        let view = |node: NodeId| LeavingView {
+            node: self.facts.nodes.name(node),
+            blocks: self.facts.stripes.picture.block_count(node) as u64,
+            safe_to_remove: self.jobs.is_emptied(self.facts, node),
+            text: self.leaving_text(node),
+        };
+        self.facts.nodes.leaving.nodes().map(view).collect()
+    }
+
+    fn leaving_text(self, node: NodeId) -> String {
+        let name = self.facts.nodes.name(node);
+        if self.jobs.is_emptied(self.facts, node) {
+            return format!("{name} is empty and safe to remove");
+        }
+        let blocks = count(self.facts.stripes.picture.block_count(node) as u64, "block");
+        format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
+    }
+
+    /// Why blocks are still on a helper that is to be emptied, and when that changes.
+    fn what_keeps(self, node: NodeId) -> String {
+        let (open, room) = (self.repairs.open_repairs_of(&Target::Drain(node)), self.repairs.room_of(node));
+        let stuck = match room.stuck {
+            0 => String::new(),
+            stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
+        };
+        let wait = self.repairs.drains.wait(node, self.facts.base.now);
+        let next = match open.first() {
+            Some(id) if self.repairs.is_paused(*id) => format!("; mend resume {id} goes on with it"),
+            Some(_) => String::new(),
+            None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
+            None => {
+                let last = self.last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
+                format!("{}; it goes on by itself in {}", last.unwrap_or_default(), in_words(wait))
+            }
+        };
+        stuck + &next
+    }
+
+    /// `12 of them (full: h5): free space on h5, or …`
+    fn stuck_text(self, node: NodeId, stuck: u64, room: Room) -> String {
+        let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
+        let only: Vec<String> = self
+            .facts
+            .nodes
+            .leaving
+            .requestors(node)
+            .iter()
+            .map(|&taker| self.facts.nodes.name(taker))
+            .collect();
+        let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
+        let omitted = self.jobs.omitted(
+            self.facts,
+            room.stuck_bytes,
+            Some(node).filter(|_| self.facts.nodes.is_helper(node)),
+        );
+        format!("{which} ({only}{}): {}", omitted.why(), omitted.remedy())
+    }
+
+    /// The helpers that are gone, and what is done about each.
+    pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
+        let mut gone: Vec<GoneNode> =
+            self.facts.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+        gone.sort_by(|a, b| views::natural(&a.node, &b.node));
+        gone
+    }
+
+    pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
+        let absence = self.facts.nodes.absences.get(&node)?;
+        let recovery = self.repairs.recovery_of(self.facts, node);
+        let starts =
+            matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
+        let due = self.repairs.recovery_due(self.facts, node).filter(|_| starts && !absence.cancelled);
+        let repair = self.repairs.open_of(node).or(self.repairs.recoveries.repair(node));
+        Some(GoneNode {
+            node: self.facts.nodes.name(node),
+            since_unix_ms: absence.since_unix_ms,
+            blocks: self.facts.stripes.picture.block_count(node) as u64,
+            recovery,
+            starts_in_ms: due.map(|due| due.as_millis() as u64),
+            repair,
+            text: self.gone_text(&self.facts.nodes.name(node), node, recovery, due, repair),
+        })
+    }
+
+    fn gone_text(
+        self,
+        name: &str,
+        node: NodeId,
+        recovery: RecoveryState,
+        due: Option<Duration>,
+        repair: Option<u64>,
+    ) -> String {
+        let due_text = due.map(in_words).unwrap_or_default();
+        match recovery {
+            RecoveryState::Needless => {
+                format!("{name} is down and holds nothing: mend node remove {name} takes it off the list")
+            }
+            RecoveryState::Store => format!(
+                "{name} is down: no repair reads or makes anything on its server until it is started (mend helper {name})"
+            ),
+            RecoveryState::Waiting => format!(
+                "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off{}",
+                self.stuck_beside(node)
+            ),
+            RecoveryState::Maintenance => {
+                let left = self
+                    .facts
+                    .nodes
+                    .maintenance_left(self.facts.base, node)
+                    .map(in_words)
+                    .unwrap_or_default();
+                let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
+                format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
+            }
+            RecoveryState::Running => {
+                let repair = repair.map(|repair| format!(" {repair}")).unwrap_or_default();
+                format!("repair{repair} rebuilds what {name} held")
+            }
+            RecoveryState::Off => format!(
+                "{name} is down and nothing is repaired by itself, as repair_after is never: start it, or run mend \
+                 repair --all"
+            ),
+            RecoveryState::Cancelled => {
+                format!("the repair of {name} was called off: start it, or run mend repair --all")
+            }
+            RecoveryState::Held => match self.facts.too_many_gone() {
+                Some((gone, there)) => format!(
+                    "repair of {name} does not start by itself: {gone} helpers are gone and {there} are there, as if the \
+                     network was cut; run mend repair --all if they are lost"
+                ),
+                None => format!("repair of {name} does not start while an old catalog stops everything"),
+            },
+            RecoveryState::NoRoom => {
+                let room = self.repairs.room_of(node);
+                format!(
+                    "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
+                    count(room.blocks, "block"),
+                    self.stuck_text(node, room.stuck, room)
+                )
+            }
+            RecoveryState::Failed => {
+                let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
+                format!(
+                    "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
+                    last.unwrap_or_default(),
+                    self.stuck_beside(node)
+                )
+            }
+        }
+    }
+
+    /// Which blocks of a helper have nowhere to go though others have.
+    fn stuck_beside(self, node: NodeId) -> String {
+        match self.repairs.room_of(node) {
+            room if room.stuck > 0 && room.is_any() => format!(
+                "; of {} there, no helper can take {}",
+                count(room.blocks, "block"),
+                self.stuck_text(node, room.stuck, room)
+            ),
+            _ => String::new(),
+        }
+    }
+}

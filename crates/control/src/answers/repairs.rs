@@ -1,0 +1,204 @@
+//! Repairs as the API shows them, and why one does not go on.
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use ::views::{ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
+use repair::recovery::{End, Estimate, ItemState as Place, RepairId, Target};
+use repair::{BlockId, NodeId, StripeId};
+use stores::StripeRecord;
+use views::Census;
+
+use crate::answers::Answers;
+use crate::answers::safety::count;
+use crate::error::{RequestError, list};
+use crate::jobs::RunningJob;
+use crate::repairs::advice::next_attempt;
+use crate::repairs::misplaced::Waits;
+use crate::repairs::start::Obstacle;
+use crate::repairs::views::{item_state, parity_check, version};
+use crate::repairs::{Item, ItemPage, Order, Repair};
+
+impl<'a> Answers<'a> {
+    fn progress_view(self, id: u64, repair: &Repair) -> Option<ProgressView> {
+        let course = &repair.course;
+        course.began?;
+        let done = repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair);
+        let left = repair.bytes.saturating_sub(done);
+        let took = course.lasts(self.facts.base.now);
+        let running = course.ended.is_none();
+        let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
+        let seen = || course.progress.rate().map(|rate| rate as u64).or(mean);
+        let rate = if running { seen().filter(|_| course.paused.is_none()) } else { mean };
+        let estimate = course.progress.estimate(left).filter(|_| running && course.paused.is_none());
+        let limit = match running {
+            true => self.repairs.scheduler.limited_by(RepairId(id)),
+            false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
+        };
+        // A repair that did not do all, or was faster than the figures allow, is not compared with the bound.
+        let is_whole = self.repairs.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
+        let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
+        Some(ProgressView {
+            rate_bytes_per_s: rate,
+            soonest_ms: estimate.map(|Estimate { soonest, .. }| soonest.as_millis() as u64),
+            latest_ms: estimate.and_then(|estimate| estimate.latest).map(|latest| latest.as_millis() as u64),
+            limited_by: limit.map(|limit| self.repairs.resource_name(self.facts, &limit)),
+            elapsed_ms: took.as_millis() as u64,
+            bound_ms: bound.map(|bound| bound.as_millis() as u64),
+        })
+    }
+
+    /// A repair of a given stripe.
+    pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RequestError> {
+        match self.repairs.by_id.get(&id) {
+            Some(repair) if repair.order.given.is_some() => self.repair_state(id),
+            _ => Err(RequestError::NoSuchRepair(id)),
+        }
+    }
+
+    pub(crate) fn check_open(self, id: u64) -> Result<(), RequestError> {
+        let repair = self.repairs.by_id.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
+        match repair.ended_unix_ms {
+            None => Ok(()),
+            Some(_) => Err(RequestError::RepairEnded {
+                repair: id,
+                state: self.repair_view(id, &ItemPage::NONE).state,
+            }),
+        }
+    }
+
+    pub(crate) fn repair_state(self, id: u64) -> Result<RepairView, RequestError> {
+        self.repair_page(id, &ItemPage::default())
+    }
+
+    /// A repair with some of its stripes.
+    pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RequestError> {
+        if !self.repairs.by_id.contains_key(&id) {
+            return Err(RequestError::NoSuchRepair(id));
+        }
+        Ok(self.repair_view(id, page))
+    }
+
+    pub(crate) fn repair_views(self) -> Vec<RepairView> {
+        self.repairs.by_id.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
+    }
+
+    pub(crate) fn open_repairs(self) -> Vec<RepairView> {
+        let open = self.repairs.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
+    }
+
+    /// A repair by its counters, with some of its stripes.
+    pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
+        let repair = &self.repairs.by_id[&id];
+        let counters = self.repairs.counters(id);
+        let mut view = RepairView {
+            repair: id,
+            target: self.facts.target_text(&repair.order.target),
+            by_itself: repair.order.by_itself,
+            policy: repair.order.helpers.name().to_owned(),
+            scheme: repair.order.scheme.name().to_owned(),
+            state: self.repairs.state_of_repair(id, repair),
+            stripes: counters.items(),
+            stripes_done: counters.done,
+            stripes_failed: counters.failed + counters.unreadable,
+            blocks_rebuilt: repair.blocks_rebuilt,
+            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair),
+            bytes: repair.bytes,
+            started_unix_ms: repair.order.asked_unix_ms,
+            ended_unix_ms: repair.ended_unix_ms,
+            progress: self.progress_view(id, repair),
+            reasons: self.repairs.reasons(id, repair),
+            version: 0,
+            items: self.item_views(repair, page),
+        };
+        view.version = version(&view);
+        view
+    }
+
+    fn item_views(self, repair: &Repair, page: &ItemPage) -> Vec<RepairItem> {
+        let first = page.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let items = repair.items.range((first, Bound::Unbounded)).take(page.limit);
+        items.map(|(stripe, item)| self.item_view(stripe, item)).collect()
+    }
+
+    fn item_view(self, stripe: &StripeId, item: &Item) -> RepairItem {
+        let state = self.repairs.scheduler.state(item.id);
+        let job = match state {
+            Place::Running(job) => self.jobs.running.get(&job).map(RunningJob::view),
+            _ => None,
+        };
+        let rebuilt = |(block, &node): (&BlockId, &NodeId)| RebuiltBlock {
+            block: block.to_string(),
+            node: self.facts.nodes.name(node),
+        };
+        RepairItem {
+            stripe: stripe.to_string(),
+            state: if item.contradictory { ItemState::Contradictory } else { item_state(state) },
+            blocks: item.blocks.iter().map(BlockId::to_string).collect(),
+            rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
+            scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
+            parity: item.parity.map(parity_check),
+            reason: item.reason.clone(),
+            next_step: item.next_step.clone(),
+            replanned: item.replanned.clone(),
+            job,
+        }
+    }
+
+    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
+    /// together.
+    pub(crate) fn no_room(self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
+        let emptied = match order.target {
+            Target::Drain(node) => Some(node),
+            _ => None,
+        };
+        let omitted = self.jobs.omitted(self.facts, record.block_bytes, emptied);
+        let blocks = count(blocks as u64, "block");
+        if !order.requestors.is_empty() {
+            let only: Vec<String> =
+                order.requestors.iter().map(|&node| self.facts.nodes.name(node)).collect();
+            return Obstacle {
+                end: End::Failed,
+                reason: format!(
+                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
+                     free ({})",
+                    list(&only),
+                    record.block_bytes,
+                    omitted.why()
+                ),
+                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
+            };
+        }
+        Obstacle {
+            end: End::Failed,
+            reason: format!(
+                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
+                record.block_bytes,
+                omitted.why()
+            ),
+            next_step: format!("{}; {}", omitted.remedy(), next_attempt(order)),
+        }
+    }
+
+    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
+    pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
+        if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
+            return None;
+        }
+        let stripes = count(census.misplaced, "stripe");
+        let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
+            Some(repair) => format!("repair {repair} moves them apart"),
+            None => match self.repairs.placement_moves(self.facts, self.jobs) {
+                Ok(_) => "they are moved apart next".to_owned(),
+                Err(Waits::ForHelper(node)) => {
+                    format!("they wait for {node}, which may have better placed copies")
+                }
+                Err(Waits::ForRoom) => {
+                    "no helper without a block of theirs has room: add a helper or make room".to_owned()
+                }
+            },
+        };
+        Some(format!("{stripes} with several blocks on one helper: {does}"))
+    }
+}
