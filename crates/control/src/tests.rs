@@ -1,4 +1,4 @@
-//! The core driven by events, with nodes that are played and a real catalog.
+//! `Control` driven by events, with nodes that are played and a real catalog.
 
 mod beside;
 mod contradictions;
@@ -214,7 +214,7 @@ impl Scene {
         }
     }
 
-    /// Has the storage do what it is asked, and the core hear of it.
+    /// Has the storage do what it is asked, and Control hear of it.
     fn pump(&mut self) {
         while !self.stuck {
             let core = self.core.as_mut().unwrap();
@@ -267,7 +267,7 @@ impl Scene {
         self.deliver();
     }
 
-    /// Hands out what the core has for nodes and for whoever asked.
+    /// Hands out what Control has for nodes and for whoever asked.
     fn deliver(&mut self) {
         while let Some(effect) = self.core().poll() {
             match effect {

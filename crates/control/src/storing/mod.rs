@@ -1,6 +1,6 @@
-//! What the core asks of the storage, and what it does when that is stored, or is not.
+//! Writes that the storage carries out, each with what is to follow.
 //!
-//! The core never waits: a [`Write`] goes out as an [`Ask`] with a number and a note of what is to follow ([`Then`]), and
+//! Control never waits: a [`Write`] goes out as an [`Ask`] with a number and a note of what is to follow ([`Then`]), and
 //! comes back as `Stored` or `Failed`. In between the [`Picture`](crate::stripes::picture::Picture) stays as the storage is.
 //! Whatever is acknowledged to a client or told to a helper follows in `Then`, and so is durable first. The storage
 //! carries asks out in their order and refuses what contradicts what it has; what it cannot see, because it is decided

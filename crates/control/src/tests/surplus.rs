@@ -28,7 +28,7 @@ impl Scene {
         (scene, record)
     }
 
-    /// The copies that the core has the store remove.
+    /// The copies that Control has the store remove.
     fn removed_of(nodes: &[&[u32]]) -> BTreeSet<(String, usize)> {
         let (mut scene, record) = Self::over_store(true, nodes);
         scene.wait(Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! What the storage says, in memory: the core decides by this and never waits for a store.
+//! What the storage says, in memory: Control decides by this and never waits for a store.
 //!
 //! It is made of [`StoreChange`]s, at the start and ever after, and holds what is durable and nothing else: what was asked
 //! for and is not stored yet is not in it, and what failed never was.
