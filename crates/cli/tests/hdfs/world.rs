@@ -242,6 +242,7 @@ impl World {
 
     /// HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
+        assert!(self.replica(node, name).is_some(), "{name} is not on DataNode {node}");
         assert!(self.passes(node, name), "{name} on DataNode {node} fails its checksums");
     }
 
