@@ -58,6 +58,7 @@ pub fn an_index_folder(world: &mut World) {
     split(world, at);
     // Nobody has told Mend of the folder.
     let mend = world.attach_plain(GRACE);
+    mend.wait_until_safe(2);
     let lost = shards_at(world, &volume, at);
     let before: Vec<_> = lost.iter().map(|name| world.lose(name).1).collect();
     for (name, before) in lost.iter().zip(&before) {
