@@ -20,6 +20,9 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::{SmallFile, VolumeServer};
 
+/// A server of which nobody can tell whether it has the right files is asked again so often, after so long.
+const TRIES: u32 = 5;
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A volume is looked at so often, one after the other.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// After a look at large indexes there is a rest of so many times as long.
@@ -225,7 +228,16 @@ impl Shared {
         for &file in files {
             let (_, expected) =
                 self.state().view.named(name.id()).ok_or("it is not known how the volume stands")?;
-            let verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+            let mut verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+            // A server that has just started, or whose copy is being replaced, can be judged a little later.
+            for _ in 0..TRIES {
+                let is_known = verdict.good.contains(server) || verdict.bad.contains_key(server);
+                if is_known || serves || file == SmallFile::Ecsum {
+                    break;
+                }
+                tokio::time::sleep(TRY_AGAIN_AFTER).await;
+                verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+            }
             if verdict.good.contains(server) {
                 continue;
             }
