@@ -176,6 +176,7 @@ impl Http {
                 true => ClientError::Untrusted { address: self.address.clone(), source },
                 false => unreachable(source),
             })?;
+        await_word(stream.get_ref().0).await.map_err(unreachable)?;
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
@@ -212,6 +213,16 @@ impl Http {
 
     pub(crate) fn protocol(&self, error: impl ToString) -> ClientError {
         ClientError::Protocol { address: self.address.clone(), detail: error.to_string() }
+    }
+}
+
+/// Returns when the server has said something after the handshake, as it does at once with session tickets. With TLS 1.3
+/// the handshake ends earlier for us than for the server, which may still turn us away to make room for others; nothing
+/// has been asked of it by then, so that the connection may be tried again.
+async fn await_word(stream: &TcpStream) -> io::Result<()> {
+    match stream.peek(&mut [0]).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
     }
 }
 

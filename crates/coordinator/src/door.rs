@@ -3,8 +3,9 @@
 //!
 //! Strangers and members have separate places: a connection gets a member's place after its handshake, when its
 //! certificate is known to be the cluster's. A burst of strangers therefore fills only the strangers' places. When these
-//! are full, the oldest handshake of the address that has most of them is given up for the newcomer: a member's handshake
-//! takes milliseconds and a stranger's, who holds on to what he has, the whole time limit.
+//! are full, a handshake of the address that has most of them is given up for the newcomer: the oldest that has not said
+//! a word, or else the oldest. A member speaks at once and is through in milliseconds; a stranger who only holds a
+//! connection would stay for the whole time limit.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -91,8 +92,13 @@ impl Door {
     ) -> Result<(TlsStream<TcpStream>, Place), String> {
         let shaking = Shaking::begin(self, address);
         let _ = socket.set_nodelay(true); // Slower, but right, without it.
+        let handshake = async {
+            socket.readable().await?;
+            shaking.speaks();
+            self.tls.accept(socket).await
+        };
         let shaken = tokio::select! {
-            shaken = timeout(HANDSHAKE_LIMIT, self.tls.accept(socket)) => shaken,
+            shaken = timeout(HANDSHAKE_LIMIT, handshake) => shaken,
             () = shaking.given_up.notified() => return Err("others came, and its handshake was the oldest".into()),
         };
         let stream = match shaken {
@@ -139,12 +145,16 @@ impl Door {
     }
 }
 
-/// Handshakes under way, by the address that they come from and in the order in which they began.
+/// Handshakes under way, by the address that they come from.
 #[derive(Default)]
 struct Handshakes {
     begun: u64,
-    by_address: BTreeMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
+    /// In the order in which they are given up: who has said nothing first, and the oldest of these.
+    by_address: BTreeMap<IpAddr, BTreeMap<Standing, Arc<Notify>>>,
 }
+
+/// Whether the other end has said something, and the number of the handshake in the order in which they began.
+type Standing = (bool, u64);
 
 impl Handshakes {
     fn count(&self) -> usize {
@@ -154,25 +164,34 @@ impl Handshakes {
     fn begin(&mut self, address: IpAddr) -> (u64, Arc<Notify>) {
         self.begun += 1;
         let given_up = Arc::new(Notify::new());
-        self.by_address.entry(address).or_default().insert(self.begun, given_up.clone());
+        self.by_address.entry(address).or_default().insert((false, self.begun), given_up.clone());
         (self.begun, given_up)
+    }
+
+    fn speaks(&mut self, address: IpAddr, number: u64) {
+        if let Some(here) = self.by_address.get_mut(&address)
+            && let Some(given_up) = here.remove(&(false, number))
+        {
+            here.insert((true, number), given_up);
+        }
     }
 
     fn end(&mut self, address: IpAddr, number: u64) {
         if let Some(here) = self.by_address.get_mut(&address) {
-            here.remove(&number);
+            here.remove(&(false, number));
+            here.remove(&(true, number));
             if here.is_empty() {
                 self.by_address.remove(&address);
             }
         }
     }
 
-    /// Ends the oldest handshake of the address that has most of them.
+    /// Ends a handshake of the address that has most of them.
     fn give_up_one(&mut self) {
         let most = self.by_address.iter().max_by_key(|(_, here)| here.len()).map(|(&address, _)| address);
         let Some(address) = most else { return };
         let here = self.by_address.get_mut(&address).expect("it was just found");
-        if let Some((number, given_up)) = here.pop_first() {
+        if let Some(((_, number), given_up)) = here.pop_first() {
             given_up.notify_one(); // Kept for it if it does not wait yet.
             self.end(address, number);
         }
@@ -196,6 +215,11 @@ impl<'a> Shaking<'a> {
         let (number, given_up) = state.shaking.begin(address);
         Self { door, address, number, given_up }
     }
+
+    /// The other end has said something.
+    fn speaks(&self) {
+        self.door.state().shaking.speaks(self.address, self.number);
+    }
 }
 
 impl Drop for Shaking<'_> {
@@ -217,9 +241,23 @@ mod tests {
         shaking.begin(busy);
         shaking.give_up_one();
         assert_eq!(shaking.count(), 2);
-        assert!(!shaking.by_address[&busy].contains_key(&oldest));
+        assert!(!shaking.by_address[&busy].contains_key(&(false, oldest)));
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
         shaking.end(busy, oldest); // As its task does when it hears of it.
         assert_eq!(shaking.count(), 2);
+    }
+
+    #[test]
+    fn who_has_said_nothing_makes_way_before_who_speaks() {
+        let mut shaking = Handshakes::default();
+        let here = IpAddr::from([10, 0, 0, 1]);
+        let [speaking, silent] = [(); 2].map(|()| shaking.begin(here).0);
+        shaking.speaks(here, speaking);
+        shaking.give_up_one();
+        assert_eq!(shaking.by_address[&here].keys().collect::<Vec<_>>(), [&(true, speaking)]);
+        shaking.speaks(here, silent); // It does not come back by this.
+        assert_eq!(shaking.count(), 1);
+        shaking.end(here, speaking);
+        assert_eq!(shaking.count(), 0);
     }
 }
