@@ -42,8 +42,9 @@ lint:
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-unit:
-	$(CARGO) test --workspace --locked
+unit: setup
+	scripts/unit
+	$(CARGO) test --workspace --doc --locked
 
 test-openapi: setup
 	scripts/openapi target/openapi

@@ -9,6 +9,7 @@ mod install;
 mod namespace;
 mod network;
 mod process;
+mod skip;
 
 pub use cases::{Case, run_cases};
 pub use ground::{Ground, OneAddress, OneNamespace, Seat};
@@ -16,6 +17,7 @@ pub use install::installed;
 pub use namespace::inside_namespace;
 pub use network::Network;
 pub use process::{Piped, Process};
+pub use skip::is_skipped;
 
 use std::time::{Duration, Instant};
 

@@ -68,12 +68,15 @@ fn main() -> ExitCode {
     if env::args().nth(1).is_some_and(|verb| verbs.contains(&verb.as_str())) {
         return serve(Verb::parse());
     }
+    if apart::is_skipped("lab") {
+        return ExitCode::SUCCESS;
+    }
     let names = Names::with_prefix(&format!("labsim{}", std::process::id() % 1000));
     match Network::up(&names, &Topology::flat(3, rate(50))) {
         Ok(network) => drop(network),
         Err(reason @ (NetworkError::NotRoot | NetworkError::NoProgram { .. } | NetworkError::Kernel(_))) => {
-            eprintln!("\n*** NOT TESTED: no lab can be made here: {reason}\n");
-            return if env::var_os("CI").is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            eprintln!("no lab can be made here: {reason}; MEND_SKIP=lab skips its tests");
+            return ExitCode::FAILURE;
         }
         Err(error) => panic!("{error}"),
     }

@@ -1,8 +1,8 @@
 //! A real SeaweedFS cluster, booted once: a master, a filer with S3 and six volume servers of two disks each, in a
 //! network namespace of their own. Everything that Mend reads, makes and asks is held against it.
 //!
-//! `scripts/seaweedfs` gets the program, unmodified. Where it cannot be had the tests are skipped, loudly; in CI
-//! (`CI=true`) that is a failure. The servers die with this process, however it ends.
+//! `scripts/seaweedfs` installs the unmodified program. The suite fails where no cluster can be started;
+//! `MEND_SKIP=seaweedfs` skips it. The servers die with this process, however it ends.
 
 mod cases;
 mod faults;

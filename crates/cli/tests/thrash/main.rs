@@ -33,7 +33,7 @@ use report::say;
 use rounds::Thrash;
 
 /// How long a run takes that nobody gave a time.
-const DEFAULT_SECONDS: u64 = 100;
+const DEFAULT_SECONDS: u64 = 30;
 
 #[test]
 fn nothing_wrong_is_read_and_nothing_falls_over() {
