@@ -1,4 +1,4 @@
-//! Names of blocks and stripes, and `mend stat`.
+//! Looks up blocks and stripes by name, and implements `mend stat`.
 
 use client::{BlockState, BlockView, Client, ClientError, FileLayout, StripeView};
 
@@ -6,15 +6,15 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{block_size, count, date, printable, size, table};
 
-/// What a name on the command line means.
+/// The block or stripe that a name on the command line refers to.
 pub enum Target {
-    /// A block: its index, and its stripe.
+    /// A block: its index and its stripe.
     Block(u16, StripeView),
     /// A stripe.
     Stripe(StripeView),
 }
 
-/// Finds the block or stripe of a name.
+/// Looks up a block or stripe by name.
 pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
     match found(client.block(name).await)? {
         Some(place) => Ok(Target::Block(place.index, place.stripe)),
@@ -26,7 +26,7 @@ pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
     }
 }
 
-/// `None` if there is no such thing.
+/// Turns a not-found error into `None`.
 pub fn found<T>(result: Result<T, ClientError>) -> Result<Option<T>, Failure> {
     match result {
         Ok(thing) => Ok(Some(thing)),
@@ -35,7 +35,7 @@ pub fn found<T>(result: Result<T, ClientError>) -> Result<Option<T>, Failure> {
     }
 }
 
-/// `mend stat`
+/// Implements `mend stat`.
 pub async fn stat(client: &Client, name: &str) -> Result<Answer, Failure> {
     if let Some(file) = found(client.file(name).await)? {
         return Ok(Answer::new(file_text(&file), &file));
@@ -132,7 +132,7 @@ fn lost(stripe: &StripeView) -> String {
         .join(", ")
 }
 
-/// The helper that holds a block, for people.
+/// The helper that holds a block, for display.
 fn holder(block: &client::BlockView) -> &str {
     block.node.as_deref().unwrap_or("nobody")
 }

@@ -1,4 +1,4 @@
-//! `mend catalog`: copies of the catalog, and what to do when it is lost or old.
+//! Implements `mend catalog`: backup, restore, rebuild and accept.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
 use crate::format::{count, printable};
 
-/// Names that are listed.
+/// The maximum number of names to list.
 const LISTED: usize = 20;
 
-/// `mend catalog backup FILE`
+/// Implements `mend catalog backup FILE`.
 pub async fn backup(client: &Client, file: &Path) -> Result<Answer, Failure> {
     let bytes = client.copy_catalog(file).await?;
     let text = format!("copied the catalog to {}: {bytes} bytes", file.display());
     Ok(Answer::new(text, &serde_json::json!({ "file": file, "bytes": bytes })))
 }
 
-/// `mend catalog accept`
+/// Implements `mend catalog accept`.
 pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, Failure> {
     let accepted = client.accept_catalog(&AcceptRequest { reject: reject.clone() }).await?;
     let decided = match (&reject, accepted.blocks) {
@@ -35,7 +35,7 @@ pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, F
     Ok(Answer::new(format!("{}{decided}", claims_text(&accepted.claims)), &accepted))
 }
 
-/// `mend catalog accept --list`
+/// Implements `mend catalog accept --list`.
 pub async fn claims(client: &Client) -> Result<Answer, Failure> {
     let claims = client.status().await?.newer;
     let text = match claims.is_empty() {
@@ -49,7 +49,7 @@ pub async fn claims(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &claims))
 }
 
-/// A line for each helper with newer blocks.
+/// One line for each helper that reports newer blocks.
 fn claims_text(claims: &[NewerBlocks]) -> String {
     let line = |claim: &NewerBlocks| {
         let more = if claim.blocks > claim.first.len() as u64 { ", …" } else { "" };
@@ -60,7 +60,7 @@ fn claims_text(claims: &[NewerBlocks]) -> String {
     claims.iter().map(line).collect()
 }
 
-/// `mend catalog restore FILE`
+/// Implements `mend catalog restore FILE`.
 pub fn restore(cluster: Cluster, copy: &Path) -> Result<Answer, Failure> {
     let config = CoordinatorConfig::from_cluster(cluster);
     let replaced = coordinator::restore_catalog(&config, copy)?;
@@ -72,7 +72,7 @@ pub fn restore(cluster: Cluster, copy: &Path) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "catalog": config.catalog, "replaced": replaced })))
 }
 
-/// `mend catalog rebuild`
+/// Implements `mend catalog rebuild`.
 pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure> {
     let config = CoordinatorConfig::from_cluster(cluster);
     let rebuilt = coordinator::rebuild_catalog(config, wait).await.map_err(Failure::new)?;

@@ -1,4 +1,4 @@
-//! Verbs that work on the cluster folder: init, node add, issue, renew.
+//! Verbs that work on the cluster folder: `init`, `node add`, `issue`, `renew`.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RenewArgs, RoleKind};
 use crate::failure::Failure;
 use crate::format::count;
 
-/// `mend init`
+/// Implements `mend init`.
 pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let options = InitOptions {
@@ -63,7 +63,7 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     text
 }
 
-/// Whether blocks are encrypted on their way, and why.
+/// Whether data edges are encrypted, and why.
 fn edges_text(config: &Config) -> &'static str {
     match (config.data_tls, config.encrypts_data_edges()) {
         (Some(true), _) => "encrypted, as data_tls in mend.toml says",
@@ -77,7 +77,7 @@ fn edges_text(config: &Config) -> &'static str {
     }
 }
 
-/// `mend node add`
+/// Implements `mend node add`.
 pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Failure> {
     let mut helper = HelperConfig::new(args.name.clone(), args.listen);
     helper.advertise = args.advertise;
@@ -94,7 +94,7 @@ pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Fai
     Ok(Answer::new(text, &serde_json::json!({ "helper": name, "listen": args.listen })))
 }
 
-/// `mend issue`
+/// Implements `mend issue`.
 pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     let name = || args.name.clone().ok_or_else(|| Failure::new("whose certificate? give a name"));
     let role = match args.role {
@@ -119,7 +119,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
 }
 
-/// `mend renew`
+/// Implements `mend renew`.
 pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     let until = SystemTime::now() + args.within;
     let mut renewed = Vec::new();

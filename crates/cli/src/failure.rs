@@ -1,4 +1,4 @@
-//! Why a verb failed, what to do about it, and the exit code.
+//! The error of a verb: message, next step and exit code.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,21 +10,21 @@ use serde_json::json;
 use crate::args::Format;
 use crate::format::{printable, printable_lines};
 
-/// Exit codes; `mend help` and `docs/cli.md` list them.
+/// Exit codes, as listed in `mend help` and `docs/cli.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     #[default]
     Done,
-    /// Failed.
+    /// General failure.
     Failed,
     /// Data is unreadable or damaged.
     Data,
-    /// The coordinator cannot be reached.
+    /// The coordinator is unreachable.
     Unreachable,
-    /// Interrupted.
+    /// The user interrupted the verb.
     Interrupted,
-    /// What monitors want to know.
+    /// The result of `status --check`, in the codes of monitoring systems.
     Check(Severity),
 }
 
@@ -47,7 +47,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a verb failed.
+/// The error of a verb.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
@@ -57,37 +57,37 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure whose message says what to do, or for which nothing can be done.
+    /// A failure without a separate next step.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), help: None, exit: Exit::Failed, stdout_taken: false }
     }
 
-    /// The same with the next step.
+    /// Adds the next step.
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// The same with another exit code.
+    /// Replaces the exit code.
     pub fn exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// The same where stdout has the bytes of a file.
+    /// Marks stdout as used for file data, so that JSON errors go to stderr.
     pub fn beside_stdout(self) -> Self {
         Self { stdout_taken: true, ..self }
     }
 
-    /// The user's doing.
+    /// A failure because the user interrupted the verb.
     pub fn interrupted(what: impl Display) -> Self {
         Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
     }
 
-    /// What went wrong.
+    /// The error message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Prints it: on stderr for people; for machines as the JSON value that they wait for on stdout.
+    /// Prints the error: as text on stderr, or as JSON on stdout, where programs expect a result.
     pub fn print(self, format: Format) -> ExitCode {
         match format {
             Format::Text => {
@@ -102,7 +102,7 @@ impl Failure {
                 let text = serde_json::to_string_pretty(&facts).expect("values are JSON");
                 match self.stdout_taken {
                     true => eprintln!("{text}"),
-                    // Whoever read from us may have gone.
+                    // The reader may have closed the pipe.
                     false => drop(writeln!(io::stdout().lock(), "{text}")),
                 }
             }
@@ -113,7 +113,7 @@ impl Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        // It may carry what others wrote, and has no line breaks of its own.
+        // The message may contain text from other systems, and it has no line breaks of its own.
         let failure = Self::new(printable(&error.to_string()));
         match error {
             ClientError::Unreachable { .. } => failure
@@ -148,7 +148,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// Errors whose messages say what to do.
+/// Error types whose messages already include the next step.
 macro_rules! plain {
     ($($error:ty),* $(,)?) => { $(
         impl From<$error> for Failure {

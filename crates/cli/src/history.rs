@@ -1,4 +1,4 @@
-//! `mend history` and `mend wait`.
+//! Implements `mend history` and `mend wait`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::format::{count, date, lasting, printable, rate, size};
 
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// `mend history`
+/// Implements `mend history`.
 pub async fn history(client: &Client, args: &HistoryArgs) -> Result<Answer, Failure> {
     let entries = client.history(args.last).await?;
     let text: String = entries.iter().map(line).collect();
@@ -92,14 +92,14 @@ fn ended_text(event: &HistoryEvent) -> String {
     text
 }
 
-/// `h2 (12), h10 (3)`
+/// Nodes with their block counts, such as `h2 (12), h10 (3)`.
 fn counted(nodes: &BTreeMap<String, u64>) -> String {
     let mut nodes: Vec<_> = nodes.iter().collect();
     nodes.sort_by(|a, b| natural(a.0, b.0));
     nodes.iter().map(|(node, blocks)| format!("{node} ({blocks})")).collect::<Vec<_>>().join(", ")
 }
 
-/// `mend wait`
+/// Implements `mend wait`.
 pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
     let until = args.timeout.map(|timeout| Instant::now() + timeout);
     loop {

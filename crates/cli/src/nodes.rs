@@ -1,4 +1,4 @@
-//! `mend node …` and `mend rebalance`.
+//! Implements `mend node …` and `mend rebalance`.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::format::{count, date, size, table};
 use crate::recoveries;
 use crate::repairs::{self, Detail};
 
-/// Moves that are listed.
+/// The maximum number of moves to list.
 const MOVES_LISTED: usize = 20;
 
-/// `mend node …`, but for `add`, which asks nobody.
+/// Implements `mend node …`, except `add`, which needs no coordinator.
 pub async fn node(
     client: &Client,
     cluster: &Cluster,
@@ -67,7 +67,7 @@ async fn list(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &nodes))
 }
 
-/// The store's own process on a node.
+/// The state of the store's own process on a node.
 fn server(node: &NodeView) -> String {
     match node.serves {
         Some(true) => "serves",
@@ -100,7 +100,8 @@ fn row(node: &NodeView) -> [String; 7] {
     ]
 }
 
-/// The coordinator first: what it still needs is not taken out of the configuration.
+/// Removes the helper from the coordinator first. If the coordinator refuses, the configuration stays as it
+/// was.
 async fn remove(client: &Client, cluster: &Cluster, node: &Name) -> Result<Answer, Failure> {
     let view = client.remove_node(node.as_str()).await?;
     let mut cluster = cluster.clone();
@@ -143,7 +144,7 @@ async fn repair_after(client: &Client, after: Option<String>) -> Result<Answer, 
     Ok(Answer::new(text, &view))
 }
 
-/// `mend rebalance`
+/// Implements `mend rebalance`.
 pub async fn rebalance(client: &Client, args: &RebalanceArgs, detail: Detail) -> Result<Answer, Failure> {
     let view = client.rebalance(RebalanceRequest { dry_run: args.dry_run }).await?;
     let text = rebalance_text(&view, args.dry_run);

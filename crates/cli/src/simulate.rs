@@ -1,4 +1,4 @@
-//! `mend sim`: what would be, of clusters that need not exist. Nothing is asked of a coordinator.
+//! Implements `mend sim`: simulates clusters without contacting a coordinator.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,84 +16,84 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, lasting, size, table};
 
-/// Disks that are not spoken of are so much faster than links.
+/// Without `--disk`, disks are this many times faster than links and never the bottleneck.
 const FAST_DISK: f64 = 100.0;
 
-/// What is to be foreseen.
+/// The quantity to simulate.
 #[derive(Debug, Subcommand)]
 pub enum SimAction {
-    /// How long a node would take to recover, and what would be left of the links for reads
+    /// Estimate the time to recover a node, and the bandwidth left for reads meanwhile
     Recover(SimRecoverArgs),
-    /// The mean time to data loss with one code or scheme against another
+    /// Compare the mean time to data loss of two codes or schemes
     Mttdl(MttdlArgs),
 }
 
-/// What a cluster is made of.
+/// The hardware of the simulated cluster.
 #[derive(Debug, Args)]
 pub struct HardwareArgs {
-    /// Nodes, of which one dies
+    /// Number of nodes, including the one that fails
     #[arg(long, value_name = "N")]
     pub nodes: u32,
-    /// Of every block
+    /// Block size
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
     pub block_size: ByteSize,
-    /// Of every node's link, each way
+    /// Bandwidth of each node's link, in each direction
     #[arg(long, default_value = "1gbit", value_name = "RATE")]
     pub rate: Bandwidth,
-    /// Of every node's disk [default: links decide]
+    /// Bandwidth of each node's disk [default: not a bottleneck]
     #[arg(long, value_name = "RATE")]
     pub disk: Option<Bandwidth>,
-    /// What repairs may send from a node, and what they may bring to it [default: all that the link carries]
+    /// Cap on what repairs send from a node, and on what they bring to it [default: the link's bandwidth]
     #[arg(long, value_name = "RATE")]
     pub cap: Option<Bandwidth>,
 }
 
 #[derive(Debug, Args)]
 pub struct SimRecoverArgs {
-    /// The code of all stripes
+    /// Code of all stripes
     #[arg(long, value_name = "CODE")]
     pub code: CodeSpec,
-    /// Stripes in all; their blocks are spread over all nodes
+    /// Number of stripes; their blocks are spread over all nodes
     #[arg(long, value_name = "N")]
     pub stripes: u64,
     #[command(flatten)]
     pub hardware: HardwareArgs,
-    /// How blocks are rebuilt [default: as recoveries do it]
+    /// Scheme for rebuilding blocks [default: as recoveries do it]
     #[arg(long)]
     pub scheme: Option<Scheme>,
-    /// How helpers are chosen, as of `mend node recover`
+    /// How to choose helpers, as for `mend node recover`
     #[arg(long, default_value_t = HelperPolicy::default())]
     pub policy: HelperPolicy,
 }
 
 #[derive(Debug, Args)]
 pub struct MttdlArgs {
-    /// The code of all stripes
+    /// Code of all stripes
     #[arg(long, value_name = "CODE")]
     pub code: CodeSpec,
-    /// The code that it is held against [default: the same]
+    /// Code to compare with [default: the same code]
     #[arg(long, value_name = "CODE", required_unless_present = "against_scheme")]
     pub against: Option<CodeSpec>,
-    /// How blocks are rebuilt [default: as recoveries do it]
+    /// Scheme for rebuilding blocks [default: as recoveries do it]
     #[arg(long)]
     pub scheme: Option<Scheme>,
-    /// How blocks of the other are rebuilt [default: as recoveries do it]
+    /// Scheme of the code to compare with [default: as recoveries do it]
     #[arg(long, value_name = "SCHEME")]
     pub against_scheme: Option<Scheme>,
-    /// Users' data in all, without parity
+    /// Size of users' data, without parity
     #[arg(long, value_name = "SIZE")]
     pub data: ByteSize,
     #[command(flatten)]
     pub hardware: HardwareArgs,
-    /// How many of all nodes fail for good in a year
+    /// Share of all nodes that fail permanently in a year
     #[arg(long, default_value = "2%", value_name = "PERCENT")]
     pub afr: Percent,
-    /// How long a node is gone before its blocks are rebuilt
+    /// How long a node is down before its blocks are rebuilt
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub repair_after: Duration,
 }
 
-/// A part, above nothing and below all.
+/// A fraction strictly between 0 and 1, written as a percentage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percent(f64);
 
@@ -107,7 +107,7 @@ impl FromStr for Percent {
     }
 }
 
-/// Does what the command line says.
+/// Runs a simulation.
 pub fn simulate(action: &SimAction) -> Result<Answer, Failure> {
     match action {
         SimAction::Recover(args) => recover(args),
@@ -124,14 +124,14 @@ impl HardwareArgs {
         self.rate.bytes_per_second()
     }
 
-    /// What repairs may use.
+    /// The bandwidth that repairs may use.
     fn rates(&self) -> Rates {
         let link = self.cap.map_or(self.link(), |cap| cap.bytes_per_second().min(self.link()));
         let disk = self.disk.map_or(self.link() * FAST_DISK, Bandwidth::bytes_per_second);
         Rates { up: link, down: link, read: disk, write: disk }
     }
 
-    /// What there is to know of the code, if such a cluster can rebuild its blocks.
+    /// Checks that the cluster can rebuild blocks of this code, and returns the code's properties.
     fn check(&self, code: &CodeSpec, shape: Shape) -> Result<Shown, Failure> {
         let built = code.build().map_err(Failure::new)?;
         let (blocks, sub_blocks) = (built.blocks(), built.sub_blocks() as u64);
@@ -155,15 +155,15 @@ impl HardwareArgs {
     }
 }
 
-/// A code as it shows here.
+/// The properties of a code that this module displays.
 struct Shown {
     blocks: usize,
     data_blocks: usize,
-    /// Whether the bound of recoveries is one: it counts k whole blocks for each lost one.
+    /// Whether the lower bound applies: it assumes k whole blocks read for each lost block.
     has_bound: bool,
 }
 
-/// Whether every block is rebuilt from k others, whole.
+/// Whether every block is rebuilt from k other whole blocks.
 fn reads_any(code: &dyn Code) -> bool {
     let blocks: Vec<BlockIndex> = (0..code.blocks() as u16).map(BlockIndex).collect();
     let reads_k = |&lost: &BlockIndex| {
@@ -173,7 +173,7 @@ fn reads_any(code: &dyn Code) -> bool {
     code.sub_blocks() == 1 && blocks.iter().all(reads_k)
 }
 
-/// `mend sim recover`
+/// Implements `mend sim recover`.
 fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     let shape = shape(args.scheme);
     let shown = args.hardware.check(&args.code, shape)?;
@@ -198,7 +198,7 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     Ok(recovered(args, &shown, played, &finish))
 }
 
-/// The parts of whole links that repairs use, where they may use only some of each.
+/// Converts shares of the capped bandwidth into shares of the whole link.
 fn of_link(hardware: &HardwareArgs, share: Share) -> Share {
     let part = hardware.rates().up / hardware.link();
     Share { mean: share.mean * part, most: share.most * part }
@@ -263,7 +263,7 @@ fn recovered(args: &SimRecoverArgs, shown: &Shown, lost: u32, finish: &Finish) -
     Answer::new(text, &facts)
 }
 
-/// `mend sim mttdl`
+/// Implements `mend sim mttdl`.
 fn mttdl(args: &MttdlArgs) -> Result<Answer, Failure> {
     let other = args.against.as_ref().unwrap_or(&args.code);
     let one = Case::of(args, &args.code, args.scheme)?;
@@ -276,7 +276,7 @@ fn mttdl(args: &MttdlArgs) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &facts))
 }
 
-/// A code and a scheme, and how long data lasts with them.
+/// A code and a scheme, with the lifetime of data stored with them.
 struct Case {
     code: CodeSpec,
     scheme: Option<Scheme>,
@@ -338,7 +338,7 @@ impl Case {
     }
 }
 
-/// Two digits or three, whatever the size.
+/// Formats a number with two or three significant digits.
 fn short(number: f64) -> String {
     match number {
         number if (0.01..10.0).contains(&number) => format!("{number:.2}"),
@@ -389,7 +389,8 @@ mod tests {
         let parity = of("--code rs-14-10 --against rs-9-6");
         assert!(number(&parity, "/times") > 10.0, "{parity}");
         assert_eq!(number(&parity, "/one/stripes"), (10u64 << 40).div_ceil(10 * (64 << 20)) as f64);
-        // Few blocks at once: ten times a block's time over one downlink, against once.
+        // With few blocks to rebuild, conventional repair takes ten block times on one downlink; pipelining
+        // takes one.
         let few =
             "mttdl --nodes 200 --data 100GiB --code rs-14-10 --against-scheme conventional --repair-after 0s";
         let speed = asked(few).unwrap();

@@ -1,4 +1,4 @@
-//! `mend status`.
+//! Implements `mend status`.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::failure::{Exit, Failure};
 use crate::format::{count, date, printable, size, table};
 use crate::recoveries;
 
-/// Parts of files that are listed.
+/// The maximum number of unreadable parts to list.
 const PARTS_LISTED: usize = 20;
-/// Bad blocks that are listed.
+/// The maximum number of bad blocks to list.
 const LOST_LISTED: usize = 10;
 
-/// `mend status`
+/// Implements `mend status`.
 pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failure> {
     if args.check {
         return check(client).await;
@@ -26,21 +26,21 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let status = client.status().await?;
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
-        () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // It says STOPPED.
-        () if status.write_fault.is_some() => Exit::Failed,                     // It says READ-ONLY.
+        () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // Its text says STOPPED.
+        () if status.write_fault.is_some() => Exit::Failed, // Its text says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
-/// The same line where there is no answer.
+/// The result of `status --check` if the coordinator cannot be asked.
 pub fn unknown(failure: &Failure) -> Answer {
     let text = format!("MEND UNKNOWN - {}", printable(failure.message()));
     Answer::new(text, &serde_json::json!({ "severity": Severity::Unknown, "error": failure.message() }))
         .with_exit(Exit::Check(Severity::Unknown))
 }
 
-/// One line and an exit code, as Nagios and its kin want them.
+/// One line and an exit code in the format of Nagios plug-ins.
 async fn check(client: &Client) -> Result<Answer, Failure> {
     let status = client.status().await?;
     let word = match status.severity {
@@ -53,7 +53,7 @@ async fn check(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
 }
 
-/// The coordinator's own first line, which answers the question, what is done about it, and what it rests on.
+/// The status as text: the coordinator's summary first, then its advice, then the details.
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
@@ -100,7 +100,7 @@ fn steady_line(steady: &SteadyScrubView) -> String {
     format!("steady scrub at {}/s{left}{parity}\n", size(steady.rate_bytes_per_s))
 }
 
-/// The stripes that a scrub has held against their equations.
+/// How many stripes a scrub has checked for parity.
 fn parity_words(parity: &ParityScrubView) -> String {
     let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
     let mut words = format!("; parity checked of {}", count(parity.checked, "stripe"));
@@ -132,7 +132,7 @@ fn lost_text(status: &Status) -> String {
     text
 }
 
-/// Parts of files, and who would bring them back: what has the same helpers in one line.
+/// Unreadable parts of files, grouped by the helpers that would make them readable again.
 fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     let mut lines: BTreeMap<(Option<&str>, String), Vec<String>> = BTreeMap::new();
     for part in parts {
@@ -160,7 +160,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     text
 }
 
-/// Stripes whose blocks contradict each other, and what to do about each.
+/// Stripes whose blocks contradict each other, each with its next step.
 fn contradictions_text(contradictions: &[ContradictionView], in_all: u64) -> String {
     let mut text = String::new();
     for contradiction in contradictions.iter().take(PARTS_LISTED) {

@@ -1,4 +1,4 @@
-//! `mend attach hdfs`
+//! Implements `mend attach hdfs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +14,16 @@ use crate::answer::Answer;
 use crate::args::AttachHdfsArgs;
 use crate::failure::{Exit, Failure};
 
-/// What `[defaults]` says; files have their own policies.
+/// The code in `[defaults]`. HDFS files use their own erasure coding policies instead.
 const DEFAULT_CODE: &str = "rs-9-6";
 
-/// As whom HDFS's daemons run as a rule; who runs them as somebody else changes it in the units.
+/// The usual user of HDFS daemons. Operators with another user change it in the units.
 const USER: &str = "hdfs";
 
-/// How often it is said how far a long listing is.
+/// How often to report progress of a long listing.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
-/// `mend attach hdfs`
+/// Implements `mend attach hdfs`.
 pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let namenode = NameNode::new(NameNodeSettings {
@@ -57,7 +57,7 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<An
     Ok(Answer::new(text(&cluster, &nodes, &listing, args.no_plugin), &facts))
 }
 
-/// When it was last said how far a listing is.
+/// The time of the last progress report of a listing.
 struct Said(Mutex<Instant>);
 
 impl Default for Said {
@@ -67,7 +67,7 @@ impl Default for Said {
 }
 
 impl Said {
-    /// Says now and then how far it is.
+    /// A callback that reports progress at intervals.
     fn told(self) -> impl Fn(Progress) + Sync {
         move |Progress { folders, files }| {
             let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ fn store(args: &AttachHdfsArgs) -> StoreConfig {
     StoreConfig::Hdfs(HdfsConfig { namenode: Some(namenode), repair })
 }
 
-/// One for each DataNode that says which folders it has.
+/// One helper for each DataNode that reports its folders.
 fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig>, Failure> {
     let mut ports: BTreeMap<&str, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
@@ -120,7 +120,7 @@ fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig
     Ok(helpers)
 }
 
-/// What whoever attaches should know.
+/// Notes for the operator.
 fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
     let silent = nodes.iter().filter(|node| node.folders.is_empty());
     let silent = silent.map(|node| {

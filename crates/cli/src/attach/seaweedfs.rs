@@ -1,4 +1,4 @@
-//! `mend attach seaweedfs`
+//! Implements `mend attach seaweedfs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +14,12 @@ use crate::answer::Answer;
 use crate::args::AttachSeaweedfsArgs;
 use crate::failure::{Exit, Failure};
 
-/// Versions that Mend was tested with.
+/// SeaweedFS versions that Mend is tested with.
 const TESTED: [&str; 1] = ["4.48"];
-/// What `[defaults]` says; volumes have their own.
+/// The code in `[defaults]`. SeaweedFS volumes use their own code instead.
 const DEFAULT_CODE: &str = "rs-14-10-vandermonde";
 
-/// A volume server, and what it says of itself.
+/// A volume server and its reported status.
 struct Found {
     id: ServerId,
     server: Server,
@@ -27,10 +27,10 @@ struct Found {
     status: Result<ServerStatus, String>,
 }
 
-/// As whom volume servers run as a rule; who runs them as somebody else changes it in the units.
+/// The usual user of volume servers. Operators with another user change it in the units.
 const USER: &str = "seaweedfs";
 
-/// `mend attach seaweedfs`
+/// Implements `mend attach seaweedfs`.
 pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let security = match &args.security {
@@ -88,7 +88,7 @@ fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
     })
 }
 
-/// Their `-dir.idx` folders, by the names that masters list the servers under.
+/// The `-dir.idx` folders, keyed by the server names that masters list.
 fn index_folders(told: &[(String, PathBuf)], found: &[Found]) -> Result<BTreeMap<String, PathBuf>, Failure> {
     let mut folders = BTreeMap::new();
     for (server, folder) in told {
@@ -103,7 +103,7 @@ fn index_folders(told: &[(String, PathBuf)], found: &[Found]) -> Result<BTreeMap
     Ok(folders)
 }
 
-/// One for each server that says which folders it has.
+/// One helper for each server that reports its folders.
 fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure> {
     let mut ports: BTreeMap<String, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
@@ -126,7 +126,7 @@ fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure
     Ok(helpers)
 }
 
-/// Where a helper beside a server listens: at the server's own address, if it is one.
+/// The listen address of a helper: the server's IP address, or all interfaces if the server has a host name.
 fn listen(address: &ServerAddress, port: u16) -> SocketAddr {
     let host: Option<IpAddr> = address.host().trim_matches(['[', ']']).parse().ok();
     SocketAddr::new(host.unwrap_or(IpAddr::from([0, 0, 0, 0])), port)
@@ -136,7 +136,7 @@ fn folders(status: &ServerStatus) -> Vec<PathBuf> {
     status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
 }
 
-/// What whoever attaches should know.
+/// Notes for the operator.
 fn notes(found: &[Found], scripts: &str) -> Vec<String> {
     let mut notes = Vec::new();
     for Found { id, shards, status, .. } in found {

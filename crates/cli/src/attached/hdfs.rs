@@ -1,4 +1,4 @@
-//! HDFS, as daemons see it.
+//! Storage and blocks of an attached HDFS cluster, for the daemons.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use stores::{Blocks, Storage};
 
 use crate::failure::Failure;
 
-/// Where the DataNode's plug-in listens, unless it is told otherwise.
+/// The default port of the DataNode's plug-in.
 const PLUGIN_PORT: u16 = 7410;
 
 /// The coordinator's storage.
@@ -29,7 +29,7 @@ pub async fn storage(cluster: &Cluster, config: &HdfsConfig) -> Result<Box<dyn S
     Ok(Box::new(opened.map_err(Failure::new)?))
 }
 
-/// How a NameNode is asked.
+/// The settings of the client that queries a NameNode.
 pub fn settings(config: &NameNodeConfig) -> NameNodeSettings {
     NameNodeSettings {
         java: config.java.clone(),
@@ -57,7 +57,7 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     }))
 }
 
-/// Where the DataNode takes blocks.
+/// The address where the DataNode accepts pushed blocks.
 fn datanode(helper: &HelperConfig) -> Result<SocketAddr, Failure> {
     let address = helper.datanode.as_deref().unwrap_or_default();
     address.parse().map_err(|_| {

@@ -1,4 +1,4 @@
-//! SeaweedFS, as daemons see it.
+//! Storage and blocks of an attached SeaweedFS cluster, for the daemons.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use stores::{Blocks, Storage};
 
 use crate::failure::{Exit, Failure};
 
-/// Everything that masters list is listed at least this often, as no message tells of one lost shard of several. The answers of a
-/// server that is asked about it included, that is within 5 s.
+/// How often to list everything that the masters know. Masters send no message for a single lost shard of
+/// several. Together with the server's own answer, a loss is noticed within 5 s.
 const LIST_EVERY: Duration = Duration::from_secs(3);
 
 /// The coordinator's storage.
@@ -49,8 +49,8 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     Ok(Arc::new(blocks))
 }
 
-/// SeaweedFS mounts nothing of a volume without its index: where none is to be found, there is a folder that this does not
-/// know.
+/// Warns about shards without an index file. SeaweedFS mounts no volume without its index, so a missing one
+/// means that the configuration lacks a folder.
 fn warn_of_indexes(helper: &HelperConfig, blocks: &ShardBlocks) -> Result<(), Failure> {
     let without = blocks.volumes_without_index()?;
     let Some(volume) = without.first() else { return Ok(()) };
