@@ -1,4 +1,4 @@
-//! The cluster folder on a real disk: made, opened, extended, and everything that can be wrong with it.
+//! The cluster folder on a real disk: creating, opening and extending it, and its error cases.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
