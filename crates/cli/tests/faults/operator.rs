@@ -1,4 +1,4 @@
-//! What the coordinator does by itself about helpers that are gone, and what an operator asks, says and reads.
+//! The coordinator's automatic reaction to lost helpers, and the verbs of an operator.
 
 use std::time::Duration;
 

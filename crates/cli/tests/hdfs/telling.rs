@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::mend;
 use crate::world::{NO_REPAIR, World};
 
-/// Longer than any case takes.
+/// Longer than any case.
 const GRACE: &str = "30m";
 
 fn attach(world: &World) -> Mend {

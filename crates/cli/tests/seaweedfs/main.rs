@@ -1,8 +1,8 @@
-//! A real SeaweedFS cluster, booted once: a master, a filer with S3 and six volume servers of two disks each, in a
-//! network namespace of their own. Everything that Mend reads, makes and asks is held against it.
+//! A real SeaweedFS cluster, started once in a separate network namespace: a master, a filer with S3 and six
+//! volume servers with two disks each. All that Mend reads, writes and queries is compared with it.
 //!
-//! `scripts/seaweedfs` gets the program, unmodified. Where it cannot be had the tests are skipped, loudly; in CI
-//! (`CI=true`) that is a failure. The servers die with this process, however it ends.
+//! `scripts/seaweedfs` installs the unmodified program. Where that is impossible, the tests are skipped with
+//! a message; in CI (`CI=true`) that is a failure. The servers end with this process in any case.
 
 mod cases;
 mod faults;
@@ -20,7 +20,7 @@ use apart::{Case, run_cases};
 
 use crate::world::World;
 
-/// In this order: later ones find the cluster as earlier ones leave it, whole.
+/// The cases run in this order; each leaves the cluster healthy for the next.
 const CASES: &[(&str, Case<World>)] = &[
     ("the_files_are_what_the_master_lists", cases::the_files_are_what_the_master_lists),
     ("a_lost_shard_is_made_again", repairs::a_lost_shard_is_made_again),
