@@ -44,11 +44,11 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0    done
   1    failed
-  2    the command line makes no sense
-  3    data is unreadable or damaged: a read that cannot be served, stripes beyond repair, what a scrub found
-  4    the coordinator cannot be reached or does not accept our certificate
+  2    invalid command line
+  3    data is unreadable or damaged: a failed read, unrepairable stripes, findings of a scrub
+  4    the coordinator is unreachable or rejects our certificate
   130  interrupted
-status --check exits as monitors expect: 0 whole, 1 warning, 2 critical, 3 unknown";
+status --check exits as monitoring systems expect: 0 healthy, 1 warning, 2 critical, 3 unknown";
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,61 +63,85 @@ pub enum Format {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Create a cluster: a folder with configuration and certificates, and an empty catalog
+    #[command(after_help = "Example: mend init --helpers 6 --code rs-6-4")]
     Init(InitArgs),
     /// Attach to a running storage system: create the cluster folder and print what to start on each server
     #[command(subcommand)]
     Attach(AttachTo),
     /// Run the coordinator
+    #[command(after_help = "Example: mend coordinator")]
     Coordinator(CoordinatorArgs),
     /// Run a helper
+    #[command(after_help = "Example: mend helper h1")]
     Helper(HelperArgs),
     /// Manage helpers: list, add, recover, drain, replace, remove, maintenance, safety checks
     #[command(subcommand)]
     Node(NodeAction),
     /// Move blocks from full helpers to empty ones
+    #[command(after_help = "Example: mend rebalance --dry-run")]
     Rebalance(RebalanceArgs),
     /// Make a new certificate for a member, or for another client
+    #[command(after_help = "Example: mend issue client alice --valid-for 90d")]
     Issue(IssueArgs),
     /// Make new certificates for members whose certificates expire soon; daemons load them without a restart
+    #[command(after_help = "Example: mend renew --within 60d")]
     Renew(RenewArgs),
     /// Store a file
+    #[command(after_help = "Example: mend put film.mkv --as films/film.mkv")]
     Put(PutArgs),
     /// Read a file or a byte range, rebuilding lost blocks on the fly
+    #[command(after_help = "Example: mend get films/film.mkv -o film.mkv --range 0+64")]
     Get(GetArgs),
     /// List files
+    #[command(after_help = "Example: mend ls -l films/")]
     Ls(LsArgs),
     /// Remove files
+    #[command(after_help = "Example: mend rm films/film.mkv")]
     Rm(RmArgs),
     /// Show the location and state of a file, stripe or block
+    #[command(after_help = "Example: mend stat films/film.mkv")]
     Stat(StatArgs),
     /// Show whether data is safe: stripes by remaining redundancy, helpers, repairs
+    #[command(after_help = "Example: mend status --check")]
     Status(StatusArgs),
     /// List losses and repairs, with times and rates
+    #[command(after_help = "Example: mend history -n 20")]
     History(HistoryArgs),
     /// Wait until every stripe is healthy, or until no repair is queued or running
+    #[command(after_help = "Example: mend wait --for safe --timeout 10m")]
     Wait(WaitArgs),
     /// Rebuild lost blocks
+    #[command(after_help = "Example: mend repair --all")]
     Repair(RepairArgs),
     /// Follow repairs until they end
+    #[command(after_help = "Example: mend watch 7")]
     Watch(WatchArgs),
     /// Pause a repair; it keeps the data that it has rebuilt
+    #[command(after_help = "Example: mend pause 7")]
     Pause(CancelArgs),
     /// Resume a paused repair
+    #[command(after_help = "Example: mend resume 7")]
     Resume(CancelArgs),
     /// Cancel a repair
+    #[command(after_help = "Example: mend cancel 7")]
     Cancel(CancelArgs),
     /// Show the capacity of links, disks, racks and regions, and where each figure comes from
+    #[command(after_help = "Example: mend topology --output json")]
     Topology,
     /// Measure the bandwidth of the cluster's links
     #[command(subcommand)]
     Bench(BenchAction),
     /// Show or change the bandwidth caps of repairs
+    #[command(after_help = "Example: mend caps --total 500Mbit --node h1=50MB/s")]
     Caps(CapsArgs),
     /// Show the plan and cost of a repair without running it
+    #[command(after_help = "Example: mend plan 17.3 --compare")]
     Plan(PlanArgs),
     /// Time degraded reads of one block with every scheme against a direct read
+    #[command(after_help = "Example: mend compare 17.3 --scheme conventional,pipelined")]
     Compare(CompareArgs),
     /// Read every block and verify its checksums
+    #[command(after_help = "Example: mend scrub --parity")]
     Scrub(ScrubArgs),
     /// Back up the catalog, and recover from a lost or outdated one
     #[command(subcommand)]
@@ -127,10 +151,13 @@ pub enum Verb {
     Sim(SimAction),
     /// Run measurements on shaped links in network namespaces (needs root and the program `mend-lab`)
     #[command(disable_help_flag = true, disable_version_flag = true)]
+    #[command(after_help = "Example: mend lab check --nodes 4")]
     Lab(LabArgs),
     /// Print the OpenAPI document of the coordinator's API
+    #[command(after_help = "Example: mend openapi")]
     Openapi,
     /// Print the version
+    #[command(after_help = "Example: mend version")]
     Version,
 }
 
@@ -173,8 +200,12 @@ pub struct CoordinatorArgs {
 #[derive(Debug, Subcommand)]
 pub enum AttachTo {
     /// Attach to a SeaweedFS cluster and repair its EC volumes
+    #[command(after_help = "Example: mend attach seaweedfs --master 10.0.0.1:9333")]
     Seaweedfs(AttachSeaweedfsArgs),
     /// Attach to an HDFS cluster and repair its erasure-coded files
+    #[command(
+        after_help = "Example: mend attach hdfs --classpath \"$(hadoop classpath):/opt/mend/mend-hdfs.jar\""
+    )]
     Hdfs(AttachHdfsArgs),
 }
 
@@ -293,22 +324,26 @@ pub struct HelperArgs {
 #[derive(Debug, Subcommand)]
 pub enum CatalogAction {
     /// Copy the catalog while the coordinator runs
+    #[command(after_help = "Example: mend catalog backup /backup/catalog.redb")]
     Backup {
         /// The file to write; an existing file is replaced
         file: PathBuf,
     },
     /// Replace the catalog with a copy; stop the coordinator first
+    #[command(after_help = "Example: mend catalog restore /backup/catalog.redb")]
     Restore {
         /// The copy to restore
         file: PathBuf,
     },
     /// Rebuild the catalog from the blocks on the helpers; start the helpers and stop the coordinator first
+    #[command(after_help = "Example: mend catalog rebuild --wait 60")]
     Rebuild {
         /// How long to wait for helpers that do not answer
         #[arg(long, default_value_t = 30, value_name = "SECONDS")]
         wait: u64,
     },
     /// Keep using the current catalog although helpers hold newer blocks
+    #[command(after_help = "Example: mend catalog accept --list")]
     Accept {
         /// Only list the helpers and the newer blocks that they report
         #[arg(long, conflicts_with = "reject")]
@@ -559,6 +594,25 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The verbs without subcommands below `command`, with their full names.
+    fn leaves(command: &clap::Command, name: &str) -> Vec<(String, clap::Command)> {
+        if !command.has_subcommands() {
+            return vec![(name.to_owned(), command.clone())];
+        }
+        let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+        below.flat_map(|below| leaves(below, &format!("{name} {}", below.get_name()))).collect()
+    }
+
+    #[test]
+    fn every_verb_has_an_example_that_parses() {
+        for (name, verb) in leaves(&Cli::command(), "mend") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = help.strip_prefix("Example: ").unwrap_or_else(|| panic!("no example of {name}"));
+            assert!(example.starts_with(&name), "{name}: {example}");
+            assert!(parse(example).is_ok(), "{example}: {}", parse(example).unwrap_err());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use cluster::{Cluster, Config, HelperConfig, InitOptions, RepairAfter, Role};
 use crate::answer::Answer;
 use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RenewArgs, RoleKind};
 use crate::failure::Failure;
-use crate::format::count;
+use crate::format::{count, lasting};
 
 /// Implements `mend init`.
 pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
@@ -44,7 +44,7 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
 fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     let folder = cluster.folder().display();
     let mut text = format!(
-        "made a cluster of {} helpers in {folder}: {}, blocks of {}\n",
+        "created a cluster of {} helpers in {folder}: {}, blocks of {}\n",
         args.helpers, args.code, args.block_size
     );
     text += &format!("data edges: {}\n", edges_text(cluster.config()));
@@ -96,7 +96,9 @@ pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Fai
 
 /// Implements `mend issue`.
 pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
-    let name = || args.name.clone().ok_or_else(|| Failure::new("whose certificate? give a name"));
+    let name = || {
+        args.name.clone().ok_or_else(|| Failure::new("the name of the helper, client or plug-in is missing"))
+    };
     let role = match args.role {
         RoleKind::Coordinator => Role::Coordinator,
         RoleKind::Client => Role::Client(name()?),
@@ -130,7 +132,7 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
         }
     }
     let mut text = match renewed.len() as u64 {
-        0 => format!("no certificate expires within {}", humantime::format_duration(args.within)),
+        0 => format!("no certificate expires within {}", lasting(args.within)),
         number => format!("made {}:", count(number, "new certificate")),
     };
     for (role, folder) in &renewed {

@@ -94,7 +94,7 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
     let plain =
         if is_there(index) { Some(index) } else { (0..code.blocks() as u16).find(|&other| is_there(other)) };
     let plain = plain.ok_or_else(|| {
-        Failure::new(format!("no block of stripe {} is there", stripe.stripe)).exit(Exit::Data)
+        Failure::new(format!("stripe {} has no healthy block", stripe.stripe)).exit(Exit::Data)
     })?;
     Ok(Subject {
         client: client.clone(),
@@ -153,7 +153,7 @@ fn check_spare(stripe: &StripeView, index: u16) -> Result<(), Failure> {
                 "stripe {} cannot lose another block, so b{index} cannot be taken as lost",
                 stripe.stripe
             );
-            Err(Failure::new(text).help(format!("compare reads of one that is lost: mend compare {name}")))
+            Err(Failure::new(text).help(format!("measure a lost block instead: mend compare {name}")))
         }
         _ => Ok(()),
     }
@@ -242,8 +242,8 @@ impl Subject {
         let (name, size) = (self.name_of(self.index), size(self.stripe.block_bytes));
         let median = if self.repeat == 1 { String::new() } else { format!(", median of {}", self.repeat) };
         let how = match self.is_there() {
-            true => "read as if it was lost".to_owned(),
-            false => format!("which is lost (the plain read is that of {})", self.name_of(self.plain)),
+            true => "read as if lost".to_owned(),
+            false => format!("lost (the direct read is of {})", self.name_of(self.plain)),
         };
         format!("block {name} of {}, {size}, {how}{median}\n", self.stripe.code)
     }
@@ -263,7 +263,7 @@ impl Subject {
 
 fn measured_table(plain: Duration, block_bytes: u64, rows: &[Row]) -> String {
     let plain_row = [
-        "plain read".to_owned(),
+        "direct read".to_owned(),
         time(plain),
         "1.00".to_owned(),
         size(block_bytes),
@@ -272,14 +272,14 @@ fn measured_table(plain: Duration, block_bytes: u64, rows: &[Row]) -> String {
         String::new(),
     ];
     let headings =
-        ["scheme", ">time", ">to plain", ">into requestor", ">busiest node", ">timeslots", "bytes"];
+        ["scheme", ">time", ">to direct", ">into requestor", ">busiest node", ">timeslots", "bytes"];
     table(headings, std::iter::once(plain_row).chain(rows.iter().map(Row::cells)))
 }
 
 impl Row {
     fn cells(&self) -> [String; 7] {
         let agree = if self.bytes_agree { "same" } else { "DIFFER" };
-        let note = if self.replanned.is_empty() { "" } else { ", planned anew" };
+        let note = if self.replanned.is_empty() { "" } else { ", replanned" };
         [
             self.scheme.clone(),
             time(self.time),

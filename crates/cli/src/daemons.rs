@@ -98,7 +98,7 @@ async fn await_valid(cluster: &Cluster, role: &Role) -> Result<Identity, Failure
             Err(error) if error.is_expired() => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::error!(
-                        "{error}; waiting for a new one, which `mend renew` makes where ca.key is"
+                        "{error}; waiting for a new certificate: run `mend renew` on the machine with ca.key"
                     );
                 }
             }

@@ -120,10 +120,10 @@ impl From<ClientError> for Failure {
                 .help("start it with `mend coordinator`, or name another cluster with --cluster DIR")
                 .exit(Exit::Unreachable),
             ClientError::Untrusted { .. } => failure
-                .help("is --cluster the right folder, and mend.toml's address that of its coordinator?")
+                .help("check that --cluster names the right folder, and mend.toml the address of its coordinator")
                 .exit(Exit::Unreachable),
             ClientError::Lost { .. } => {
-                failure.help("see whether `mend coordinator` still runs, then try again").exit(Exit::Unreachable)
+                failure.help("check that `mend coordinator` is still running, then try again").exit(Exit::Unreachable)
             }
             ClientError::Session(_) => failure.exit(Exit::Unreachable),
             ClientError::Protocol { .. } => failure.help("run the same version of mend everywhere"),
@@ -131,17 +131,17 @@ impl From<ClientError> for Failure {
                 failure.help(printable(&next_step))
             }
             ClientError::Unreadable { .. } => failure
-                .help("start helpers that are down (`mend status` names them); other bytes can be read with --range")
+                .help("start the helpers that are down (`mend status` names them), or read other bytes with --range")
                 .exit(Exit::Data),
-            ClientError::Replaced { .. } => failure.help("get it again"),
+            ClientError::Replaced { .. } => failure.help("run `mend get` again"),
             ClientError::Garbled { .. } => failure
-                .help("`mend scrub` finds what is damaged and `mend repair --all` mends it; then get it again, into a file (-o FILE)")
+                .help("find the damage with `mend scrub`, repair it with `mend repair --all`, then run `mend get -o FILE` again")
                 .exit(Exit::Data),
             ClientError::StoredWrong { .. } => failure
-                .help("put it again; if that fails as well, this machine or a helper garbles bytes")
+                .help("run `mend put` again; if that fails as well, this machine or a helper corrupts data")
                 .exit(Exit::Data),
             ClientError::Failed { failure: RequestFailure::Contradiction { .. }, .. } => failure
-                .help("no bytes that may be wrong were kept; `mend status` says which blocks contradict each other and what to do")
+                .help("possibly wrong bytes were discarded; `mend status` names the contradicting blocks and the next step")
                 .exit(Exit::Data),
             _ => failure,
         }

@@ -48,8 +48,8 @@ fn file_name(path: &Path) -> Result<String, Failure> {
     let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.contains(is_obeyed));
     name.map(str::to_owned).ok_or_else(|| {
         let path = path.display().to_string();
-        Failure::new(format!("{} gives no name that is safe to store it under", printable(&path)))
-            .help("use --as NAME")
+        Failure::new(format!("{} contains no name that is safe to store the file under", printable(&path)))
+            .help("choose a name with --as NAME")
     })
 }
 
@@ -87,15 +87,15 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
 /// The last component of the stored name, in the current folder. Another user may have chosen the stored
 /// name, so it must not overwrite a file or contain characters that control a terminal.
 fn default_target(name: &str) -> Result<PathBuf, Failure> {
-    const HELP: &str = "say where it shall go with -o FILE, or -o - for stdout";
+    const HELP: &str = "choose the output with -o FILE, or -o - for stdout";
     let path = name.rsplit('/').next().unwrap_or_default();
     if matches!(path, "" | "." | "..") || path.contains(is_obeyed) {
-        let text = format!("`{}` gives no file name that is safe to use here", printable(name));
+        let text = format!("`{}` contains no file name that is safe to use here", printable(name));
         return Err(Failure::new(text).help(HELP));
     }
     // `symlink_metadata` also finds dangling symbolic links.
     if std::fs::symlink_metadata(path).is_ok() {
-        return Err(Failure::new(format!("{path} exists here already")).help(HELP));
+        return Err(Failure::new(format!("{path} already exists here")).help(HELP));
     }
     Ok(path.into())
 }
@@ -112,7 +112,7 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
     let mut text =
         format!("got {name}: {} to {}, {}", size(got.bytes), printable(&path), rate(got.bytes, start));
     for reason in &got.replanned {
-        text += &format!("\nplanned anew on the way: {}", printable(reason));
+        text += &format!("\nreplanned: {}", printable(reason));
     }
     for note in garbled(got).chain(unverified(got)) {
         text += &format!("\n{note}");
@@ -125,7 +125,7 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
     let note = |block: &String| {
         let block = printable(block);
         format!(
-            "block {block} came with other bytes than were stored and was decoded from the others: find the cause with `mend scrub`"
+            "block {block} arrived with wrong bytes and was decoded from other blocks; find the cause with `mend scrub`"
         )
     };
     got.garbled.iter().map(note)
@@ -140,9 +140,9 @@ fn exit_of(got: &Got, options: &GetOptions) -> Exit {
 fn unverified(got: &Got) -> impl Iterator<Item = String> {
     let reads = count(got.reads, "read");
     let note =
-        |number: u64, why: &str| (number > 0).then(|| format!("not verified, as {why}: {number} of {reads}"));
-    let in_part = note(got.in_part, "parity covers whole blocks of this code only");
-    note(got.without_spare(), "no block was to spare").into_iter().chain(in_part)
+        |number: u64, why: &str| (number > 0).then(|| format!("not verified ({why}): {number} of {reads}"));
+    let in_part = note(got.in_part, "this code's parity covers whole blocks only");
+    note(got.without_spare(), "no spare block").into_iter().chain(in_part)
 }
 
 fn rate(bytes: u64, start: Instant) -> String {
@@ -180,7 +180,7 @@ pub async fn rm(client: &Client, args: &RmArgs) -> Result<Answer, Failure> {
             if done == 0 {
                 failure
             } else {
-                failure.help(format!("{} before it were removed", count(done as u64, "file")))
+                failure.help(format!("{} removed before this error", count(done as u64, "file")))
             }
         })?;
     }
@@ -199,7 +199,7 @@ mod tests {
         }
         for name in ["", "/", "a/", ".", "..", "a/..", "a/.", "a\n", "b/\u{1b}[2J", "\u{202e}gpj"] {
             let failure = default_target(name).expect_err(name);
-            assert!(failure.message().contains("gives no file name"), "{name:?}: {failure:?}");
+            assert!(failure.message().contains("contains no file name"), "{name:?}: {failure:?}");
         }
         // An existing file is kept.
         assert!(default_target("x/Cargo.toml").unwrap_err().message().contains("exists"));

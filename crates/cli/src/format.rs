@@ -31,13 +31,16 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `12.3 ms`, `4.56 s`.
+/// A measured time for comparisons: `12.3 ms`, `4.56 s`, and from a minute on like [`lasting`].
 pub fn time(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+    match time.as_secs_f64() {
+        seconds if seconds < 1.0 => format!("{} ms", trimmed((seconds * 1e4).round() / 10.0)),
+        seconds if seconds < 60.0 => format!("{seconds:.2} s"),
+        _ => lasting(time),
+    }
 }
 
-/// `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`: how long something took.
+/// A duration: `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`.
 pub fn lasting(time: Duration) -> String {
     let seconds = (time.as_secs_f64() + 0.5) as u64;
     let two = |first: String, rest: u64, unit: &str| match rest {
@@ -144,6 +147,8 @@ mod tests {
             times,
             ["0 ms", "350 ms", "4.2 s", "1 min", "4 min 30 s", "1 h", "2 h 5 min", "2 days 4 h"]
         );
+        let times = [12_345, 300_000, 4_560_000, 6_538_350_000].map(|us| time(Duration::from_micros(us)));
+        assert_eq!(times, ["12.3 ms", "300 ms", "4.56 s", "1 h 48 min"]);
         assert_eq!(rate(6 << 20, Duration::from_secs(2)), "3 MiB/s");
     }
 

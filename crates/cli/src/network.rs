@@ -20,6 +20,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 pub enum BenchAction {
     /// Send zeros between helpers, one link at a time, and store the measured rates; a busy node shows only
     /// its spare capacity
+    #[command(after_help = "Example: mend bench links --pairs")]
     Links(BenchLinksArgs),
 }
 
@@ -77,11 +78,11 @@ fn probe_request(args: &BenchLinksArgs) -> ProbeRequest {
 }
 
 fn probe_text(view: &ProbeView) -> String {
-    let mut text = table(["from", "to", ">carries"], view.links.iter().map(probed_row));
+    let mut text = table(["from", "to", ">rate"], view.links.iter().map(probed_row));
     if view.running {
-        text += &format!("\n{} to go", count(view.left, "link"));
+        text += &format!("\n{} left", count(view.left, "link"));
     }
-    text + "\nsee what it comes to with `mend topology`"
+    text + "\nsee the resulting rates with `mend topology`"
 }
 
 fn probed_row(probed: &ProbedLink) -> [String; 3] {
@@ -94,18 +95,26 @@ fn probed_row(probed: &ProbedLink) -> [String; 3] {
 }
 
 fn text(view: &TopologyView, now_ms: u64) -> String {
-    let head =
-        ["node", "rack", ">uplink", ">downlink", ">disk read", ">disk write", ">seen up", ">seen down"];
+    let head = [
+        "node",
+        "rack",
+        ">uplink",
+        ">downlink",
+        ">disk read",
+        ">disk write",
+        ">observed up",
+        ">observed down",
+    ];
     let mut text = table(head, view.nodes.iter().map(|node| node_row(node, now_ms)));
     for (what, places) in [("rack", &view.racks), ("region", &view.regions)] {
         if !places.is_empty() {
             text += "\n\n";
-            text += &table([what, "region", ">out of it", ">into it", "nodes"], places.iter().map(place_row));
+            text += &table([what, "region", ">outgoing", ">incoming", "nodes"], places.iter().map(place_row));
         }
     }
     if !view.links.is_empty() {
         text += "\n\n";
-        text += &table(["from", "to", ">carries"], view.links.iter().map(|link| link_row(link, now_ms)));
+        text += &table(["from", "to", ">rate"], view.links.iter().map(|link| link_row(link, now_ms)));
     }
     text
 }

@@ -1,5 +1,7 @@
 //! Implements `mend plan`.
 
+use std::time::Duration;
+
 use client::{Client, PlanRequestView, PlanView, StripeView};
 use repair::{Cost, Scheme};
 
@@ -7,13 +9,13 @@ use crate::answer::Answer;
 use crate::args::PlanArgs;
 use crate::blocks::{Target, find};
 use crate::failure::Failure;
-use crate::format::{count, size, table};
+use crate::format::{count, size, table, time};
 
 /// The cost from a plan's summary.
 pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
     let cost = plan.summary.get("cost").cloned().unwrap_or_default();
     serde_json::from_value(cost)
-        .map_err(|error| Failure::new(format!("the coordinator's plan cannot be read: {error}")))
+        .map_err(|error| Failure::new(format!("cannot parse the coordinator's plan: {error}")))
 }
 
 /// Implements `mend plan`.
@@ -23,7 +25,7 @@ pub async fn plan(client: &Client, args: &PlanArgs) -> Result<Answer, Failure> {
         return compare(client, request).await;
     }
     let plan = client.plan(&request).await?;
-    let text = format!("{}\npredicted {} ms", plan.text.trim_end(), plan.predicted_ms);
+    let text = format!("{}\npredicted {}", plan.text.trim_end(), predicted(&plan));
     Ok(Answer::new(text, &plan))
 }
 
@@ -115,11 +117,15 @@ fn comparison(rows: Vec<[String; 7]>) -> String {
     table(headings, rows)
 }
 
+fn predicted(plan: &PlanView) -> String {
+    time(Duration::from_millis(plan.predicted_ms))
+}
+
 fn row(plan: &PlanView) -> Result<[String; 7], Failure> {
     let cost = cost(plan)?;
     Ok([
         plan.scheme.clone(),
-        format!("{} ms", plan.predicted_ms),
+        predicted(plan),
         size(cost.requestors_receive()),
         size(cost.through_busiest()),
         size(cost.network_bytes),
@@ -136,7 +142,7 @@ mod tests {
     fn a_comparison_fits_80_columns() {
         let text = |text: &str| text.to_owned();
         let widest =
-            ["crr-s-direct", "999999 ms", "999.99 MiB", "999.99 MiB", "999.99 MiB", "9999x999.9KiB", "99"];
+            ["crr-s-direct", "59 min 59 s", "999.99 MiB", "999.99 MiB", "999.99 MiB", "9999x999.9KiB", "99"];
         let table = comparison(vec![widest.map(text)]);
         assert!(table.lines().all(|line| line.len() <= 80), "{table}");
         assert_eq!(table.lines().count(), 2);

@@ -23,8 +23,10 @@ use crate::repairs::{self, Detail};
 #[derive(Debug, Subcommand)]
 pub enum WholeNode {
     /// Rebuild every block of a lost helper on the others
+    #[command(after_help = "Example: mend node recover h7")]
     Recover(RecoverArgs),
     /// Empty a helper that is failing or being retired; it receives no new blocks from then on
+    #[command(after_help = "Example: mend node drain h7")]
     Drain(DrainArgs),
 }
 
@@ -109,11 +111,11 @@ impl FromStr for Rate {
         if text == "none" {
             return Ok(Self(0));
         }
-        let others = "`mend pause` pauses a repair, `none` takes a cap away";
+        let others = "`mend pause` pauses a repair, `none` removes a cap";
         let rate: Bandwidth =
             text.parse().map_err(|error: cluster::ParseQuantityError| format!("{error}; {others}"))?;
         match rate.bytes_per_second() as u64 {
-            0 => Err(format!("nothing would ever be repaired; {others}")),
+            0 => Err(format!("a cap of 0 would stop all repairs; {others}")),
             rate => Ok(Self(rate)),
         }
     }
@@ -127,7 +129,7 @@ impl FromStr for NamedRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, rate) = text.split_once('=').ok_or("a name, =, and a rate, such as h1=50MB/s")?;
+        let (name, rate) = text.split_once('=').ok_or("write NAME=RATE, such as h1=50MB/s")?;
         Ok(Self(name.to_owned(), rate.parse()?))
     }
 }
@@ -166,7 +168,8 @@ async fn drain(client: &Client, args: &DrainArgs, detail: Detail) -> Result<Answ
 
 async fn stop_drain(client: &Client, node: &Name) -> Result<Answer, Failure> {
     client.stop_drain(node.as_str()).await?;
-    let text = format!("{node} stays, and gets blocks again; what was moved stays where it is");
+    let text =
+        format!("stopped the drain: {node} stays and receives blocks again; moved blocks are not moved back");
     Ok(Answer::new(text, &serde_json::json!({ "stopped": node.as_str() })))
 }
 
@@ -197,7 +200,7 @@ pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<
         ended.push(repairs::await_end(client, open).await?);
     }
     let text: String = ended.iter().map(line).collect();
-    Ok(Answer::new(if text.is_empty() { "nothing is being repaired".to_owned() } else { text }, &ended))
+    Ok(Answer::new(if text.is_empty() { "no repair is running".to_owned() } else { text }, &ended))
 }
 
 /// Implements `mend pause` and `mend resume`.
@@ -205,10 +208,9 @@ pub async fn pause(client: &Client, repair: u64, paused: bool) -> Result<Answer,
     let view = client.pause_repair(repair, paused).await?;
     let text = match paused {
         true => format!(
-            "repair {repair} is paused: nothing of it moves, and what it has rebuilt or received is kept. Go on with `mend \
-             resume {repair}`"
+            "repair {repair} is paused; rebuilt and received data is kept. Resume it with `mend resume {repair}`"
         ),
-        false => format!("repair {repair} goes on"),
+        false => format!("repair {repair} resumed"),
     };
     Ok(Answer::new(text, &view))
 }
@@ -238,7 +240,7 @@ fn caps_text(caps: &CapsView) -> String {
     let each = |what: &str, rates: &BTreeMap<String, u64>| -> String {
         rates.iter().map(|(name, &rate)| format!("{what} {}: {}/s\n", printable(name), size(rate))).collect()
     };
-    let cluster = caps.cluster.map(|rate| format!("all together: {}/s\n", size(rate)));
+    let cluster = caps.cluster.map(|rate| format!("total: {}/s\n", size(rate)));
     cluster.unwrap_or_default()
         + &each("node", &caps.nodes)
         + &each("disk of", &caps.disks)
@@ -258,7 +260,7 @@ pub fn line(repair: &RepairView) -> String {
         size(repair.bytes)
     );
     if repair.state == RepairState::Paused {
-        text += &format!("; mend resume {} goes on with it", repair.repair);
+        text += &format!("; resume it with `mend resume {}`", repair.repair);
     } else if let Some(progress) = &repair.progress {
         text += &match repair.ended_unix_ms {
             None => running(progress),

@@ -133,7 +133,7 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
         replanned
             .iter()
             .take(ITEMS_LISTED)
-            .for_each(|why| text += &format!("planned anew: {}\n", printable(why)));
+            .for_each(|why| text += &format!("replanned: {}\n", printable(why)));
     }
     text
 }
@@ -179,7 +179,7 @@ fn item_text(item: &RepairItem) -> String {
     let parity = item.parity.map(parity_in_words);
     text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
     let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {}\n", printable(note)));
-    let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {}\n", printable(reason)));
+    let replanned = item.replanned.iter().map(|reason| format!("  replanned: {}\n", printable(reason)));
     text.extend(notes.chain(replanned));
     text
 }
@@ -187,7 +187,7 @@ fn item_text(item: &RepairItem) -> String {
 /// Implements `mend cancel`.
 pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
     client.cancel_repair(repair).await?;
-    let text = format!("gave up repair {repair}; what it has rebuilt stays");
+    let text = format!("cancelled repair {repair}; rebuilt blocks are kept");
     Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
 }
 
@@ -195,8 +195,8 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
 fn parity_in_words(parity: ParityCheck) -> &'static str {
     match parity {
         ParityCheck::Holds => ", parity holds",
-        ParityCheck::Overruled => ", right by its digest (another block breaks parity)",
-        ParityCheck::NoSpareBlock => ", parity not checked (no more blocks survive than are needed)",
+        ParityCheck::Overruled => ", digest matches (another block breaks parity)",
+        ParityCheck::NoSpareBlock => ", parity not checked (no spare block)",
         ParityCheck::NotAsked => ", parity not checked",
     }
 }

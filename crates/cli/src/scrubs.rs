@@ -51,7 +51,7 @@ fn progress(view: &ScrubView) -> (u64, u64) {
 async fn stop(client: &Client) -> Result<Answer, Failure> {
     let running = client.status().await?.last_scrub.filter(|scrub| scrub.state == ScrubState::Running);
     let Some(running) = running else {
-        return Err(Failure::new("no scrub runs").help("start one with `mend scrub`"));
+        return Err(Failure::new("no scrub is running").help("start one with `mend scrub`"));
     };
     let view = client.stop_scrub(running.scrub).await?;
     Ok(Answer::new(text(&view), &view))
@@ -81,11 +81,8 @@ async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
 
 fn text(view: &ScrubView) -> String {
     let found = match view.findings.len() as u64 {
-        0 => "all agree with their checksums".to_owned(),
-        bad => format!(
-            "{} BAD; mend repair --all repairs now what is not repaired by itself",
-            count(bad, "block")
-        ),
+        0 => "all checksums match".to_owned(),
+        bad => format!("{} BAD; `mend repair --all` repairs them now", count(bad, "block")),
     };
     let stopped = if view.state == ScrubState::Stopped { "stopped: " } else { "" };
     let mut text = format!(
@@ -106,7 +103,7 @@ fn text(view: &ScrubView) -> String {
     text += &view.parity.as_ref().map_or_else(String::new, parity_text);
     for skipped in &view.skipped {
         text += &match skipped.blocks {
-            0 => format!("not everything of {}: {}\n", skipped.node, skipped.why),
+            0 => format!("{} was checked only in part: {}\n", skipped.node, skipped.why),
             blocks => {
                 format!("not checked: {} on {}: {}\n", count(blocks, "block"), skipped.node, skipped.why)
             }
@@ -120,24 +117,24 @@ fn text(view: &ScrubView) -> String {
 
 fn parity_text(parity: &ParityScrubView) -> String {
     let found = match parity.contradictory.len() as u64 {
-        0 => "no contradiction that cannot be settled".to_owned(),
+        0 => "no unresolved contradiction".to_owned(),
         stripes => format!("{} CONTRADICTORY", count(stripes, "stripe")),
     };
     let mut text =
-        format!("parity checked of {} of {}: {found}\n", parity.checked, count(parity.stripes, "stripe"));
+        format!("parity of {} of {} checked: {found}\n", parity.checked, count(parity.stripes, "stripe"));
     for stripe in &parity.contradictory {
         let suspects = stripe.suspects.iter();
         let suspects: Vec<String> =
             suspects.map(|suspect| format!("{} on {}", printable(&suspect.block), suspect.node)).collect();
         text += &format!(
-            "stripe {} contradicts itself, and nothing tells which of these blocks is wrong: {}\n",
+            "stripe {} contradicts itself; one of these blocks is wrong: {}\n",
             printable(&stripe.stripe),
             suspects.join(", ")
         );
     }
     for unchecked in &parity.unchecked {
         text += &format!(
-            "parity not checked of {}: {} ({})\n",
+            "parity of {} not checked: {} ({})\n",
             count(unchecked.stripes, "stripe"),
             printable(&unchecked.why),
             shortened(unchecked)

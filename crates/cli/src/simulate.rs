@@ -23,8 +23,12 @@ const FAST_DISK: f64 = 100.0;
 #[derive(Debug, Subcommand)]
 pub enum SimAction {
     /// Estimate the time to recover a node, and the bandwidth left for reads meanwhile
+    #[command(after_help = "Example: mend sim recover --code rs-9-6 --nodes 30 --stripes 400")]
     Recover(SimRecoverArgs),
     /// Compare the mean time to data loss of two codes or schemes
+    #[command(
+        after_help = "Example: mend sim mttdl --code rs-14-10 --against rs-9-6 --nodes 40 --data 10TiB"
+    )]
     Mttdl(MttdlArgs),
 }
 
@@ -103,7 +107,8 @@ impl FromStr for Percent {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
         let part = number.map(|number| number / 100.0).filter(|part| *part > 0.0 && *part < 1.0);
-        part.map(Self).ok_or_else(|| format!("`{text}` is no part: write one such as 2%, below 100%"))
+        part.map(Self)
+            .ok_or_else(|| format!("`{text}` is not a percentage between 0% and 100%: write one such as 2%"))
     }
 }
 
@@ -136,14 +141,12 @@ impl HardwareArgs {
         let built = code.build().map_err(Failure::new)?;
         let (blocks, sub_blocks) = (built.blocks(), built.sub_blocks() as u64);
         if self.nodes as usize <= blocks {
-            let wrong = format!(
-                "a stripe of {code} has {blocks} blocks, and one more node has to take what is rebuilt"
-            );
-            return Err(Failure::new(wrong).help(format!("say --nodes {} or more", blocks + 1)));
+            let wrong = format!("a stripe of {code} has {blocks} blocks, and rebuilding needs one more node");
+            return Err(Failure::new(wrong).help(format!("use --nodes {} or more", blocks + 1)));
         }
         if !self.block_size.bytes().is_multiple_of(64 * sub_blocks) || self.block_size.bytes() == 0 {
             let wrong = format!("blocks of {} do not divide into {sub_blocks} sub-blocks", self.block_size);
-            return Err(Failure::new(wrong).help(format!("say a multiple of {} bytes", 64 * sub_blocks)));
+            return Err(Failure::new(wrong).help(format!("use a multiple of {} bytes", 64 * sub_blocks)));
         }
         let few = Cluster {
             block_bytes: self.block_size.bytes(),
@@ -181,8 +184,8 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     let lost = (lost.round() as u64).max(1);
     let played = u32::try_from(lost).ok().filter(|&lost| lost <= Cluster::MOST_LOST).ok_or_else(|| {
         let most = Cluster::MOST_LOST;
-        Failure::new(format!("{} would be lost, more than {most}", count(lost, "block")))
-            .help("say fewer stripes: beyond so many, the time grows in proportion")
+        Failure::new(format!("the node would hold {}, more than {most}", count(lost, "block")))
+            .help("use fewer stripes: beyond this number, the time grows in proportion")
     })?;
     let cluster = Cluster {
         block_bytes: args.hardware.block_size.bytes(),
@@ -210,7 +213,7 @@ fn recovered(args: &SimRecoverArgs, shown: &Shown, lost: u32, finish: &Finish) -
     let limit = match finish.bound.bottleneck {
         Bottleneck::Uplinks => "uplinks",
         Bottleneck::Downlinks => "downlinks",
-        Bottleneck::Takers => "downlinks of those that take blocks",
+        Bottleneck::Takers => "downlinks of the nodes that receive blocks",
         Bottleneck::Disks => "disks",
     };
     let took = |seconds: f64| lasting(Duration::from_secs_f64(seconds));
@@ -218,24 +221,24 @@ fn recovered(args: &SimRecoverArgs, shown: &Shown, lost: u32, finish: &Finish) -
     let alone = hardware.block_size.bytes() as f64 / hardware.link();
     let read = |share: f64| match 1.0 - share {
         left if left > 0.001 => took(alone / left),
-        _ => "without end".to_owned(),
+        _ => "never".to_owned(),
     };
     let bound = match shown.has_bound {
         true => {
             format!(
-                "{}, by the {limit}; {:.2} of the possible speed",
+                "{}, set by the {limit}; the recovery reaches {:.0}% of that speed",
                 took(finish.bound.seconds),
-                finish.of_bound()
+                finish.of_bound() * 100.0
             )
         }
-        false => "none is known of a code that reads less than k blocks".to_owned(),
+        false => "unknown for a code that reads less than k blocks".to_owned(),
     };
     let text = format!(
         "{} of {} lost with the node\n\
-         recovered in    {}; a block is back after {} in the mean\n\
-         bound           {bound}\n\
-         left to reads   {} of uplinks and {} of downlinks in the mean; on the busiest {} and {}\n\
-         read of {}  {} alone, {} beside it in the mean, {} from the busiest node\n",
+         recovery time   {}; a block is rebuilt after {} on average\n\
+         lower bound     {bound}\n\
+         left for reads  {} of uplinks and {} of downlinks on average; {} and {} on the busiest node\n\
+         read of {}  {} without a recovery, {} during it on average, {} from the busiest node\n",
         count(lost.into(), "block"),
         size(hardware.block_size.bytes()),
         took(finish.seconds),
@@ -268,7 +271,8 @@ fn mttdl(args: &MttdlArgs) -> Result<Answer, Failure> {
     let other = args.against.as_ref().unwrap_or(&args.code);
     let one = Case::of(args, &args.code, args.scheme)?;
     let other = Case::of(args, other, args.against_scheme)?;
-    let headings = ["", ">stripes", ">back in", ">back in, last chance", ">stripe, years", ">cluster, years"];
+    let headings =
+        ["", ">stripes", ">rebuilt in", ">last spare rebuilt in", ">stripe, years", ">cluster, years"];
     let mut text = table(headings, [one.row(), other.row()]);
     let times = one.lifetime.cluster_years / other.lifetime.cluster_years;
     text += &format!("{} lasts {} times as long as {}\n", one.name(), short(times), other.name());

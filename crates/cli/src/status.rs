@@ -27,7 +27,7 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
         () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // Its text says STOPPED.
-        () if status.write_fault.is_some() => Exit::Failed, // Its text says READ-ONLY.
+        () if status.write_fault.is_some() => Exit::Failed,                     // Its text says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
@@ -57,7 +57,7 @@ async fn check(client: &Client) -> Result<Answer, Failure> {
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
-        text += "the coordinator has just started and still waits for helpers\n";
+        text += "the coordinator has just started and is still waiting for helpers\n";
     }
     status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
     status.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
@@ -70,7 +70,7 @@ fn status_text(status: &Status) -> String {
     text += &redundancy_text(status);
     if status.stripes.blocks_lost > 0 {
         text += &format!(
-            "{} not there: {}\n",
+            "{} unavailable: {}\n",
             count(status.stripes.blocks_lost, "block"),
             size(status.stripes.bytes_lost)
         );
@@ -83,19 +83,16 @@ fn status_text(status: &Status) -> String {
     status.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
     status.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
     if !status.orphans.is_empty() {
-        text += &format!(
-            "{} that no stripe knows; see --output json\n",
-            count(status.orphans.len() as u64, "block")
-        );
+        text += &format!("{} of no stripe; see --output json\n", count(status.orphans.len() as u64, "block"));
     }
     text += &status.steady_scrub.as_ref().map_or_else(String::new, steady_line);
     text + &lost_text(status)
 }
 
 fn steady_line(steady: &SteadyScrubView) -> String {
-    let left = steady.left_in_round.map_or_else(String::new, |left| {
-        format!(", {} still to be read in this round", count(left, "block"))
-    });
+    let left = steady
+        .left_in_round
+        .map_or_else(String::new, |left| format!(", {} left in this round", count(left, "block")));
     let parity = steady.parity.as_ref().map_or_else(String::new, parity_words);
     format!("steady scrub at {}/s{left}{parity}\n", size(steady.rate_bytes_per_s))
 }
@@ -103,9 +100,9 @@ fn steady_line(steady: &SteadyScrubView) -> String {
 /// How many stripes a scrub has checked for parity.
 fn parity_words(parity: &ParityScrubView) -> String {
     let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
-    let mut words = format!("; parity checked of {}", count(parity.checked, "stripe"));
+    let mut words = format!("; parity of {} checked", count(parity.checked, "stripe"));
     if unchecked > 0 {
-        words += &format!(", not of {unchecked}");
+        words += &format!(", of {unchecked} not");
     }
     if !parity.contradictory.is_empty() {
         words += &format!(", {} CONTRADICTORY", parity.contradictory.len());
@@ -126,8 +123,10 @@ fn lost_text(status: &Status) -> String {
         );
     }
     if lost.len() > LOST_LISTED {
-        text +=
-            &format!("and {} before; see --output json\n", count((lost.len() - LOST_LISTED) as u64, "block"));
+        text += &format!(
+            "and {} earlier; see --output json\n",
+            count((lost.len() - LOST_LISTED) as u64, "block")
+        );
     }
     text
 }
@@ -141,7 +140,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
             (true, false) => {
                 ranges.extend(part.ranges.iter().map(|range| format!("{}-{}", range.first, range.last)));
             }
-            (true, true) => ranges.push(format!("no bytes, but redundancy (stripe {})", part.stripe)),
+            (true, true) => ranges.push(format!("none, only parity (stripe {})", part.stripe)),
             (false, _) => ranges.push(format!("stripe {}", part.stripe)),
         }
     }
@@ -151,7 +150,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
             Some(file) => format!("{} bytes {}", printable(file), shortened(ranges)),
             None => shortened(ranges),
         };
-        text += &format!("cannot be read: {what}; {rescue}\n");
+        text += &format!("unreadable: {what}; {rescue}\n");
     }
     let left = (in_all as usize).saturating_sub(parts.len());
     if lines.len() > PARTS_LISTED || left > 0 {
@@ -191,7 +190,7 @@ fn shortened(ranges: &[String]) -> String {
 
 fn rescue(part: &UnreadablePart) -> String {
     match (&part.any_of[..], &part.together[..]) {
-        ([], []) => "no helper that is down would bring it back: restore bad blocks from a backup".to_owned(),
+        ([], []) => "starting helpers does not help: restore the bad blocks from a backup".to_owned(),
         ([one], _) => format!("start {one}"),
         ([], together) => format!("start {} together", together.join(" and ")),
         (any, _) => format!("start any of {}", any.join(", ")),

@@ -111,7 +111,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
     };
     let result = tokio::select! {
         result = asked => result,
-        () = interrupted() => Err(Failure::interrupted("nothing of a put or a get is kept, and a repair goes on")),
+        () = interrupted() => Err(Failure::interrupted("an unfinished put or get was discarded, and repairs continue")),
     };
     // Roll back an interrupted put before exiting.
     let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;

@@ -49,7 +49,7 @@ impl Draft {
                 return Ok(Self { file });
             }
         }
-        Err(io::Error::other("other gets remove our drafts as if they were leftovers"))
+        Err(io::Error::other("other gets keep removing our temporary file"))
     }
 
     /// The underlying file.
@@ -108,9 +108,9 @@ fn remove_leftovers(folder: &Path) {
         }
         let path = entry.path();
         match remove_if_left(&path) {
-            Ok(true) => tracing::info!(path = %path.display(), "removed what a killed get had left"),
+            Ok(true) => tracing::info!(path = %path.display(), "removed the temporary file of a killed get"),
             Ok(false) => {}
-            Err(error) => tracing::debug!(path = %path.display(), %error, "a draft is not removed"),
+            Err(error) => tracing::debug!(path = %path.display(), %error, "cannot remove a temporary file"),
         }
     }
 }

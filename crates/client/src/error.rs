@@ -42,7 +42,7 @@ pub enum ClientError {
         detail: String,
     },
     /// The coordinator sent a malformed or unexpected response.
-    #[error("the coordinator at {address} answers what this version cannot read: {detail}")]
+    #[error("cannot parse the answer of the coordinator at {address}: {detail}")]
     Protocol {
         /// The coordinator's address.
         address: Address,
@@ -71,7 +71,7 @@ pub enum ClientError {
         failure: RequestFailure,
     },
     /// Some stripes of a file have lost more blocks than the code tolerates.
-    #[error("bytes {} of `{file}` cannot be read, as {} of its stripes lost too much ({}): {reason}",
+    #[error("bytes {} of `{file}` are unreadable: {} of its stripes have lost more blocks than the code tolerates ({}): {reason}",
         ranges(lost), stripes.len(), first(stripes))]
     Unreadable {
         /// The file.
@@ -84,7 +84,7 @@ pub enum ClientError {
         reason: RequestFailure,
     },
     /// The file was replaced during the read, and the coordinator no longer keeps the old version.
-    #[error("`{file}` was replaced while it was read, and the rest of the old file is gone: {reason}")]
+    #[error("`{file}` was replaced during the read, and the old version is no longer available: {reason}")]
     Replaced {
         /// The file.
         file: String,
@@ -92,8 +92,8 @@ pub enum ClientError {
         reason: RequestFailure,
     },
     /// A block arrived with wrong bytes, and decoding it from the stripe's other blocks failed.
-    #[error("block {block} (bytes {}-{} of the file) was read with other bytes than were stored{}", bytes.start, bytes.end - 1,
-        reason.as_ref().map_or(String::new(), |reason| format!(", and the others do not give it: {reason}")))]
+    #[error("block {block} (bytes {}-{} of the file) arrived with wrong bytes{}", bytes.start, bytes.end - 1,
+        reason.as_ref().map_or(String::new(), |reason| format!(", and decoding it from other blocks failed: {reason}")))]
     Garbled {
         /// The block.
         block: String,
@@ -104,7 +104,7 @@ pub enum ClientError {
     },
     /// A stored block differs from the local file.
     #[error(
-        "block {index} of the stripe at position {position} was stored with other bytes than the file has; nothing of it was kept"
+        "block {index} of the stripe at position {position} was stored with wrong bytes; the put was discarded"
     )]
     StoredWrong {
         /// The stripe's position in the file.
@@ -134,13 +134,13 @@ pub enum LocalFileError {
         source: io::Error,
     },
     /// A folder, pipe or device; only regular files can be put.
-    #[error("{} is not a plain file, so it cannot be put", path.display())]
+    #[error("{} is not a regular file, so it cannot be put", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
     /// The file changed while it was being put.
-    #[error("{} {change} while it was being put; nothing of it was kept", path.display())]
+    #[error("{} {change} during the put; the put was discarded", path.display())]
     Changed {
         /// The file.
         path: PathBuf,

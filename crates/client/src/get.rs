@@ -268,7 +268,7 @@ impl Reader {
         let names = garbled.iter().map(|block| block.name.clone()).collect();
         let indices: Vec<BlockIndex> = garbled.iter().map(|block| block.index).collect();
         for block in &garbled {
-            tracing::warn!(block = block.name, "a block came with other bytes than were stored");
+            tracing::warn!(block = block.name, "a block arrived with wrong bytes");
             let requests =
                 part.fetches_of(block, &indices).map(|fetch| fetch.request(&self.options)).collect();
             let anew = self.read_all(requests, &target.silent()).await;

@@ -161,7 +161,7 @@ impl Http {
 
     async fn connect_soon(&self) -> Result<Sender, ClientError> {
         timeout(CONNECT_LIMIT, self.connect()).await.unwrap_or_else(|_| {
-            let text = format!("it has not answered for {} s", CONNECT_LIMIT.as_secs());
+            let text = format!("no answer for {} s", CONNECT_LIMIT.as_secs());
             let source = io::Error::new(io::ErrorKind::TimedOut, text);
             Err(ClientError::Unreachable { address: self.address.clone(), source })
         })
@@ -273,7 +273,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
         Ok(ErrorBody { error, next_step }) => (error, Some(next_step)),
         Err(_) => {
             let text = String::from_utf8_lossy(body);
-            (format!("the coordinator answers {status}: {}", text.trim()), None)
+            (format!("the coordinator answered {status}: {}", text.trim()), None)
         }
     };
     ClientError::Refused { status: status.as_u16(), message, next_step }

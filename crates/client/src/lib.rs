@@ -1,4 +1,4 @@
-//! The library that users of a Mend cluster call: put, read whole or in part (degraded or not), repair, watch.
+//! The client library of a Mend cluster: put, read (whole or in part, degraded or not), repair, watch.
 //!
 //! [`Client`] talks to the coordinator in two ways, both over mutual TLS: requests as HTTP/JSON, and reads
 //! and puts through a control session, in which the client takes part in plans like any node. Data flows

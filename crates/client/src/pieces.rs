@@ -21,7 +21,7 @@ pub struct ByteRange {
 /// The text is not a byte range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a byte range: write FIRST-LAST (both included, from 0), FIRST+LENGTH, or FIRST- for all from there on"
+    "`{0}` is not a byte range: write FIRST-LAST (inclusive, from 0), FIRST+LENGTH, or FIRST- for all bytes from FIRST on"
 )]
 pub struct ParseRangeError(
     /// The rejected text.

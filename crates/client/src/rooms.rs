@@ -136,6 +136,6 @@ impl Sinks for MemorySink {
 
 /// The error for bytes outside the requested range.
 pub(crate) fn outside(block: &BlockId, offset: u64, bytes: usize) -> BlockError {
-    let detail = format!("{bytes} bytes at offset {offset} were delivered and not asked for");
+    let detail = format!("received {bytes} unrequested bytes at offset {offset}");
     BlockError::Corrupt { block: block.clone(), path: "this client".to_owned(), detail }
 }

@@ -155,7 +155,7 @@ async fn pump(mut incoming: Incoming, engine: Engine, requests: Arc<Requests>, r
             Some(ToNode::Ping) => {
                 let _ = reports.send(FromNode::Pong { free_bytes: 0, tasks: engine.jobs() });
             }
-            Some(other) => tracing::warn!(?other, "a message that is not for a client"),
+            Some(other) => tracing::warn!(?other, "received a message that is not for clients"),
         }
     }
     requests.end();

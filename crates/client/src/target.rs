@@ -64,7 +64,7 @@ fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "something that is not a regular file has come there since the get began",
+            "it has become something other than a regular file since the get began",
         )),
         Ok(now) => Ok(Some(now)),
         Err(_) => Ok(before),

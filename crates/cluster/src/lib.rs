@@ -14,7 +14,8 @@
 //! use cluster::{Cluster, InitOptions, Role};
 //!
 //! let scratch = tempfile::tempdir()?;
-//! let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions { helpers: 2, ..Default::default() })?;
+//! let options = InitOptions { helpers: 2, ..Default::default() };
+//! let cluster = Cluster::init(&scratch.path().join("demo"), &options)?;
 //! for helper in &cluster.config().helpers {
 //!     println!("{} at {}", helper.name, helper.dial_address());
 //! }

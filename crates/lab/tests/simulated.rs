@@ -2,9 +2,9 @@
 //! time. Both must take the same time. The links are slow enough to make processor time irrelevant. The
 //! simulator is given only the link rates, the locations of blocks and the request.
 //!
-//! This is the only test that compares times. It uses ratios of the lab's time to the simulator's, and the best of
-//! three attempts, because other programs can only slow the lab down. Where no lab can run, the test is skipped with
-//! a message; in CI (`CI=true`) that is a failure.
+//! This is the only test that compares times. It uses ratios of the lab's time to the simulator's, and the
+//! best of three attempts, because other programs can only slow the lab down. If no lab can run, the test is
+//! skipped with a message; in CI (`CI=true`) that is a failure.
 //!
 //! This test is a separate binary, because the lab restarts it inside namespaces as `mend` and `mend-lab`.
 

@@ -12,12 +12,15 @@ use crate::recoveries::WholeNode;
 #[derive(Debug, Subcommand)]
 pub enum NodeAction {
     /// List the helpers
+    #[command(after_help = "Example: mend node list")]
     List,
     #[command(flatten)]
     Whole(WholeNode),
     /// Add a helper to mend.toml and make its certificate; run it where `mend init` ran
+    #[command(after_help = "Example: mend node add h7 --listen 10.0.0.7:7410")]
     Add(AddNodeArgs),
     /// Remove a helper that is down and holds no needed blocks
+    #[command(after_help = "Example: mend node remove h7")]
     Remove {
         /// The helper to remove
         #[arg(value_name = "NODE")]
@@ -25,6 +28,7 @@ pub enum NodeAction {
     },
     /// Put a helper into maintenance: its blocks are not rebuilt elsewhere meanwhile
     #[command(group = ArgGroup::new("when").required(true))]
+    #[command(after_help = "Example: mend node maintenance h7 --for 2h")]
     Maintenance {
         /// The helper
         #[arg(value_name = "NODE")]
@@ -38,6 +42,7 @@ pub enum NodeAction {
     },
     /// Check whether helpers may be stopped: everything stays readable and can lose another block. Exits with
     /// 0 if so, 1 if not
+    #[command(after_help = "Example: mend node ok-to-stop h7 h8")]
     OkToStop {
         #[command(flatten)]
         args: NodesArgs,
@@ -46,8 +51,10 @@ pub enum NodeAction {
         leave: u32,
     },
     /// Check whether helpers may be removed permanently. Exits with 0 if so, 1 if not
+    #[command(after_help = "Example: mend node safe-to-remove h7")]
     SafeToRemove(NodesArgs),
     /// Move all blocks that a helper holds, or held, to another one
+    #[command(after_help = "Example: mend node replace h7 h9")]
     Replace {
         /// The helper that leaves
         #[arg(value_name = "OLD")]
@@ -60,6 +67,7 @@ pub enum NodeAction {
         no_wait: bool,
     },
     /// Show or set how long a helper may be down before its blocks are rebuilt elsewhere
+    #[command(after_help = "Example: mend node repair-after 30m")]
     RepairAfter {
         /// A duration such as 10m, or never, or default (the value in mend.toml)
         #[arg(value_name = "TIME|never|default", value_parser = repair_after)]

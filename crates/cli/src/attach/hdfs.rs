@@ -97,7 +97,7 @@ fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig
     let mut helpers = Vec::new();
     for node in nodes.iter().filter(|node| !node.folders.is_empty()) {
         let address = &node.address;
-        let unusable = || Failure::new(format!("no helper can be named after DataNode `{address}`"));
+        let unusable = || Failure::new(format!("cannot derive a helper name from DataNode `{address}`"));
         let (host, _) = address.rsplit_once(':').ok_or_else(unusable)?;
         let port = ports.entry(host).or_insert(args.base_port);
         let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
@@ -126,13 +126,11 @@ fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
     let silent = silent.map(|node| {
         let why = node.silent.as_deref().unwrap_or("it is dead");
         let address = &node.address;
-        format!(
-            "no helper for DataNode {address}: {why}; what it has will be neither read nor repaired there"
-        )
+        format!("no helper for DataNode {address}: {why}; its blocks will be neither read nor repaired there")
     });
     let uncovered = snapshots.uncovered.iter().map(|(folder, why)| {
         format!(
-            "files that only snapshots of {folder} hold cannot be listed: {why}; run the coordinator as a user who may list \
+            "files that exist only in snapshots of {folder} cannot be listed: {why}; run the coordinator as a user who may list \
              all of HDFS"
         )
     });
@@ -149,24 +147,25 @@ fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: boo
         text += &format!("note: {note}\n");
     }
     text += match no_plugin {
-        true => "\nNothing is changed in the DataNodes.\n",
+        true => "\nThe DataNodes need no changes.\n",
         false => {
-            "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted; \
-             docs/hdfs.md says where it comes from):\n\n\
+            "\nOn each DataNode, put mend-hdfs.jar on the class path (docs/hdfs.md says how to get it), add this to hdfs-site.xml, \
+             and restart the DataNode:\n\n\
              <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n"
         }
     };
     text += &format!(
-        "\nHere, as a user who may list all of HDFS, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        "\nOn this machine, as a user who may list all of HDFS, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
         unit("coordinator", USER, cluster.folder())
     );
-    text += "On each DataNode's machine, as the DataNode's user, whom `User=` names: mend.toml, ca/ca.pem and helpers/NAME of the cluster folder, \
-             at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
+    text += "On each DataNode's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path, owned by \
+             the DataNode's user (`User=` below), and create /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", USER, cluster.folder());
-    text += "\nThen there:\n";
+    text += "\nThen run there:\n";
     for helper in &cluster.config().helpers {
         let datanode = helper.datanode.as_deref().unwrap_or_default();
-        text += &format!("  systemctl enable --now mend-helper@{}   # beside {datanode}\n", helper.name);
+        text +=
+            &format!("  systemctl enable --now mend-helper@{}   # for DataNode {datanode}\n", helper.name);
     }
     text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
     text

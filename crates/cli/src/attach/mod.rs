@@ -30,8 +30,8 @@ fn own_address(to: &str) -> Result<IpAddr, Failure> {
         socket.local_addr()
     };
     let address = asked().map_err(|error| {
-        Failure::new(format!("cannot tell which address helpers reach this machine at: {error}"))
-            .help("say it with --listen IP")
+        Failure::new(format!("cannot determine the address at which helpers reach this machine: {error}"))
+            .help("set it with --listen IP")
     })?;
     Ok(address.ip())
 }

@@ -110,8 +110,8 @@ fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure
     for Found { id, server, status, .. } in found {
         let Ok(status) = status else { continue };
         let port = ports.entry(server.address.host().to_owned()).or_insert(base_port);
-        let name: Name =
-            name("vs", &id.0).ok_or_else(|| Failure::new(format!("no helper can be named after `{id}`")))?;
+        let name: Name = name("vs", &id.0)
+            .ok_or_else(|| Failure::new(format!("cannot derive a helper name from `{id}`")))?;
         let mut helper = HelperConfig::new(name, listen(&server.address, *port));
         if helper.listen.ip().is_unspecified() {
             let host: Host = server.address.host().parse().map_err(Failure::new)?;
@@ -142,7 +142,7 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
     for Found { id, shards, status, .. } in found {
         match status {
             Err(why) => notes.push(format!(
-                "no helper for volume server {id}, which has {shards} shards: {why}; they will be neither read nor \
+                "no helper for volume server {id}: {why}; its {shards} shards will be neither read nor \
                  repaired there"
             )),
             Ok(status) => {
@@ -156,7 +156,7 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
                 let relative = folders(status).into_iter().filter(|folder| folder.is_relative());
                 notes.extend(relative.map(|folder| {
                     format!(
-                        "volume server {id} calls a folder `{}`: write the absolute path into `folders` of its helper",
+                        "volume server {id} reports the relative folder `{}`: write its absolute path into `folders` of the helper",
                         folder.display()
                     )
                 }));
@@ -164,7 +164,7 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
         }
     }
     if scripts.contains("ec.rebuild") {
-        notes.push("the masters run ec.rebuild by themselves (master.toml): Mend takes the same lock, and leaves it nothing to do".to_owned());
+        notes.push("the masters run ec.rebuild automatically (master.toml): Mend takes the same lock and leaves it nothing to do".to_owned());
     }
     notes
 }
@@ -182,20 +182,21 @@ fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) ->
         text += &format!("note: {note}\n");
     }
     text += &format!(
-        "\nHere, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        "\nOn this machine, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
         unit("coordinator", USER, cluster.folder())
     );
-    text += "On each volume server's machine, as a user that may write its folders: mend.toml, ca/ca.pem and\n\
-             helpers/NAME of the cluster folder, at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
+    text += "On each volume server's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path,\n\
+             owned by a user that may write the server's folders, and create /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", USER, cluster.folder());
     if helpers.iter().any(|helper| helper.index_folder.is_none()) {
-        text += "\nServers that run with -dir.idx do not tell it: write that folder as `index_folder` of their helpers into \
-                 mend.toml.\n";
+        text += "\nVolume servers do not report -dir.idx: for servers that use it, set that folder as `index_folder` of their helper \
+                 in mend.toml.\n";
     }
-    text += "\nThen there:\n";
+    text += "\nThen run there:\n";
     for helper in helpers {
         let server = helper.volume_server.as_deref().unwrap_or_default();
-        text += &format!("  systemctl enable --now mend-helper@{}   # beside {server}\n", helper.name);
+        text +=
+            &format!("  systemctl enable --now mend-helper@{}   # for volume server {server}\n", helper.name);
     }
     text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
     text

@@ -54,7 +54,7 @@ fn strangers_at_the_data_port_cannot_disable_a_helper() {
     let besieging = strangers(port, 1137);
     for besieging in [Some(besieging), None] {
         let scrub = cluster.mend(&["scrub"]).ok();
-        assert!(scrub.out.contains("all agree") && !scrub.out.contains("not checked"), "{scrub:?}");
+        assert!(scrub.out.contains("all checksums match") && !scrub.out.contains("not checked"), "{scrub:?}");
         cluster.assert_reads("film", &content, &[]);
         drop(besieging);
     }

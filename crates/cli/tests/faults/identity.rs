@@ -216,7 +216,7 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     assert!(fs::read(&copy).unwrap() != content[..60_000], "the helper does not lie");
     // Whole blocks are verified against their digests.
     let said = cluster.assert_reads("film", &content, &[]);
-    assert!(said.out.contains("other bytes than were stored"), "{said:?}");
+    assert!(said.out.contains("arrived with wrong bytes"), "{said:?}");
     let said = cluster.assert_reads("film", &content, &["--verify"]);
     assert!(said.out.contains("left out") && !said.out.contains("not verified"), "{said:?}");
     cluster.assert_reads("film", &content[70_000..90_000], &["--verify", "--range", "70000+20000"]);

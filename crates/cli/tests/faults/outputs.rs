@@ -261,13 +261,12 @@ fn what_could_not_be_verified_is_said_beside_the_bytes() {
     for target in ["-", "/dev/stdout", text(&copy)] {
         let (out, said) = get(&cluster, target, 1);
         let is_stdout = target != text(&copy);
-        assert_eq!(
-            said.starts_with("note: not verified, as no block was to spare: "),
-            is_stdout,
-            "{target}: {said}"
-        );
+        assert_eq!(said.starts_with("note: not verified (no spare block): "), is_stdout, "{target}: {said}");
         assert!((out == content) == is_stdout, "{target}");
-        assert!(is_stdout || String::from_utf8_lossy(&out).contains("not verified, as no block"), "{target}");
+        assert!(
+            is_stdout || String::from_utf8_lossy(&out).contains("not verified (no spare block)"),
+            "{target}"
+        );
     }
     assert!(fs::read(&copy).unwrap() == content);
 }

@@ -36,7 +36,7 @@ fn slow_repair() -> (Cluster, Vec<u8>, String) {
 fn a_pause_stops_what_runs_and_keeps_what_was_delivered() {
     let (cluster, content, repair) = slow_repair();
     let paused = cluster.mend(&["pause", &repair]).ok();
-    assert!(paused.out.contains("nothing of it moves"), "{paused:?}");
+    assert!(paused.out.contains("rebuilt and received data is kept"), "{paused:?}");
     let at_rest = |cluster: &Cluster| {
         let status = cluster.mend(&["status", "--output", "json"]).json();
         status["jobs"].as_array().unwrap().iter().all(|job| job["phase"] == "on-hold")

@@ -140,7 +140,7 @@ fn a_stripe_that_cannot_be_moved_apart_is_no_safe_one() {
     let class = &json["stripes"]["redundancy"][0];
     assert_eq!((class["survives"].as_u64(), class["helpers"].as_u64()), (Some(2), Some(1)), "{json:#}");
     let stat = cluster.mend(&["stat", "film"]).ok();
-    assert!(stat.out.contains("survives 2 more, or 1 helper"), "{stat:?}");
+    assert!(stat.out.contains("tolerates 2 more lost blocks, or 1 lost helper"), "{stat:?}");
     cluster.assert_reads("film", &content, &[]);
 }
 

@@ -68,7 +68,7 @@ fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     out.read_to_end(&mut read).unwrap();
-    finish(child).fails_with(&["`film` was replaced while it was read", "get it again"]);
+    finish(child).fails_with(&["`film` was replaced during the read", "run `mend get` again"]);
     assert!(read.len() < old.len() && old.starts_with(&read), "{} bytes", read.len());
 }
 

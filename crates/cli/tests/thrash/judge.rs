@@ -176,9 +176,9 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         Wrong(format!("`{name}` is lost: {}", ran.err))
     } else if says("there is no file") || (says("past the end of") && may_be_shorter) {
         Excused("it is not there, or shorter")
-    } else if says("was replaced while it was read") && around.disturbed.coordinator && has_begun {
+    } else if says("was replaced during the read") && around.disturbed.coordinator && has_begun {
         Excused("replaced, and forgotten by the coordinator")
-    } else if around.replaced.contains(name) && (is_undisturbed || says("was replaced while it was read")) {
+    } else if around.replaced.contains(name) && (is_undisturbed || says("was replaced during the read")) {
         Wrong(format!("`{name}` was there all the time, was replaced, and a get of it failed: {}", ran.err))
     } else if around.written.contains(name) {
         Excused("written meanwhile")
