@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scheme_or_code_lists_those_there_are() {
+    fn an_unknown_scheme_or_code_lists_the_known_ones() {
         let text = parse("mend get f --scheme star").unwrap_err().to_string();
         assert!(text.contains("there is no scheme `star`") && text.contains("pipelined"), "{text}");
         let text = parse("mend put f --code raid-6").unwrap_err().to_string();
@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_follows_lab_is_for_the_lab() {
+    fn arguments_after_lab_are_passed_on() {
         for line in ["mend lab", "mend lab --help", "mend lab up --nodes 3 --output x -v --version"] {
             let Ok(Verb::Lab(LabArgs { words })) = parse(line) else { panic!("{line}") };
             assert_eq!(words, line.split(' ').skip(2).collect::<Vec<_>>());

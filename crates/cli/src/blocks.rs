@@ -104,11 +104,11 @@ fn stripe_text(stripe: &StripeView) -> String {
 
 fn block_text(block: &BlockView, stripe: &StripeView) -> String {
     format!(
-        "block {}: b{} of stripe {}, {} bytes, {}{}\n",
+        "block {}: b{} of stripe {}, {}, {}{}\n",
         block.block,
         block.index,
         stripe.stripe,
-        block.bytes,
+        size(block.bytes),
         block.state,
         on_holder(block)
     )

@@ -9,7 +9,7 @@ use coordinator::{CoordinatorConfig, RebuiltCatalog};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, printable};
+use crate::format::{count, printable, size};
 
 /// The maximum number of names to list.
 const LISTED: usize = 20;
@@ -17,7 +17,7 @@ const LISTED: usize = 20;
 /// Implements `mend catalog backup FILE`.
 pub async fn backup(client: &Client, file: &Path) -> Result<Answer, Failure> {
     let bytes = client.copy_catalog(file).await?;
-    let text = format!("copied the catalog to {}: {bytes} bytes", file.display());
+    let text = format!("copied the catalog to {}: {}", file.display(), size(bytes));
     Ok(Answer::new(text, &serde_json::json!({ "file": file, "bytes": bytes })))
 }
 

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_escaped() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(printable("Grüße, 世界 👩‍👩‍👧 a\\b"), "Grüße, 世界 👩‍👩‍👧 a\\b");
         assert_eq!(printable("a\u{1b}[2J\r\n\t\u{7f}"), r"a\u{1b}[2J\r\n\t\u{7f}");
         assert_eq!(printable("\u{9b}31m\u{202e}gpj\u{2028}"), r"\u{9b}31m\u{202e}gpj\u{2028}");

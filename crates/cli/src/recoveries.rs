@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_how_near_to_the_bound_it_came() {
+    fn the_end_of_a_repair_compares_it_with_its_lower_bound() {
         let progress = ProgressView {
             rate_bytes_per_s: Some(25 << 20),
             soonest_ms: None,

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_schemes_are_held_against_each_other() {
+    fn codes_and_schemes_are_compared() {
         let of = |words: &str| asked(&format!("mttdl --nodes 40 --data 10TiB {words}")).unwrap();
         let parity = of("--code rs-14-10 --against rs-9-6");
         assert!(number(&parity, "/times") > 10.0, "{parity}");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_to_say() {
+    fn invalid_simulations_are_rejected_with_advice() {
         let refused = |words: &str| asked(words).unwrap_err().message().to_owned();
         let few = refused("recover --code rs-9-6 --nodes 9 --stripes 10");
         assert!(few.contains("one more node"), "{few}");

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_told_as_bytes_of_files_and_who_would_help() {
+    fn unreadable_parts_are_listed_as_byte_ranges_with_the_helpers_to_start() {
         let part = |first, any_of: &[&str]| UnreadablePart {
             file: Some("film".into()),
             stripe: "7".into(),

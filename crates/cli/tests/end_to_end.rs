@@ -197,7 +197,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
 }
 
 #[test]
-fn what_cannot_be_is_said_with_its_exit_code() {
+fn impossible_requests_fail_with_their_exit_code() {
     let scratch = tempfile::tempdir().unwrap();
     let mend = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));

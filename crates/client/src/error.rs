@@ -235,15 +235,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unreadable_is_told_without_end() {
+    fn long_lists_in_messages_are_truncated() {
         let error = |count: u64| ClientError::Unreadable {
             file: "film".to_owned(),
             stripes: (0..count).map(|stripe| stripe.to_string()).collect(),
             lost: vec![0..10, 20..30],
             reason: RequestFailure::TooMuchLost { detail: "gone".to_owned() },
         };
-        let text =
-            "bytes 0-9, 20-29 of `film` cannot be read, as 2 of its stripes lost too much (0, 1): gone";
+        let text = "bytes 0-9, 20-29 of `film` are unreadable: 2 of its stripes have lost more blocks than the code \
+             tolerates (0, 1): gone";
         assert_eq!(error(2).to_string(), text);
         assert!(error(1000).to_string().contains("(0, 1, 2, 3, 4, 5, 6, 7, …)"));
     }

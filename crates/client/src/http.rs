@@ -161,7 +161,7 @@ impl Http {
 
     async fn connect_soon(&self) -> Result<Sender, ClientError> {
         timeout(CONNECT_LIMIT, self.connect()).await.unwrap_or_else(|_| {
-            let text = format!("no answer for {} s", CONNECT_LIMIT.as_secs());
+            let text = format!("it has not answered for {} s", CONNECT_LIMIT.as_secs());
             let source = io::Error::new(io::ErrorKind::TimedOut, text);
             Err(ClientError::Unreachable { address: self.address.clone(), source })
         })

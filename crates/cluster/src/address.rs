@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dialled_is_refused() {
+    fn addresses_that_cannot_be_dialled_are_rejected() {
         for text in
             ["", "h1", ":7410", "h1:", "h1:0", "h1:65536", "::1:7410", "h 1:7", "10.0.0:7410", "127.0.0.1:0"]
         {

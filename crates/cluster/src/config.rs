@@ -732,7 +732,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
     }
 
     #[test]
-    fn everything_said_is_understood() {
+    fn every_message_is_parsed() {
         let config = parse(GOOD).unwrap();
         assert_eq!(config.cluster_id.to_string(), "000102030405060708090a0b0c0d0e0f");
         assert_eq!(config.defaults.block_bytes, ByteSize::from_bytes(64 << 20));
@@ -757,7 +757,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named() {
+    fn invalid_values_are_reported() {
         check_refused(
             "127.0.0.1:7410",
             "localhost:7410",

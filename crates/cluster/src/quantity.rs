@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_rejected() {
         let too_large = ["18446744073709551616", "16384PiB", "99999999999999999999999999999999999999999999"];
         let others = [
             "", "MiB", "-1", "1.", ".5", "1.5", "0.1KiB", "1.2.3", "64QiB", "64iB", "64 M iB", "1e3",
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bandwidth_is_refused() {
+    fn invalid_bandwidths_are_rejected() {
         for text in
             ["", "0gbit", "100", "1mbps", "1Mb/s", "1MB", "1gbit/h", "0.5bit", "20000000tbit", "4096PiB/s"]
         {

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_state_can_be_read() {
         for text in ["10m", "1h 30m", "2s", "never", "0s"] {
             assert_eq!(text.parse::<RepairAfter>().unwrap().to_string(), text);
         }

@@ -553,7 +553,7 @@ edge = ["100mbit", "200mbit"]
     }
 
     #[test]
-    fn everything_said_is_understood() {
+    fn every_message_is_parsed() {
         let scenario = parse(GOOD).unwrap();
         assert_eq!(scenario.topologies().len(), 4);
         assert_eq!(
@@ -575,7 +575,7 @@ edge = ["100mbit", "200mbit"]
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named() {
+    fn invalid_values_are_reported() {
         check_refused(
             "\"pipelined\"",
             "\"pipe\"",

@@ -61,7 +61,7 @@ mod tests {
     use crate::topology::Rate;
 
     #[test]
-    fn what_is_shaped_is_said() {
+    fn shaped_links_are_written_to_the_configuration() {
         let rate: Rate = "1gbit".parse().unwrap();
         let flat = Topology::flat(2, rate);
         assert_eq!(links(&flat), "", "links of helpers stand with the helpers");

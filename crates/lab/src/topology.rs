@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_is_refused() {
+    fn impossible_topologies_are_rejected() {
         assert_eq!(Topology::flat(1, gbit()).check(), Err(TopologyError::Nodes { nodes: 1 }));
         let racks = |text: &str| Topology { racks: Some(text.parse().unwrap()), ..Topology::flat(4, gbit()) };
         assert_eq!(racks("5:1gbit").check(), Err(TopologyError::RackCount { racks: 5, nodes: 4 }));

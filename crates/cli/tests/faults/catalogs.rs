@@ -27,7 +27,7 @@ fn until_safe(cluster: &Cluster) {
 }
 
 #[test]
-fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
+fn a_catalog_is_backed_up_online_and_restored_offline() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     let copy = cluster.path("copy.redb");
@@ -65,7 +65,7 @@ fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
 }
 
 #[test]
-fn an_old_catalog_stops_writes_until_somebody_decides_and_never_names_twice() {
+fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let old = cluster.put("old", 300_000);
     let (before, newest) = (cluster.path("before.redb"), cluster.path("newest.redb"));
@@ -129,7 +129,7 @@ struct Expected {
 }
 
 #[test]
-fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
+fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     let mut cluster = Cluster::new(8, "rs-6-4", "16KiB");
     let mut files: BTreeMap<String, Expected> = BTreeMap::new();
     let mut rng = fastrand::Rng::with_seed(7);
@@ -210,7 +210,7 @@ fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
 
 /// The procedure "Replacing keys" of `docs/security.md`, for a helper whose certificate leaked.
 #[test]
-fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
+fn a_helper_with_a_leaked_key_is_renamed_and_keeps_its_blocks() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 500_000);
     cluster.kill("h1");

@@ -11,7 +11,7 @@ fn is_up(cluster: &Cluster, helper: &str) -> bool {
 }
 
 #[test]
-fn a_certificate_that_expires_soon_is_told_of_until_it_is_renewed() {
+fn a_certificate_near_expiry_is_reported_until_it_is_renewed() {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
     for role in [&["coordinator"][..], &["helper", "h1"]] {
         cluster.mend(&[&["issue"], role, &["--valid-for", "10d"]].concat()).ok();

@@ -61,7 +61,7 @@ fn first_line(cluster: &Cluster) -> String {
 }
 
 #[test]
-fn one_block_does_not_take_the_name_of_a_file_when_a_catalog_is_made_anew() {
+fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     let forged = b"not the film".repeat(100);
@@ -86,7 +86,7 @@ fn one_block_does_not_take_the_name_of_a_file_when_a_catalog_is_made_anew() {
 }
 
 #[test]
-fn a_claim_of_one_helper_stops_nobody_and_numbers_do_not_run_out() {
+fn a_claim_by_a_single_helper_blocks_no_writes() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     for round in 0..5 {

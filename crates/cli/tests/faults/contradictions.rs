@@ -130,7 +130,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
 }
 
 #[test]
-fn with_blocks_to_spare_the_forged_one_is_found_and_made_anew() {
+fn with_spare_blocks_the_forged_one_is_found_and_rebuilt() {
     let mut cluster = Cluster::new(15, "rs-14-10", "16KiB");
     let (content, lost) = with_a_lost_block_and_checksums_alone(&mut cluster, 160 << 10);
     let truth = fs::read(cluster.block_file("1.3")).unwrap();

@@ -58,7 +58,7 @@ fn a_block_that_is_forged_behind_its_checksums_is_read_around_found_and_mended()
 /// Of six blocks, one is lost and one is forged, so parity detects an error without locating it. The digest
 /// of the lost block does.
 #[test]
-fn nothing_that_was_decoded_from_a_forged_block_is_published_or_read() {
+fn no_block_decoded_from_a_forged_one_is_published_or_read() {
     for (code, helpers) in [("rs-6-4", 8), ("rs-5-4", 7), ("clay-6-4-5", 8)] {
         let cluster = Cluster::new(helpers, code, "64KiB");
         let content = cluster.put("film", 256 << 10);
@@ -116,7 +116,7 @@ pub fn forget_digests(cluster: &mut Cluster) {
 }
 
 #[test]
-fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
+fn blocks_without_digests_are_read_checked_and_repaired() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     cluster.mend(&["node", "repair-after", "never"]).ok();

@@ -75,7 +75,7 @@ fn impostors(cluster: &Cluster, block: &str) -> Vec<(&'static str, Pair)> {
 }
 
 #[test]
-fn no_read_takes_a_block_that_is_whole_and_not_the_one() {
+fn reads_reject_consistent_impostor_blocks() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     cluster.mend(&["node", "repair-after", "never"]).ok();
@@ -95,7 +95,7 @@ fn no_read_takes_a_block_that_is_whole_and_not_the_one() {
 }
 
 #[test]
-fn no_degraded_read_and_no_repair_decodes_from_a_block_that_is_not_the_one() {
+fn neither_reads_nor_repairs_decode_from_an_impostor_block() {
     let cluster = Cluster::new(8, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     for (kind, pair) in impostors(&cluster, "1.1") {

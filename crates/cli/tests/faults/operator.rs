@@ -74,7 +74,7 @@ fn a_helper_in_maintenance_is_left_alone() {
 }
 
 #[test]
-fn what_may_be_stopped_is_an_exit_code_and_monitors_get_theirs() {
+fn safety_checks_and_monitoring_checks_have_exit_codes() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 600_000);
     assert_eq!(cluster.mend(&["status", "--check"]).code, 0);

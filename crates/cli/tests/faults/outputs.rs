@@ -215,7 +215,7 @@ fn a_full_disk_keeps_the_old_file() {
 }
 
 #[test]
-fn what_a_killed_get_leaves_is_removed_by_the_next_and_what_is_in_use_is_not() {
+fn the_next_get_removes_leftovers_of_a_killed_get_but_no_files_in_use() {
     let (cluster, content, folder) = scene();
     cluster.put("nothing", 0);
     let drafts = || names(&folder).into_iter().filter(|name| name.starts_with('.')).collect::<Vec<_>>();
@@ -243,7 +243,7 @@ fn what_a_killed_get_leaves_is_removed_by_the_next_and_what_is_in_use_is_not() {
 }
 
 #[test]
-fn what_could_not_be_verified_is_said_beside_the_bytes() {
+fn unverified_reads_are_reported_next_to_the_data() {
     let (mut cluster, content, folder) = scene();
     let get = |cluster: &Cluster, target: &str, code: i32| {
         let read = shell(cluster, &format!("$MEND get film --verify -o {target}"));

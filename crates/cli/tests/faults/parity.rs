@@ -66,7 +66,7 @@ fn state(cluster: &Cluster, stripe: &str, index: usize) -> String {
 }
 
 #[test]
-fn a_block_that_was_replaced_with_all_that_vouches_for_it_is_named_by_parity_and_repaired() {
+fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     let (mut cluster, contents) = stored();
     let forged = ["1.2", "2.4", "3.1"];
     forge_with_catalog(&mut cluster, &forged, "");
@@ -116,7 +116,7 @@ fn a_block_that_was_replaced_with_all_that_vouches_for_it_is_named_by_parity_and
 }
 
 #[test]
-fn the_steady_scrub_finds_by_parity_what_nobody_looked_for() {
+fn the_steady_scrub_finds_wrong_blocks_by_parity() {
     let (mut cluster, contents) = stored();
     let settings = "scrub_rate = \"20MB/s\"\nscrub_parity = true\n";
     forge_with_catalog(&mut cluster, &["1.2", "2.4"], settings);

@@ -102,7 +102,7 @@ fn a_pause_outlives_the_coordinator_a_requestor_and_a_source() {
 }
 
 #[test]
-fn what_is_paused_keeps_no_other_repair_from_its_stripes() {
+fn a_paused_repair_does_not_block_other_repairs_of_its_stripes() {
     let (cluster, content, repair) = slow_repair();
     cluster.mend(&["pause", &repair]).ok();
     cluster.mend(&["caps", "--none"]).ok();

@@ -113,7 +113,7 @@ fn several_blocks_on_one_helper_are_told_and_moved_apart() {
 
 /// Without a helper to move to, the status reports that losing one helper is too much, and suggests a remedy.
 #[test]
-fn a_stripe_that_cannot_be_moved_apart_is_no_safe_one() {
+fn a_stripe_with_several_blocks_on_one_helper_is_not_safe() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 4 * BLOCK);
     let before = homes(&cluster);

@@ -125,7 +125,7 @@ fn a_read_through_n_minus_k_dead_helpers_and_one_that_stops() {
 }
 
 #[test]
-fn a_coordinator_killed_in_mid_repair_starts_it_anew() {
+fn a_coordinator_killed_during_a_repair_restarts_it() {
     let mut cluster = Cluster::new(8, "rs-6-4", "1MiB");
     let content = cluster.put("film", 4 << 20);
     let (repair, stopped) = held_up_repair(&cluster, "auto", &["repair", "--all"]);
@@ -160,7 +160,7 @@ fn a_put_killed_half_way_leaves_nothing_visible() {
 }
 
 #[test]
-fn more_losses_than_the_code_bears() {
+fn more_losses_than_the_code_tolerates() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 3_000_000);
     for helper in ["h1", "h2", "h3"] {

@@ -153,7 +153,7 @@ fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
 }
 
 #[test]
-fn a_cap_for_a_rack_that_there_is_not_is_refused() {
+fn a_cap_on_an_unknown_rack_is_rejected() {
     let cluster = Cluster::new(3, "rs-3-2", "64KiB");
     cluster
         .mend(&["caps", "--rack", "nowhere=5MB/s"])

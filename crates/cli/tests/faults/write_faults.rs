@@ -31,7 +31,7 @@ fn blocks_lost(cluster: &Cluster) -> u64 {
 
 /// First no write works at all, then only the header can be written.
 #[test]
-fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
+fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     for limit in [0, 4096] {
         let mut cluster = cluster();
         // Turn automatic repair off; it would fix what the status must report.
@@ -75,7 +75,7 @@ fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
 
 /// An outdated file under the catalog's name is never written to.
 #[test]
-fn a_catalog_that_is_another_one_after_a_fault_ends_the_coordinator() {
+fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     let mut cluster = cluster();
     let catalog = cluster.folder().join("coordinator/catalog.redb");
     cluster.put("film", 1 << 20);

@@ -49,7 +49,7 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
     world.assert_whole();
 }
 
-pub fn who_may_not_is_told_so(world: &mut World) {
+pub fn permission_errors_are_reported(world: &mut World) {
     let folder = world.root.join("guarded");
     fs::create_dir(&folder).expect("made");
     let arguments =

@@ -49,7 +49,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_knows_the_home_of_what_was_lost_while_it_did_not_run", side_files::a_loss_that_nobody_saw),
     ("mend_takes_back_what_is_not_served_as_it_should_be", layout::a_failed_publication),
     ("mend_repairs_beside_shards_of_another_encoding", layout::a_left_over_encoding),
-    ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
+    ("permission_errors_are_reported", faults::permission_errors_are_reported),
     ("a_cluster_with_tls", faults::a_cluster_with_tls),
     ("the_leader_is_found", faults::the_leader_is_found),
 ];

@@ -36,7 +36,7 @@ use rounds::Thrash;
 const DEFAULT_SECONDS: u64 = 100;
 
 #[test]
-fn nothing_wrong_is_read_and_nothing_falls_over() {
+fn reads_are_correct_and_daemons_survive() {
     let seed = number("MEND_THRASH_SEED").unwrap_or_else(random_seed);
     let seconds = number("MEND_THRASH_SECONDS").unwrap_or(DEFAULT_SECONDS);
     say(&format!("thrash: {seconds} s with MEND_THRASH_SEED={seed}"));

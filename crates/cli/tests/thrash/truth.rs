@@ -207,7 +207,7 @@ fn strings(value: &Value) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn as_many_nodes_can_go_as_leave_enough_wherever_blocks_are_doubled() {
+fn redundancy_counts_nodes_rather_than_blocks() {
     assert_eq!(survivable(vec![1; 6], 4), Some(2));
     assert_eq!(survivable(vec![2, 1, 1, 1, 1], 4), Some(1));
     assert_eq!(survivable(vec![2, 2, 2], 4), Some(1));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_better_than_the_disks_is_a_lie() {
+    fn a_claim_that_is_too_optimistic_is_a_lie() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         ["a", "b", "c"].into_iter().zip(0..).for_each(|(node, index)| put(&root.join(node), index));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_does_not_carry_is_not_judged() {
+    fn targets_beyond_the_machines_capacity_are_not_judged() {
         let verdict = |row: &Row, most| over_direct(row, most).verdict;
         assert_eq!(verdict(&row(), 1.06), Verdict::Holds);
         assert_eq!(verdict(&row(), 1.02), Verdict::Fails);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_console_says_is_read() {
+    fn console_output_is_parsed() {
         assert_eq!(parse("micros 30,10,20 mend 65536\n"), Some((vec![10, 20, 30], 65536)));
         assert_eq!(parse("java.io.IOException"), None);
     }
