@@ -1,4 +1,4 @@
-//! What a verb has to say, for people and for machines.
+//! A verb's result, printed as text or JSON.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::args::Format;
 use crate::failure::Exit;
 use crate::format::printable_lines;
 
-/// What a verb has to say.
+/// A verb's result: text for people, JSON for programs, a note for stderr and the exit code.
 #[derive(Debug, Default)]
 pub struct Answer {
     text: String,
@@ -19,23 +19,23 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer in both forms.
+    /// A result with both a text and a JSON form.
     pub fn new(text: impl Into<String>, facts: &impl Serialize) -> Self {
         let json = serde_json::to_value(facts).expect("facts have string keys");
         Self { text: text.into(), json, note: None, exit: Exit::Done }
     }
 
-    /// Nothing to say in either form.
+    /// An empty result; prints nothing.
     pub fn silent() -> Self {
         Self::default()
     }
 
-    /// Nothing to say but this, on stderr: stdout is taken.
+    /// A note for stderr, for verbs whose stdout carries file data.
     pub fn note(note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..Self::default() }
     }
 
-    /// The same with something said before it, and more facts beside its own.
+    /// Prepends `text` and merges `facts` into the JSON object.
     pub fn after(mut self, text: &str, facts: &impl Serialize) -> Self {
         self.text.insert_str(0, text);
         let facts = serde_json::to_value(facts).expect("facts have string keys");
@@ -45,24 +45,24 @@ impl Answer {
         self
     }
 
-    /// The same with another exit code.
+    /// Replaces the exit code.
     pub fn with_exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// The same with one more line for people.
+    /// Appends `line` to the text form.
     pub fn with_line(mut self, line: &str) -> Self {
         self.text += line;
         self
     }
 
-    /// Its facts.
+    /// The JSON form.
     #[cfg(test)]
     pub fn facts(&self) -> &serde_json::Value {
         &self.json
     }
 
-    /// Prints it on stdout, and its note on stderr.
+    /// Prints the result on stdout and the note on stderr.
     pub fn print(self, format: Format) -> ExitCode {
         if let Some(note) = &self.note {
             eprintln!("note: {}", printable_lines(note));
@@ -77,7 +77,7 @@ impl Answer {
         }
         let mut out = io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Whoever read from us has seen enough.
+            // A reader such as `head` may close the pipe early; this is no failure.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 eprintln!("error: cannot write to stdout: {error}");
                 Exit::Failed.into()

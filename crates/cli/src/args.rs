@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line, as clap parses it.
 
 mod nodes;
 
@@ -19,20 +19,21 @@ use crate::network::BenchAction;
 use crate::recoveries::{CapsArgs, WatchArgs};
 use crate::simulate::SimAction;
 
-/// Repairs erasure-coded storage: put files, read them through losses, rebuild what is lost.
+/// Repairs erasure-coded storage: stores files, reads them despite lost blocks, rebuilds lost blocks
 #[derive(Debug, Parser)]
 #[command(name = "mend", version, propagate_version = true, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// The cluster folder [default: the nearest ./mend-cluster or folder with a mend.toml, here or above]
+    /// The cluster folder [default: the nearest ./mend-cluster or folder with a mend.toml, in this folder or
+    /// a parent]
     #[arg(long, global = true, env = "MEND_CLUSTER", value_name = "DIR")]
     pub cluster: Option<PathBuf>,
-    /// Ask as this client, whose certificate `mend issue client NAME` made [default: admin]
+    /// The client to act as; `mend issue client NAME` makes its certificate [default: admin]
     #[arg(long, global = true, env = "MEND_CLIENT", value_name = "NAME")]
     pub client: Option<Name>,
-    /// How facts are printed
+    /// Output format
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
-    /// Say more on stderr; twice for even more (RUST_LOG overrides it)
+    /// Log more to stderr; twice for even more (RUST_LOG takes precedence)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     #[command(subcommand)]
@@ -43,98 +44,125 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0    done
   1    failed
-  2    the command line makes no sense
-  3    data is unreadable or damaged: a read that cannot be served, stripes beyond repair, what a scrub found
-  4    the coordinator cannot be reached or does not accept our certificate
+  2    invalid command line
+  3    data is unreadable or damaged: a failed read, unrepairable stripes, findings of a scrub
+  4    the coordinator is unreachable or rejects our certificate
   130  interrupted
-status --check exits as monitors expect: 0 whole, 1 warning, 2 critical, 3 unknown";
+status --check exits as monitoring systems expect: 0 healthy, 1 warning, 2 critical, 3 unknown";
 
-/// How facts are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Text for people
     Text,
-    /// For machines
+    /// JSON for programs
     Json,
 }
 
-/// What to do.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Make a cluster: its folder with certificates and configuration, and an empty catalog
+    /// Create a cluster: a folder with configuration and certificates, and an empty catalog
+    #[command(after_help = "Example: mend init --helpers 6 --code rs-6-4")]
     Init(InitArgs),
-    /// Work beside a storage system that runs already: make the cluster folder, and say what to start
+    /// Attach to a running storage system: create the cluster folder and print what to start on each server
     #[command(subcommand)]
     Attach(AttachTo),
     /// Run the coordinator
+    #[command(after_help = "Example: mend coordinator")]
     Coordinator(CoordinatorArgs),
     /// Run a helper
+    #[command(after_help = "Example: mend helper h1")]
     Helper(HelperArgs),
-    /// Helpers: list, add, recover, drain, replace, remove them; maintenance; what may be stopped
+    /// Manage helpers: list, add, recover, drain, replace, remove, maintenance, safety checks
     #[command(subcommand)]
     Node(NodeAction),
     /// Move blocks from full helpers to empty ones
+    #[command(after_help = "Example: mend rebalance --dry-run")]
     Rebalance(RebalanceArgs),
-    /// Make a new certificate for a member, or a further client
+    /// Make a new certificate for a member, or for another client
+    #[command(after_help = "Example: mend issue client alice --valid-for 90d")]
     Issue(IssueArgs),
-    /// Make new certificates for members whose certificates expire soon; daemons take them up without a restart
+    /// Make new certificates for members whose certificates expire soon; daemons load them without a restart
+    #[command(after_help = "Example: mend renew --within 60d")]
     Renew(RenewArgs),
     /// Store a file
+    #[command(after_help = "Example: mend put film.mkv --as films/film.mkv")]
     Put(PutArgs),
-    /// Read a file or a range of it, also through losses
+    /// Read a file or a byte range, rebuilding lost blocks on the fly
+    #[command(after_help = "Example: mend get films/film.mkv -o film.mkv --range 0+64")]
     Get(GetArgs),
     /// List files
+    #[command(after_help = "Example: mend ls -l films/")]
     Ls(LsArgs),
     /// Remove files
+    #[command(after_help = "Example: mend rm films/film.mkv")]
     Rm(RmArgs),
-    /// Show where a file, stripe or block is and how it is
+    /// Show the location and state of a file, stripe or block
+    #[command(after_help = "Example: mend stat films/film.mkv")]
     Stat(StatArgs),
-    /// Am I safe? Stripes by what they can still lose, helpers, repairs
+    /// Show whether data is safe: stripes by remaining redundancy, helpers, repairs
+    #[command(after_help = "Example: mend status --check")]
     Status(StatusArgs),
-    /// What was lost and repaired, when and how fast
+    /// List losses and repairs, with times and rates
+    #[command(after_help = "Example: mend history -n 20")]
     History(HistoryArgs),
-    /// Wait until everything is whole, or no repair is under way
+    /// Wait until every stripe is healthy, or until no repair is queued or running
+    #[command(after_help = "Example: mend wait --for safe --timeout 10m")]
     Wait(WaitArgs),
-    /// Rebuild what is lost
+    /// Rebuild lost blocks
+    #[command(after_help = "Example: mend repair --all")]
     Repair(RepairArgs),
-    /// Show how repairs go until they end
+    /// Follow repairs until they end
+    #[command(after_help = "Example: mend watch 7")]
     Watch(WatchArgs),
-    /// Start nothing more of a repair until it is resumed
+    /// Pause a repair; it keeps the data that it has rebuilt
+    #[command(after_help = "Example: mend pause 7")]
     Pause(CancelArgs),
-    /// Go on with a repair that was paused
+    /// Resume a paused repair
+    #[command(after_help = "Example: mend resume 7")]
     Resume(CancelArgs),
-    /// Give a repair up
+    /// Cancel a repair
+    #[command(after_help = "Example: mend cancel 7")]
     Cancel(CancelArgs),
-    /// Show what links, disks, racks and regions carry, as far as that is known, and how it is known
+    /// Show the capacity of links, disks, racks and regions, and where each figure comes from
+    #[command(after_help = "Example: mend topology --output json")]
     Topology,
-    /// Measure what the cluster's links carry
+    /// Measure the bandwidth of the cluster's links
     #[command(subcommand)]
     Bench(BenchAction),
-    /// Show or change what repairs may move
+    /// Show or change the bandwidth caps of repairs
+    #[command(after_help = "Example: mend caps --total 500Mbit --node h1=50MB/s")]
     Caps(CapsArgs),
-    /// Explain how something would be repaired and what it would cost, without doing it
+    /// Show the plan and cost of a repair without running it
+    #[command(after_help = "Example: mend plan 17.3 --compare")]
     Plan(PlanArgs),
-    /// Measure the read of a block as if it was lost, by every scheme, beside a plain read of it
+    /// Time degraded reads of one block with every scheme against a direct read
+    #[command(after_help = "Example: mend compare 17.3 --scheme conventional,pipelined")]
     Compare(CompareArgs),
-    /// Read every block and hold it against its checksums
+    /// Read every block and verify its checksums
+    #[command(after_help = "Example: mend scrub --parity")]
     Scrub(ScrubArgs),
-    /// Copies of the catalog, and what to do when it is lost or old
+    /// Back up the catalog, and recover from a lost or outdated one
     #[command(subcommand)]
     Catalog(CatalogAction),
-    /// Foresee how long recoveries take and how long data lasts, of a cluster that need not exist
+    /// Simulate recovery time and durability of a cluster; needs no running cluster
     #[command(subcommand)]
     Sim(SimAction),
-    /// Measure on shaped links: network namespaces on this machine (needs root, and the program `mend-lab`)
+    /// Run measurements on shaped links in network namespaces (needs root and the program `mend-lab`)
     #[command(disable_help_flag = true, disable_version_flag = true)]
+    #[command(after_help = "Example: mend lab check --nodes 4")]
     Lab(LabArgs),
     /// Print the OpenAPI document of the coordinator's API
+    #[command(after_help = "Example: mend openapi")]
     Openapi,
     /// Print the version
+    #[command(after_help = "Example: mend version")]
     Version,
 }
 
 impl Verb {
-    /// Where this process stands, if it moves bytes.
+    /// The network position and rate limit of this process, for verbs that transfer blocks.
     pub fn place(&self) -> Option<&PlaceArgs> {
         match self {
             Self::Put(args) => Some(&args.place),
@@ -144,12 +172,12 @@ impl Verb {
         }
     }
 
-    /// Whether a monitor asks.
+    /// Whether the verb is a monitoring check (`status --check`).
     pub fn is_check(&self) -> bool {
         matches!(self, Self::Status(args) if args.check)
     }
 
-    /// Whether it runs until it is stopped.
+    /// Whether the verb is a daemon, which runs until it is stopped.
     pub fn is_daemon(&self) -> bool {
         matches!(self, Self::Coordinator(_) | Self::Helper(_))
     }
@@ -157,23 +185,27 @@ impl Verb {
 
 #[derive(Debug, Args)]
 pub struct LabArgs {
-    /// What `mend-lab` is told; `mend lab --help` shows its own help
+    /// Arguments for `mend-lab`; `mend lab --help` shows its own help
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
     pub words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
-    /// Only say in the log what would be repaired without being asked for
+    /// Log automatic repairs instead of running them
     #[arg(long)]
     pub dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum AttachTo {
-    /// A SeaweedFS cluster: its EC volumes are repaired
+    /// Attach to a SeaweedFS cluster and repair its EC volumes
+    #[command(after_help = "Example: mend attach seaweedfs --master 10.0.0.1:9333")]
     Seaweedfs(AttachSeaweedfsArgs),
-    /// An HDFS cluster: its erasure-coded files are repaired
+    /// Attach to an HDFS cluster and repair its erasure-coded files
+    #[command(
+        after_help = "Example: mend attach hdfs --classpath \"$(hadoop classpath):/opt/mend/mend-hdfs.jar\""
+    )]
     Hdfs(AttachHdfsArgs),
 }
 
@@ -181,30 +213,30 @@ pub enum AttachTo {
 pub struct AttachHdfsArgs {
     /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
     pub dir: Option<PathBuf>,
-    /// What `hadoop classpath` prints, and Mend's jar: "$(hadoop classpath):/opt/mend/mend-hdfs.jar"
+    /// The output of `hadoop classpath` plus Mend's jar: "$(hadoop classpath):/opt/mend/mend-hdfs.jar"
     #[arg(long, value_name = "CLASSPATH")]
     pub classpath: String,
-    /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: what the configuration on the class path says]
+    /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: from the Hadoop configuration on the class path]
     #[arg(long, value_name = "URI")]
     pub namenode: Option<String>,
-    /// A setting of Hadoop's client; give it again for more
+    /// A setting for Hadoop's client; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub setting: Vec<String>,
-    /// The java that asks the NameNode
+    /// The Java program that runs Hadoop's client
     #[arg(long, default_value = "java", value_name = "FILE")]
     pub java: PathBuf,
-    /// A folder whose files are repaired; give it again for more
+    /// A folder whose files are repaired; may be repeated
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub path: Vec<String>,
-    /// Push rebuilt blocks to DataNodes, which then need no plug-in
+    /// Push rebuilt blocks over the DataNode protocol, so that DataNodes need no plug-in
     #[arg(long)]
     pub no_plugin: bool,
-    /// Port on which the plug-in of each DataNode listens (mend.datanode.port)
+    /// Port of the plug-in on each DataNode (mend.datanode.port)
     #[arg(long, default_value_t = 7410, value_name = "PORT", conflicts_with = "no_plugin")]
     pub plugin_port: u16,
     #[command(flatten)]
     pub beside: BesideArgs,
-    /// Port of the first helper on each machine; those of others there follow
+    /// Port of the first helper on each machine; further helpers there use the next ports
     #[arg(long, default_value_t = 7420, value_name = "PORT")]
     pub base_port: u16,
 }
@@ -213,105 +245,110 @@ pub struct AttachHdfsArgs {
 pub struct AttachSeaweedfsArgs {
     /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
     pub dir: Option<PathBuf>,
-    /// A master; give it again for more
+    /// Address of a master; may be repeated
     #[arg(long, required = true, value_name = "HOST:PORT")]
     pub master: Vec<ServerAddress>,
-    /// The cluster's security.toml, if its gRPC ports speak TLS
+    /// The cluster's security.toml, if its gRPC ports use TLS
     #[arg(long, value_name = "FILE")]
     pub security: Option<PathBuf>,
-    /// The -dir.idx folder of a volume server, or of all with *=FOLDER; give it again for more. Servers do not tell it
+    /// The -dir.idx folder of a volume server, or *=FOLDER for all servers; may be repeated. Servers do not
+    /// report it
     #[arg(long, value_name = "SERVER=FOLDER", value_parser = index_folder)]
     pub index_folder: Vec<(String, PathBuf)>,
     #[command(flatten)]
     pub beside: BesideArgs,
-    /// Port of the first helper on each machine; those of others there follow
+    /// Port of the first helper on each machine; further helpers there use the next ports
     #[arg(long, default_value_t = 7410, value_name = "PORT")]
     pub base_port: u16,
 }
 
-/// How Mend works beside a store that is there already.
+/// Options for attaching to an existing store.
 #[derive(Debug, Args)]
 pub struct BesideArgs {
-    /// After how long what a server had that is gone is repaired elsewhere
+    /// How long a server may be down before its blocks are rebuilt elsewhere
     #[arg(long, default_value = "10m", value_name = "TIME|never")]
     pub repair_after: RepairAfter,
-    /// Only say in the coordinator's log what would be repaired
+    /// Log automatic repairs instead of running them
     #[arg(long)]
     pub dry_run: bool,
-    /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
+    /// Whether to encrypt data edges [default: true if a helper listens on an address other than loopback]
     #[arg(long, value_name = "true|false")]
     pub data_tls: Option<bool>,
-    /// What the coordinator listens on [default: the address that the way to the store begins at]
+    /// The coordinator's listen address [default: this machine's address on the route to the store]
     #[arg(long, value_name = "IP")]
     pub listen: Option<IpAddr>,
-    /// Port of the coordinator's API; its control port is the next
+    /// Port of the coordinator's API; the control port is the next one
     #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
     pub coordinator_port: u16,
 }
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// The folder, new or empty [default: that of --cluster, or ./mend-cluster]
+    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
     pub dir: Option<PathBuf>,
-    /// Helpers to make, named h1, h2, …
+    /// Number of helpers, named h1, h2, …
     #[arg(long, default_value_t = 18, value_name = "N")]
     pub helpers: u16,
-    /// The code of new stripes, or matrix:FILE for a generator matrix
+    /// Code of new stripes, or matrix:FILE for a generator matrix
     #[arg(long, default_value = "rs-14-10", value_parser = code)]
     pub code: CodeSpec,
-    /// The size of a block of new stripes
+    /// Block size of new stripes
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
     pub block_size: ByteSize,
-    /// The scheme of reads and repairs that name none
+    /// Default scheme of reads and repairs
     #[arg(long, default_value = "auto")]
     pub scheme: Scheme,
-    /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
+    /// Whether to encrypt data edges [default: true if a helper listens on an address other than loopback]
     #[arg(long, value_name = "true|false")]
     pub data_tls: Option<bool>,
-    /// What everything listens on
+    /// Listen address of the coordinator and the helpers
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
     pub listen: IpAddr,
-    /// The host that others dial, if it is not the one listened on
+    /// Host name or address for others to dial, if it differs from the listen address
     #[arg(long, value_name = "HOST")]
     pub advertise: Option<Host>,
-    /// Port of the coordinator's API; its control port is the next
+    /// Port of the coordinator's API; the control port is the next one
     #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
     pub coordinator_port: u16,
-    /// Port of h1; those of the others follow. 0 lets the system choose each
+    /// Port of h1; the other helpers use the next ports. 0 picks a free port for each
     #[arg(long, default_value_t = 7410, value_name = "PORT")]
     pub base_port: u16,
 }
 
 #[derive(Debug, Args)]
 pub struct HelperArgs {
-    /// The helper to run, as named in mend.toml
+    /// The helper's name in mend.toml
     pub name: Name,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CatalogAction {
     /// Copy the catalog while the coordinator runs
+    #[command(after_help = "Example: mend catalog backup /backup/catalog.redb")]
     Backup {
-        /// The copy, which replaces a file that has this name
+        /// The file to write; an existing file is replaced
         file: PathBuf,
     },
-    /// Put a copy in the place of the catalog; the coordinator must not run
+    /// Replace the catalog with a copy; stop the coordinator first
+    #[command(after_help = "Example: mend catalog restore /backup/catalog.redb")]
     Restore {
-        /// The copy
+        /// The copy to restore
         file: PathBuf,
     },
-    /// Make the catalog anew from what the helpers hold; they must run, and the coordinator must not
+    /// Rebuild the catalog from the blocks on the helpers; start the helpers and stop the coordinator first
+    #[command(after_help = "Example: mend catalog rebuild --wait 60")]
     Rebuild {
-        /// How long helpers that do not answer are waited for
+        /// How long to wait for helpers that do not answer
         #[arg(long, default_value_t = 30, value_name = "SECONDS")]
         wait: u64,
     },
-    /// Go on with the catalog as it is, though helpers hold blocks that are newer
+    /// Keep using the current catalog although helpers hold newer blocks
+    #[command(after_help = "Example: mend catalog accept --list")]
     Accept {
-        /// Only say which helpers claim to hold which blocks
+        /// Only list the helpers and the newer blocks that they report
         #[arg(long, conflicts_with = "reject")]
         list: bool,
-        /// Do not believe this helper, and change nothing else; until it is taken off the list of helpers
+        /// Distrust this helper's report and change nothing else; lasts until the helper is removed
         #[arg(long, value_name = "HELPER")]
         reject: Option<String>,
     },
@@ -319,13 +356,14 @@ pub enum CatalogAction {
 
 #[derive(Debug, Args)]
 pub struct ScrubArgs {
-    /// Then remove the blocks that no stripe knows and nothing can refer to
+    /// Then remove blocks that belong to no stripe and are safe to delete
     #[arg(long)]
     pub remove_orphans: bool,
-    /// Also hold whole stripes against their code's equations, which finds blocks that were replaced with their checksums
+    /// Also check whole stripes against their code's parity equations; detects blocks that were replaced
+    /// together with their checksums
     #[arg(long)]
     pub parity: bool,
-    /// Stop the scrub that runs; what it has found stays
+    /// Stop the running scrub and keep its findings
     #[arg(long, conflicts_with_all = ["remove_orphans", "parity"])]
     pub stop: bool,
 }
@@ -338,19 +376,19 @@ pub struct IssueArgs {
     /// The name of the helper, client or plug-in
     #[arg(required_if_eq_any([("role", "helper"), ("role", "client"), ("role", "plugin")]))]
     pub name: Option<Name>,
-    /// How long it is valid, such as 90d [default: 10 years]
+    /// Validity period, such as 90d [default: 10 years]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub valid_for: Option<std::time::Duration>,
 }
 
 #[derive(Debug, Args)]
 pub struct RenewArgs {
-    /// Those that expire within this time
+    /// Renew certificates that expire within this time
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = humantime::parse_duration)]
     pub within: std::time::Duration,
 }
 
-/// What a member is.
+/// The kind of a cluster member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleKind {
     /// The coordinator
@@ -359,27 +397,28 @@ pub enum RoleKind {
     Helper,
     /// A client
     Client,
-    /// Part of another system, which has that system's own stripes read and repaired and may do nothing else
+    /// A plug-in of another system, which may only read and repair that system's own stripes
     Plugin,
 }
 
 #[derive(Debug, Args)]
 pub struct PutArgs {
-    /// The file on this machine
+    /// The local file to store
     pub file: PathBuf,
-    /// The name it gets [default: that of the file, without folders]
+    /// The name to store it under [default: the file's own name, without folders]
     #[arg(long = "as", value_name = "NAME")]
     pub name: Option<String>,
-    /// The code of its stripes, such as rs-14-10, or matrix:FILE for a generator matrix [default: the cluster's]
+    /// Code of the file's stripes, such as rs-14-10, or matrix:FILE for a generator matrix [default: the
+    /// cluster's]
     #[arg(long, value_parser = code)]
     pub code: Option<CodeSpec>,
-    /// The size of a block [default: the cluster's]
+    /// Block size [default: the cluster's]
     #[arg(long, value_name = "SIZE")]
     pub block_size: Option<ByteSize>,
-    /// Encode a block chunk by chunk, of a code with sub-blocks [default: as a whole]
+    /// Encode blocks in chunks of this size; only for codes with sub-blocks [default: whole blocks]
     #[arg(long, value_name = "SIZE")]
     pub chunk: Option<ByteSize>,
-    /// Take the place of a file that has this name
+    /// Replace an existing file of this name
     #[arg(long)]
     pub replace: bool,
     #[command(flatten)]
@@ -388,15 +427,16 @@ pub struct PutArgs {
 
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// The file's name
+    /// The name of the stored file
     pub name: String,
-    /// Where it goes; - is stdout [default: the file's name, without folders, here]
+    /// The file to write, or - for stdout [default: the stored name, without folders, in the current folder]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Hold what is read against one block more than it needs, where there is one: finds a helper that lies
+    /// Check the data against one more block than decoding needs, if one is available; detects a helper that
+    /// sends wrong bytes
     #[arg(long)]
     pub verify: bool,
-    /// Only these bytes: FIRST-LAST (both included, from 0), FIRST+LENGTH, or FIRST-
+    /// Read only these bytes: FIRST-LAST (inclusive, from 0), FIRST+LENGTH, or FIRST-
     #[arg(long)]
     pub range: Option<ByteRange>,
     #[command(flatten)]
@@ -405,41 +445,41 @@ pub struct GetArgs {
     pub place: PlaceArgs,
 }
 
-/// Where this process stands, and how fast it moves bytes.
+/// The network position of this process and its rate limit.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Send and receive no faster than this, such as 80mbit or 10MB/s
+    /// Cap for sending and for receiving, such as 80mbit or 10MB/s
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<Bandwidth>,
-    /// The rack that this machine stands in, by its name in mend.toml, so that plans spare the links between racks
+    /// This machine's rack, as named in mend.toml; plans then avoid links between racks
     #[arg(long, env = "MEND_RACK", value_name = "NAME")]
     pub rack: Option<String>,
 }
 
-/// How what is lost is decoded.
+/// Options for decoding lost blocks.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct HowArgs {
-    /// The scheme for what is lost [default: the cluster's]
+    /// Scheme for rebuilding lost blocks [default: the cluster's]
     #[arg(long)]
     pub scheme: Option<Scheme>,
-    /// The size of a slice, 4KiB to 4MiB [default: the planner's choice]
+    /// Slice size, 4KiB to 4MiB [default: chosen by the planner]
     #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
     pub slice_size: Option<u32>,
 }
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// Only files whose names begin so
+    /// List only names that start with this prefix
     #[arg(default_value = "")]
     pub prefix: String,
-    /// With length, code, stripes and time
+    /// Also show size, code, stripes and time
     #[arg(short, long)]
     pub long: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct RmArgs {
-    /// The files
+    /// The files to remove
     #[arg(required = true)]
     pub names: Vec<String>,
 }
@@ -454,31 +494,31 @@ pub struct StatArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["target", "all"]))]
 pub struct RepairArgs {
-    /// A block or a stripe
+    /// The block or stripe to repair
     #[arg(value_name = "BLOCK|STRIPE")]
     pub target: Option<String>,
-    /// Everything that is lost
+    /// Repair everything that is lost
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
     pub how: HowArgs,
-    /// Do not check parity equations of what was rebuilt (digests are checked always)
+    /// Skip the parity check of rebuilt blocks (digests are always checked)
     #[arg(long)]
     pub no_verify: bool,
-    /// Do not wait for its end
+    /// Return without waiting for the repair to end
     #[arg(long)]
     pub no_wait: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct CancelArgs {
-    /// The repair's number
+    /// The number of the repair
     pub repair: u64,
 }
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A block, or a stripe whose lost blocks are meant
+    /// A block, or a stripe for all of its lost blocks
     #[arg(value_name = "BLOCK|STRIPE")]
     pub target: String,
     #[command(flatten)]
@@ -486,33 +526,33 @@ pub struct PlanArgs {
     /// Compare all schemes in a table
     #[arg(long, conflicts_with = "scheme")]
     pub compare: bool,
-    /// Blocks to be taken as lost, by name or index, separated by commas
+    /// Blocks to treat as lost, by name or index, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "BLOCKS")]
     pub lost: Vec<String>,
-    /// The helper that gets the blocks, or `client` for a read [default: what a repair would choose]
+    /// The helper that receives the blocks, or `client` for a read [default: as a repair would choose]
     #[arg(long, value_name = "HELPER")]
     pub requestor: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The block, or a file or stripe of which one is taken: a lost one if there is any
+    /// A block, or a file or stripe from which one block is chosen, preferably a lost one
     #[arg(value_name = "BLOCK|STRIPE|FILE")]
     pub target: String,
-    /// Only these schemes, separated by commas [default: all]
+    /// Schemes to measure, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_name = "SCHEMES")]
     pub scheme: Vec<Scheme>,
-    /// Reads of each; the median counts
+    /// Number of reads per scheme; the median is reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000), value_name = "N")]
     pub repeat: u16,
-    /// The size of a slice, 4KiB to 4MiB [default: the planner's choice]
+    /// Slice size, 4KiB to 4MiB [default: chosen by the planner]
     #[arg(long, value_name = "SIZE", value_parser = slice_bytes)]
     pub slice_size: Option<u32>,
     #[command(flatten)]
     pub place: PlaceArgs,
 }
 
-/// A code by its name, or by the file of its generator matrix.
+/// Parses `SERVER=FOLDER`.
 fn index_folder(text: &str) -> Result<(String, PathBuf), String> {
     let (server, folder) =
         text.split_once('=').ok_or("write SERVER=FOLDER, as in 10.0.0.1:8080=/data/index, or *=FOLDER")?;
@@ -556,6 +596,25 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// The verbs without subcommands below `command`, with their full names.
+    fn leaves(command: &clap::Command, name: &str) -> Vec<(String, clap::Command)> {
+        if !command.has_subcommands() {
+            return vec![(name.to_owned(), command.clone())];
+        }
+        let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+        below.flat_map(|below| leaves(below, &format!("{name} {}", below.get_name()))).collect()
+    }
+
+    #[test]
+    fn every_verb_has_an_example_that_parses() {
+        for (name, verb) in leaves(&Cli::command(), "mend") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = help.strip_prefix("Example: ").unwrap_or_else(|| panic!("no example of {name}"));
+            assert!(example.starts_with(&name), "{name}: {example}");
+            assert!(parse(example).is_ok(), "{example}: {}", parse(example).unwrap_err());
+        }
+    }
+
     #[test]
     fn a_helper_is_run_or_added() {
         assert!(matches!(parse("mend helper h1"), Ok(verb) if verb.is_daemon()));
@@ -566,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scheme_or_code_lists_those_there_are() {
+    fn an_unknown_scheme_or_code_lists_the_known_ones() {
         let text = parse("mend get f --scheme star").unwrap_err().to_string();
         assert!(text.contains("there is no scheme `star`") && text.contains("pipelined"), "{text}");
         let text = parse("mend put f --code raid-6").unwrap_err().to_string();
@@ -614,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_follows_lab_is_for_the_lab() {
+    fn arguments_after_lab_are_passed_on() {
         for line in ["mend lab", "mend lab --help", "mend lab up --nodes 3 --output x -v --version"] {
             let Ok(Verb::Lab(LabArgs { words })) = parse(line) else { panic!("{line}") };
             assert_eq!(words, line.split(' ').skip(2).collect::<Vec<_>>());

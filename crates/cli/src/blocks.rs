@@ -1,4 +1,4 @@
-//! Names of blocks and stripes, and `mend stat`.
+//! Looks up blocks and stripes by name, and implements `mend stat`.
 
 use client::{BlockState, BlockView, Client, ClientError, FileLayout, StripeView};
 
@@ -6,15 +6,15 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{block_size, count, date, printable, size, table};
 
-/// What a name on the command line means.
+/// The block or stripe that a name on the command line refers to.
 pub enum Target {
-    /// A block: its index, and its stripe.
+    /// A block: its index and its stripe.
     Block(u16, StripeView),
     /// A stripe.
     Stripe(StripeView),
 }
 
-/// Finds the block or stripe of a name.
+/// Looks up a block or stripe by name.
 pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
     match found(client.block(name).await)? {
         Some(place) => Ok(Target::Block(place.index, place.stripe)),
@@ -26,7 +26,7 @@ pub async fn find(client: &Client, name: &str) -> Result<Target, Failure> {
     }
 }
 
-/// `None` if there is no such thing.
+/// Turns a not-found error into `None`.
 pub fn found<T>(result: Result<T, ClientError>) -> Result<Option<T>, Failure> {
     match result {
         Ok(thing) => Ok(Some(thing)),
@@ -35,7 +35,7 @@ pub fn found<T>(result: Result<T, ClientError>) -> Result<Option<T>, Failure> {
     }
 }
 
-/// `mend stat`
+/// Implements `mend stat`.
 pub async fn stat(client: &Client, name: &str) -> Result<Answer, Failure> {
     if let Some(file) = found(client.file(name).await)? {
         return Ok(Answer::new(file_text(&file), &file));
@@ -77,7 +77,7 @@ fn file_text(layout: &FileLayout) -> String {
             lost(&stripe.stripe),
         ]
     });
-    text += &table(["stripe", ">from byte", ">bytes", ">block", "health", "not there"], rows);
+    text += &table(["stripe", ">from byte", ">bytes", ">block", "health", "unavailable blocks"], rows);
     text
 }
 
@@ -94,7 +94,7 @@ fn stripe_text(stripe: &StripeView) -> String {
         [
             block.block.clone(),
             format!("b{}", block.index),
-            holder(block).to_owned(),
+            block.node.clone().unwrap_or_else(|| "-".to_owned()),
             block.state.to_string(),
             digest,
         ]
@@ -104,35 +104,36 @@ fn stripe_text(stripe: &StripeView) -> String {
 
 fn block_text(block: &BlockView, stripe: &StripeView) -> String {
     format!(
-        "block {}: b{} of stripe {}, {} bytes, {} on {}\n",
+        "block {}: b{} of stripe {}, {}, {}{}\n",
         block.block,
         block.index,
         stripe.stripe,
-        block.bytes,
+        size(block.bytes),
         block.state,
-        holder(block)
+        on_holder(block)
     )
 }
 
 fn health(stripe: &StripeView) -> String {
     match (stripe.readable, stripe.survives) {
         (false, _) => "UNREADABLE".to_owned(),
-        (true, 0) => "survives no further loss".to_owned(),
+        (true, 0) => "tolerates no further loss".to_owned(),
         (true, survives) if stripe.helpers < survives => {
-            format!("survives {survives} more, or {}", count(stripe.helpers.into(), "helper"))
+            let helpers = count(stripe.helpers.into(), "lost helper");
+            format!("tolerates {}, or {helpers}", count(survives.into(), "more lost block"))
         }
-        (true, survives) => format!("survives {survives} more"),
+        (true, survives) => format!("tolerates {}", count(survives.into(), "more lost block")),
     }
 }
 
 fn lost(stripe: &StripeView) -> String {
     let lost = stripe.blocks.iter().filter(|block| block.state != BlockState::Healthy);
-    lost.map(|block| format!("{} ({} on {})", block.block, block.state, holder(block)))
+    lost.map(|block| format!("{} ({}{})", block.block, block.state, on_holder(block)))
         .collect::<Vec<_>>()
         .join(", ")
 }
 
-/// The helper that holds a block, for people.
-fn holder(block: &client::BlockView) -> &str {
-    block.node.as_deref().unwrap_or("nobody")
+/// The helper that holds a block, such as ` on h1`; empty if there is none.
+fn on_holder(block: &BlockView) -> String {
+    block.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"))
 }

@@ -1,4 +1,4 @@
-//! `mend catalog`: copies of the catalog, and what to do when it is lost or old.
+//! Implements `mend catalog`: backup, restore, rebuild and accept.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use coordinator::{CoordinatorConfig, RebuiltCatalog};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, printable};
+use crate::format::{count, printable, size};
 
-/// Names that are listed.
+/// The maximum number of names to list.
 const LISTED: usize = 20;
 
-/// `mend catalog backup FILE`
+/// Implements `mend catalog backup FILE`.
 pub async fn backup(client: &Client, file: &Path) -> Result<Answer, Failure> {
     let bytes = client.copy_catalog(file).await?;
-    let text = format!("copied the catalog to {}: {bytes} bytes", file.display());
+    let text = format!("copied the catalog to {}: {}", file.display(), size(bytes));
     Ok(Answer::new(text, &serde_json::json!({ "file": file, "bytes": bytes })))
 }
 
-/// `mend catalog accept`
+/// Implements `mend catalog accept`.
 pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, Failure> {
     let accepted = client.accept_catalog(&AcceptRequest { reject: reject.clone() }).await?;
     let decided = match (&reject, accepted.blocks) {
-        (Some(helper), _) => format!("what {} claims of newer blocks is not believed", printable(helper)),
-        (None, 0) => "no helper holds blocks that are newer than the catalog: nothing to decide".to_owned(),
+        (Some(helper), _) => format!("rejected the newer blocks that {} reports", printable(helper)),
+        (None, 0) => "no helper holds blocks newer than the catalog; nothing to accept".to_owned(),
         (None, blocks) => format!(
-            "going on without {} newer than the catalog; `mend status` lists them as blocks that no stripe knows",
+            "accepted the catalog without {} newer than it; `mend status` lists them as blocks that belong to no stripe",
             count(blocks, "block")
         ),
     };
     Ok(Answer::new(format!("{}{decided}", claims_text(&accepted.claims)), &accepted))
 }
 
-/// `mend catalog accept --list`
+/// Implements `mend catalog accept --list`.
 pub async fn claims(client: &Client) -> Result<Answer, Failure> {
     let claims = client.status().await?.newer;
     let text = match claims.is_empty() {
-        true => "no helper holds blocks that are newer than the catalog".to_owned(),
+        true => "no helper holds blocks newer than the catalog".to_owned(),
         false => format!(
             "{}next: mend catalog restore or rebuild if the catalog is an old one; mend catalog accept if nothing is missed; \
              mend catalog accept --reject HELPER if a helper is not to be believed",
@@ -49,30 +49,31 @@ pub async fn claims(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &claims))
 }
 
-/// A line for each helper with newer blocks.
+/// One line for each helper that reports newer blocks.
 fn claims_text(claims: &[NewerBlocks]) -> String {
     let line = |claim: &NewerBlocks| {
         let more = if claim.blocks > claim.first.len() as u64 { ", …" } else { "" };
-        let others = if claim.confirmed { "other helpers confirm it" } else { "no other helper confirms it" };
+        let others =
+            if claim.confirmed { "confirmed by other helpers" } else { "not confirmed by other helpers" };
         let (blocks, first) = (count(claim.blocks, "block"), claim.first.join(", "));
-        format!("{} claims {blocks}: {}{more}; {others}\n", printable(&claim.node), printable(&first))
+        format!("{} reports {blocks}: {}{more}; {others}\n", printable(&claim.node), printable(&first))
     };
     claims.iter().map(line).collect()
 }
 
-/// `mend catalog restore FILE`
+/// Implements `mend catalog restore FILE`.
 pub fn restore(cluster: Cluster, copy: &Path) -> Result<Answer, Failure> {
     let config = CoordinatorConfig::from_cluster(cluster);
     let replaced = coordinator::restore_catalog(&config, copy)?;
-    let mut text = format!("{} is the catalog now: {}\n", copy.display(), config.catalog.display());
+    let mut text = format!("restored the catalog from {}: {}\n", copy.display(), config.catalog.display());
     if let Some(replaced) = &replaced {
-        text += &format!("the one before is kept: {}\n", replaced.display());
+        text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
     text += "next: mend coordinator, then mend status";
     Ok(Answer::new(text, &serde_json::json!({ "catalog": config.catalog, "replaced": replaced })))
 }
 
-/// `mend catalog rebuild`
+/// Implements `mend catalog rebuild`.
 pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure> {
     let config = CoordinatorConfig::from_cluster(cluster);
     let rebuilt = coordinator::rebuild_catalog(config, wait).await.map_err(Failure::new)?;
@@ -98,17 +99,17 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
 fn rebuilt_text(rebuilt: &RebuiltCatalog) -> String {
     let found = &rebuilt.found;
     let mut text = format!(
-        "made the catalog anew from {}: {}\n",
+        "rebuilt the catalog from {}: {}\n",
         count(rebuilt.answered.len() as u64, "helper"),
         count(found.files.len() as u64, "file")
     );
     if !rebuilt.silent.is_empty() {
         let silent: Vec<&str> = rebuilt.silent.iter().map(String::as_str).collect();
         text +=
-            &format!("did not answer: {}; what they hold is found when they register\n", silent.join(", "));
+            &format!("did not answer: {}; their blocks are added when they register\n", silent.join(", "));
     }
     if !found.unreadable.is_empty() {
-        text += &format!("cannot be read until more helpers are back: {}\n", list(&found.unreadable));
+        text += &format!("unreadable until more helpers are up: {}\n", list(&found.unreadable));
     }
     for rival in found.rivals.iter().take(LISTED) {
         text += &format!(
@@ -128,19 +129,18 @@ fn rebuilt_text(rebuilt: &RebuiltCatalog) -> String {
         .map(|(name, blocks)| format!("{name} ({})", count(*blocks as u64, "block")))
         .collect();
     if !left.is_empty() {
-        text += &format!(
-            "no files were made of older or unfinished puts, whose blocks stay where they are: {}\n",
-            list(&left)
-        );
+        text += &format!("skipped older or unfinished puts, and kept their blocks: {}\n", list(&left));
     }
     if found.strangers > 0 {
-        text += &format!("{} fit into no stripe of this cluster\n", count(found.strangers as u64, "block"));
+        text += &format!(
+            "{} found that belong to no stripe of this cluster\n",
+            count(found.strangers as u64, "block")
+        );
     }
     if let Some(replaced) = &found.replaced {
-        text += &format!("the catalog before is kept: {}\n", replaced.display());
+        text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
-    text +=
-        "files of 0 bytes have no blocks and are not among them\nnext: mend coordinator, then mend status";
+    text += "empty files have no blocks and were not recovered\nnext: mend coordinator, then mend status";
     text
 }
 

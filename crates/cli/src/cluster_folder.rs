@@ -1,4 +1,4 @@
-//! Verbs that work on the cluster folder: init, node add, issue, renew.
+//! Verbs that work on the cluster folder: `init`, `node add`, `issue`, `renew`.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -8,9 +8,9 @@ use cluster::{Cluster, Config, HelperConfig, InitOptions, RepairAfter, Role};
 use crate::answer::Answer;
 use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RenewArgs, RoleKind};
 use crate::failure::Failure;
-use crate::format::count;
+use crate::format::{count, lasting};
 
-/// `mend init`
+/// Implements `mend init`.
 pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let options = InitOptions {
@@ -44,7 +44,7 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
 fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     let folder = cluster.folder().display();
     let mut text = format!(
-        "made a cluster of {} helpers in {folder}: {}, blocks of {}\n",
+        "created a cluster of {} helpers in {folder}: {}, blocks of {}\n",
         args.helpers, args.code, args.block_size
     );
     text += &format!("data edges: {}\n", edges_text(cluster.config()));
@@ -63,7 +63,7 @@ fn init_text(cluster: &Cluster, args: &InitArgs) -> String {
     text
 }
 
-/// Whether blocks are encrypted on their way, and why.
+/// Whether data edges are encrypted, and why.
 fn edges_text(config: &Config) -> &'static str {
     match (config.data_tls, config.encrypts_data_edges()) {
         (Some(true), _) => "encrypted, as data_tls in mend.toml says",
@@ -77,7 +77,7 @@ fn edges_text(config: &Config) -> &'static str {
     }
 }
 
-/// `mend node add`
+/// Implements `mend node add`.
 pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Failure> {
     let mut helper = HelperConfig::new(args.name.clone(), args.listen);
     helper.advertise = args.advertise;
@@ -94,9 +94,11 @@ pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Fai
     Ok(Answer::new(text, &serde_json::json!({ "helper": name, "listen": args.listen })))
 }
 
-/// `mend issue`
+/// Implements `mend issue`.
 pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
-    let name = || args.name.clone().ok_or_else(|| Failure::new("whose certificate? give a name"));
+    let name = || {
+        args.name.clone().ok_or_else(|| Failure::new("the name of the helper, client or plug-in is missing"))
+    };
     let role = match args.role {
         RoleKind::Coordinator => Role::Coordinator,
         RoleKind::Client => Role::Client(name()?),
@@ -119,7 +121,7 @@ pub fn issue(cluster: &Cluster, args: &IssueArgs) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "role": role.to_string(), "certificate": certificate })))
 }
 
-/// `mend renew`
+/// Implements `mend renew`.
 pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     let until = SystemTime::now() + args.within;
     let mut renewed = Vec::new();
@@ -130,7 +132,7 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
         }
     }
     let mut text = match renewed.len() as u64 {
-        0 => format!("no certificate expires within {}", humantime::format_duration(args.within)),
+        0 => format!("no certificate expires within {}", lasting(args.within)),
         number => format!("made {}:", count(number, "new certificate")),
     };
     for (role, folder) in &renewed {

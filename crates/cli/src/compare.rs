@@ -1,4 +1,4 @@
-//! `mend compare`: degraded reads of one block by every scheme, next to a plain read of it.
+//! Implements `mend compare`: times degraded reads of one block with every scheme against a direct read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::format::{size, table, time};
 use crate::plans::cost;
 use crate::progress::Bar;
 
-/// What one scheme did.
+/// The measurements of one scheme.
 #[derive(Debug, Serialize)]
 struct Row {
     scheme: String,
@@ -31,27 +31,27 @@ struct Row {
     replanned: Vec<String>,
 }
 
-/// A block that is read again and again.
+/// The block to measure.
 struct Subject {
     client: Client,
     stripe: StripeView,
-    /// The block that is taken as lost.
+    /// The block that degraded reads treat as lost.
     index: BlockIndex,
-    /// A block of the stripe that is there, for plain reads: the same one if it can be.
+    /// The healthy block for the direct read: the same block, unless it is really lost.
     plain: BlockIndex,
     sub_blocks: u16,
     repeat: u16,
     slice_bytes: Option<u32>,
 }
 
-/// What reads of one kind took and gave.
+/// The result of repeated reads with one scheme.
 struct Reading {
     median: Duration,
     bytes: Vec<u8>,
     replanned: Vec<String>,
 }
 
-/// `mend compare`
+/// Implements `mend compare`.
 pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Failure> {
     let subject = subject(client, args).await?;
     let schemes = if args.scheme.is_empty() { measured() } else { args.scheme.clone() };
@@ -70,7 +70,7 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     if rows.is_empty()
         && let Some((_, failure)) = refused.pop()
     {
-        return Err(failure); // It is the same for all.
+        return Err(failure); // Every scheme failed; the last error stands for all.
     }
     let mut text = subject.head() + &measured_table(plain.median, subject.stripe.block_bytes, &rows);
     for (scheme, failure) in refused {
@@ -80,7 +80,7 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     Ok(Answer::new(text, &subject.facts(plain.median, &rows)).with_exit(exit))
 }
 
-/// All that rebuild; `auto` is one of them, and migration reads what must be there.
+/// Every scheme that rebuilds a block. `auto` would repeat one of them, and migration needs the block itself.
 fn measured() -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| !matches!(scheme, Scheme::Auto | Scheme::Migration)).collect()
 }
@@ -94,7 +94,7 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
     let plain =
         if is_there(index) { Some(index) } else { (0..code.blocks() as u16).find(|&other| is_there(other)) };
     let plain = plain.ok_or_else(|| {
-        Failure::new(format!("no block of stripe {} is there", stripe.stripe)).exit(Exit::Data)
+        Failure::new(format!("stripe {} has no healthy block", stripe.stripe)).exit(Exit::Data)
     })?;
     Ok(Subject {
         client: client.clone(),
@@ -107,8 +107,8 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
     })
 }
 
-/// The block that is meant. Of a stripe that has lost all that it may, only a lost block can be taken as
-/// lost; so one that is lost is preferred where the choice is ours.
+/// Picks the block to measure. For a file or stripe it prefers a lost block: a stripe without spare
+/// redundancy cannot treat another block as lost.
 async fn chosen(client: &Client, target: &str) -> Result<(StripeView, u16), Failure> {
     let stripe = match found(client.file(target).await)? {
         Some(file) => stripe_of(target, file)?,
@@ -124,7 +124,7 @@ async fn chosen(client: &Client, target: &str) -> Result<(StripeView, u16), Fail
     Ok((stripe, index))
 }
 
-/// A stripe of the file, best one with a lost block.
+/// Picks a readable stripe of the file, preferably one with a lost block.
 fn stripe_of(name: &str, file: FileLayout) -> Result<StripeView, Failure> {
     let mut stripes: Vec<StripeView> = file.layout.into_iter().map(|stripe| stripe.stripe).collect();
     stripes.retain(|stripe| stripe.readable);
@@ -153,7 +153,7 @@ fn check_spare(stripe: &StripeView, index: u16) -> Result<(), Failure> {
                 "stripe {} cannot lose another block, so b{index} cannot be taken as lost",
                 stripe.stripe
             );
-            Err(Failure::new(text).help(format!("compare reads of one that is lost: mend compare {name}")))
+            Err(Failure::new(text).help(format!("measure a lost block instead: mend compare {name}")))
         }
         _ => Ok(()),
     }
@@ -164,7 +164,7 @@ impl Subject {
         self.plain == self.index
     }
 
-    /// `reference` is what the block holds, as soon as it is known.
+    /// Measures one scheme. `reference` holds the block's bytes once they are known.
     async fn measure(
         &self,
         scheme: Scheme,
@@ -198,12 +198,13 @@ impl Subject {
         self.read(self.request(Scheme::Auto, self.plain, false), bar).await
     }
 
-    /// Reads the block as often as asked for.
+    /// Reads the block `repeat` times.
     async fn read(&self, request: ReadRequest, bar: &Bar) -> Result<Reading, Failure> {
         let progress = bar.progress();
         let (mut times, mut bytes, mut replanned) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.repeat {
-            // One block in memory, and the plain one to compare with.
+            // Free the previous result first, so that memory holds two blocks at most: this one and the
+            // reference.
             drop(std::mem::take(&mut bytes));
             let memory = Memory::new(0, self.stripe.block_bytes as usize);
             let start = Instant::now();
@@ -241,8 +242,8 @@ impl Subject {
         let (name, size) = (self.name_of(self.index), size(self.stripe.block_bytes));
         let median = if self.repeat == 1 { String::new() } else { format!(", median of {}", self.repeat) };
         let how = match self.is_there() {
-            true => "read as if it was lost".to_owned(),
-            false => format!("which is lost (the plain read is that of {})", self.name_of(self.plain)),
+            true => "read as if lost".to_owned(),
+            false => format!("lost (the direct read is of {})", self.name_of(self.plain)),
         };
         format!("block {name} of {}, {size}, {how}{median}\n", self.stripe.code)
     }
@@ -262,7 +263,7 @@ impl Subject {
 
 fn measured_table(plain: Duration, block_bytes: u64, rows: &[Row]) -> String {
     let plain_row = [
-        "plain read".to_owned(),
+        "direct read".to_owned(),
         time(plain),
         "1.00".to_owned(),
         size(block_bytes),
@@ -271,14 +272,14 @@ fn measured_table(plain: Duration, block_bytes: u64, rows: &[Row]) -> String {
         String::new(),
     ];
     let headings =
-        ["scheme", ">time", ">to plain", ">into requestor", ">busiest node", ">timeslots", "bytes"];
+        ["scheme", ">time", ">to direct", ">into requestor", ">busiest node", ">timeslots", "bytes"];
     table(headings, std::iter::once(plain_row).chain(rows.iter().map(Row::cells)))
 }
 
 impl Row {
     fn cells(&self) -> [String; 7] {
         let agree = if self.bytes_agree { "same" } else { "DIFFER" };
-        let note = if self.replanned.is_empty() { "" } else { ", planned anew" };
+        let note = if self.replanned.is_empty() { "" } else { ", replanned" };
         [
             self.scheme.clone(),
             time(self.time),

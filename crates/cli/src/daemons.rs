@@ -1,5 +1,5 @@
-//! The verbs that run until they are stopped. Each prints one line that begins with `ready` on stdout when it
-//! serves; scripts wait for it.
+//! Verbs that run until they are stopped. Each prints one line starting with `ready` to stdout once it
+//! serves; scripts wait for this line.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::interrupted;
 use crate::{attached, descriptors};
 
-/// How often a new certificate is looked for in place of one that has expired.
+/// How often to look for a renewed certificate after the old one has expired.
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
 
-/// `mend coordinator`
+/// Implements `mend coordinator`.
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
     await_valid(&cluster, &Role::Coordinator).await?;
     let store = cluster.config().store.clone();
@@ -51,7 +51,7 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     Ok(Answer::silent())
 }
 
-/// `mend helper NAME`
+/// Implements `mend helper NAME`.
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
@@ -89,8 +89,8 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     Ok(Answer::silent())
 }
 
-/// The identity of a role. A certificate that has expired is waited for until there is a new one: a daemon that ended
-/// would have to be started again by hand.
+/// Loads a role's identity. If its certificate has expired, waits for a renewed one: a daemon that exits
+/// needs a manual restart.
 async fn await_valid(cluster: &Cluster, role: &Role) -> Result<Identity, Failure> {
     let mut told = false;
     loop {
@@ -98,7 +98,7 @@ async fn await_valid(cluster: &Cluster, role: &Role) -> Result<Identity, Failure
             Err(error) if error.is_expired() => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::error!(
-                        "{error}; waiting for a new one, which `mend renew` makes where ca.key is"
+                        "{error}; waiting for a new certificate: run `mend renew` on the machine with ca.key"
                     );
                 }
             }
@@ -128,15 +128,15 @@ fn no_such_helper(cluster: &Cluster, name: &Name) -> Failure {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading.
+    // Stdout may be closed.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// What a helper can move: what its links and its disk carry, and no more than it may.
+/// A helper's rates: the capacity of its links and disk, limited by its caps.
 fn stated_rates(config: &HelperConfig) -> StatedRates {
     let limits = &config.limits;
     let assumed = Rates::default();
-    // A cap says something of a rate that is not known only if it is less than what is assumed.
+    // An unknown rate stays unset, unless the cap is lower than the assumed rate.
     let least = |rate: Option<Bandwidth>, cap: Option<Bandwidth>, assumed: f64| {
         let cap = cap.filter(|cap| rate.is_some() || cap.bytes_per_second() < assumed);
         rate.into_iter().chain(cap).min().map(|rate| rate.bytes_per_second() as u64)

@@ -1,13 +1,13 @@
-//! Raises a daemon's limit of open descriptors as far as the system allows.
+//! Raises a daemon's limit of open file descriptors to the hard limit.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// With fewer, a busy daemon may run out.
+/// A busy daemon may run out of descriptors below this limit.
 const ENOUGH: u64 = 4096;
-/// What there is if the system does not say.
+/// The limit to assume if the system does not report one.
 const USUAL: u64 = 1024;
 
-/// Raises this process's limit as far as it may, says what that is, and returns it.
+/// Raises this process's soft limit to the hard limit, logs it and returns it.
 pub fn raise() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return USUAL };
     let limit = match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {

@@ -1,4 +1,4 @@
-//! Why a verb failed, what to do about it, and the exit code.
+//! The error of a verb: message, next step and exit code.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,21 +10,21 @@ use serde_json::json;
 use crate::args::Format;
 use crate::format::{printable, printable_lines};
 
-/// Exit codes; `mend help` and `docs/cli.md` list them.
+/// Exit codes, as listed in `mend help` and `docs/cli.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     #[default]
     Done,
-    /// Failed.
+    /// General failure.
     Failed,
     /// Data is unreadable or damaged.
     Data,
-    /// The coordinator cannot be reached.
+    /// The coordinator is unreachable.
     Unreachable,
-    /// Interrupted.
+    /// The user interrupted the verb.
     Interrupted,
-    /// What monitors want to know.
+    /// The result of `status --check`, in the codes of monitoring systems.
     Check(Severity),
 }
 
@@ -47,7 +47,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a verb failed.
+/// The error of a verb.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
@@ -57,37 +57,37 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure whose message says what to do, or for which nothing can be done.
+    /// A failure without a separate next step.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string(), help: None, exit: Exit::Failed, stdout_taken: false }
     }
 
-    /// The same with the next step.
+    /// Adds the next step.
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// The same with another exit code.
+    /// Replaces the exit code.
     pub fn exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// The same where stdout has the bytes of a file.
+    /// Marks stdout as used for file data, so that JSON errors go to stderr.
     pub fn beside_stdout(self) -> Self {
         Self { stdout_taken: true, ..self }
     }
 
-    /// The user's doing.
+    /// A failure because the user interrupted the verb.
     pub fn interrupted(what: impl Display) -> Self {
         Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
     }
 
-    /// What went wrong.
+    /// The error message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Prints it: on stderr for people; for machines as the JSON value that they wait for on stdout.
+    /// Prints the error: as text on stderr, or as JSON on stdout, where programs expect a result.
     pub fn print(self, format: Format) -> ExitCode {
         match format {
             Format::Text => {
@@ -102,7 +102,7 @@ impl Failure {
                 let text = serde_json::to_string_pretty(&facts).expect("values are JSON");
                 match self.stdout_taken {
                     true => eprintln!("{text}"),
-                    // Whoever read from us may have gone.
+                    // The reader may have closed the pipe.
                     false => drop(writeln!(io::stdout().lock(), "{text}")),
                 }
             }
@@ -113,17 +113,17 @@ impl Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        // It may carry what others wrote, and has no line breaks of its own.
+        // The message may contain text from other systems, and it has no line breaks of its own.
         let failure = Self::new(printable(&error.to_string()));
         match error {
             ClientError::Unreachable { .. } => failure
                 .help("start it with `mend coordinator`, or name another cluster with --cluster DIR")
                 .exit(Exit::Unreachable),
             ClientError::Untrusted { .. } => failure
-                .help("is --cluster the right folder, and mend.toml's address that of its coordinator?")
+                .help("check that --cluster names the right folder, and mend.toml the address of its coordinator")
                 .exit(Exit::Unreachable),
             ClientError::Lost { .. } => {
-                failure.help("see whether `mend coordinator` still runs, then try again").exit(Exit::Unreachable)
+                failure.help("check that `mend coordinator` is still running, then try again").exit(Exit::Unreachable)
             }
             ClientError::Session(_) => failure.exit(Exit::Unreachable),
             ClientError::Protocol { .. } => failure.help("run the same version of mend everywhere"),
@@ -131,24 +131,24 @@ impl From<ClientError> for Failure {
                 failure.help(printable(&next_step))
             }
             ClientError::Unreadable { .. } => failure
-                .help("start helpers that are down (`mend status` names them); other bytes can be read with --range")
+                .help("start the helpers that are down (`mend status` names them), or read other bytes with --range")
                 .exit(Exit::Data),
-            ClientError::Replaced { .. } => failure.help("get it again"),
+            ClientError::Replaced { .. } => failure.help("run `mend get` again"),
             ClientError::Garbled { .. } => failure
-                .help("`mend scrub` finds what is damaged and `mend repair --all` mends it; then get it again, into a file (-o FILE)")
+                .help("find the damage with `mend scrub`, repair it with `mend repair --all`, then run `mend get -o FILE` again")
                 .exit(Exit::Data),
             ClientError::StoredWrong { .. } => failure
-                .help("put it again; if that fails as well, this machine or a helper garbles bytes")
+                .help("run `mend put` again; if that fails as well, this machine or a helper corrupts data")
                 .exit(Exit::Data),
             ClientError::Failed { failure: RequestFailure::Contradiction { .. }, .. } => failure
-                .help("no bytes that may be wrong were kept; `mend status` says which blocks contradict each other and what to do")
+                .help("possibly wrong bytes were discarded; `mend status` names the contradicting blocks and the next step")
                 .exit(Exit::Data),
             _ => failure,
         }
     }
 }
 
-/// Errors whose messages say what to do.
+/// Error types whose messages already include the next step.
 macro_rules! plain {
     ($($error:ty),* $(,)?) => { $(
         impl From<$error> for Failure {

@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::format::{self, block_size, count, date, is_obeyed, printable, size, table, time};
 use crate::progress::Bar;
 
-/// `mend put`
+/// Implements `mend put`.
 pub async fn put(client: &Client, args: PutArgs) -> Result<Answer, Failure> {
     let name = match args.name {
         Some(name) => name,
@@ -48,12 +48,12 @@ fn file_name(path: &Path) -> Result<String, Failure> {
     let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.contains(is_obeyed));
     name.map(str::to_owned).ok_or_else(|| {
         let path = path.display().to_string();
-        Failure::new(format!("{} gives no name that is safe to store it under", printable(&path)))
-            .help("use --as NAME")
+        Failure::new(format!("{} contains no name that is safe to store the file under", printable(&path)))
+            .help("choose a name with --as NAME")
     })
 }
 
-/// `mend get`
+/// Implements `mend get`.
 pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result<Answer, Failure> {
     let options = GetOptions {
         scheme: args.how.scheme.unwrap_or(default_scheme.parse::<Scheme>().map_err(Failure::new)?),
@@ -70,7 +70,7 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         false => is_stdout(&path).then(|| GetTarget::File(path.clone())),
     };
     if let Some(target) = stdout {
-        // Our own words have no place among the bytes.
+        // Stdout carries the file's bytes only; messages go to stderr.
         let got = client.get(&found, &options, target, no_progress()).await;
         let got = got.map_err(|error| Failure::from(error).beside_stdout())?;
         let notes: Vec<String> = garbled(&got).chain(unverified(&got)).collect();
@@ -84,23 +84,23 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
     Ok(Answer::new(got_text(&args.name, &path, &got, start), &got).with_exit(exit_of(&got, &options)))
 }
 
-/// The last part of the file's name, in this folder. Whoever put the file chose its name, so it decides neither what
-/// is overwritten nor what a terminal obeys when somebody lists this folder.
+/// The last component of the stored name, in the current folder. Another user may have chosen the stored
+/// name, so it must not overwrite a file or contain characters that control a terminal.
 fn default_target(name: &str) -> Result<PathBuf, Failure> {
-    const HELP: &str = "say where it shall go with -o FILE, or -o - for stdout";
+    const HELP: &str = "choose the output with -o FILE, or -o - for stdout";
     let path = name.rsplit('/').next().unwrap_or_default();
     if matches!(path, "" | "." | "..") || path.contains(is_obeyed) {
-        let text = format!("`{}` gives no file name that is safe to use here", printable(name));
+        let text = format!("`{}` contains no file name that is safe to use here", printable(name));
         return Err(Failure::new(text).help(HELP));
     }
-    // A link that points to nothing is there, too.
+    // `symlink_metadata` also finds dangling symbolic links.
     if std::fs::symlink_metadata(path).is_ok() {
-        return Err(Failure::new(format!("{path} exists here already")).help(HELP));
+        return Err(Failure::new(format!("{path} already exists here")).help(HELP));
     }
     Ok(path.into())
 }
 
-/// Whether a path is what our stdout goes to, such as `/dev/stdout`.
+/// Whether `path` is the same file as this process's stdout, such as `/dev/stdout`.
 fn is_stdout(path: &Path) -> bool {
     let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from).and_then(|file| file.metadata());
     let (Ok(stdout), Ok(path)) = (stdout, std::fs::metadata(path)) else { return false };
@@ -112,7 +112,7 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
     let mut text =
         format!("got {name}: {} to {}, {}", size(got.bytes), printable(&path), rate(got.bytes, start));
     for reason in &got.replanned {
-        text += &format!("\nplanned anew on the way: {}", printable(reason));
+        text += &format!("\nreplanned: {}", printable(reason));
     }
     for note in garbled(got).chain(unverified(got)) {
         text += &format!("\n{note}");
@@ -120,29 +120,29 @@ fn got_text(name: &str, path: &Path, got: &Got, start: Instant) -> String {
     text
 }
 
-/// Notes about blocks that came wrong.
+/// Notes on blocks that arrived with wrong bytes.
 fn garbled(got: &Got) -> impl Iterator<Item = String> {
     let note = |block: &String| {
         let block = printable(block);
         format!(
-            "block {block} came with other bytes than were stored and was decoded from the others: find the cause with `mend scrub`"
+            "block {block} arrived with wrong bytes and was decoded from other blocks; find the cause with `mend scrub`"
         )
     };
     got.garbled.iter().map(note)
 }
 
-/// `--verify` fails if a stripe has no block to spare, though the bytes are there.
+/// `--verify` fails if a stripe has no spare block, although the data itself was read.
 fn exit_of(got: &Got, options: &GetOptions) -> Exit {
     if options.verify && got.without_spare() > 0 { Exit::Failed } else { Exit::Done }
 }
 
-/// The notes on reads that `--verify` could not verify.
+/// Notes on reads that `--verify` could not verify.
 fn unverified(got: &Got) -> impl Iterator<Item = String> {
     let reads = count(got.reads, "read");
     let note =
-        |number: u64, why: &str| (number > 0).then(|| format!("not verified, as {why}: {number} of {reads}"));
-    let in_part = note(got.in_part, "parity covers whole blocks of this code only");
-    note(got.without_spare(), "no block was to spare").into_iter().chain(in_part)
+        |number: u64, why: &str| (number > 0).then(|| format!("not verified ({why}): {number} of {reads}"));
+    let in_part = note(got.in_part, "this code's parity covers whole blocks only");
+    note(got.without_spare(), "no spare block").into_iter().chain(in_part)
 }
 
 fn rate(bytes: u64, start: Instant) -> String {
@@ -150,7 +150,7 @@ fn rate(bytes: u64, start: Instant) -> String {
     format!("{} in {}", format::rate(bytes, took), time(took))
 }
 
-/// `mend ls`
+/// Implements `mend ls`.
 pub async fn ls(client: &Client, args: &LsArgs) -> Result<Answer, Failure> {
     let files = client.files(&args.prefix).await?;
     let text = if args.long {
@@ -172,7 +172,7 @@ fn row(file: &FileView) -> [String; 6] {
     ]
 }
 
-/// `mend rm`
+/// Implements `mend rm`.
 pub async fn rm(client: &Client, args: &RmArgs) -> Result<Answer, Failure> {
     for (done, name) in args.names.iter().enumerate() {
         client.remove(name).await.map_err(|error| {
@@ -180,7 +180,7 @@ pub async fn rm(client: &Client, args: &RmArgs) -> Result<Answer, Failure> {
             if done == 0 {
                 failure
             } else {
-                failure.help(format!("{} before it were removed", count(done as u64, "file")))
+                failure.help(format!("{} removed before this error", count(done as u64, "file")))
             }
         })?;
     }
@@ -199,9 +199,9 @@ mod tests {
         }
         for name in ["", "/", "a/", ".", "..", "a/..", "a/.", "a\n", "b/\u{1b}[2J", "\u{202e}gpj"] {
             let failure = default_target(name).expect_err(name);
-            assert!(failure.message().contains("gives no file name"), "{name:?}: {failure:?}");
+            assert!(failure.message().contains("contains no file name"), "{name:?}: {failure:?}");
         }
-        // What is here is kept.
+        // An existing file is kept.
         assert!(default_target("x/Cargo.toml").unwrap_err().message().contains("exists"));
     }
 }

@@ -1,11 +1,11 @@
-//! Numbers, names and tables for people.
+//! Formats numbers, names and tables for people.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// `1.02 GiB`, `64 MiB`, `17 B`.
+/// A size in binary units: `1.02 GiB`, `64 MiB`, `17 B`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -19,25 +19,28 @@ pub fn size(bytes: u64) -> String {
     format!("{} {}", trimmed(value), UNITS[unit])
 }
 
-/// `64 MiB`, or `64 MiB in 1 MiB` if blocks are encoded in chunks.
+/// A block size: `64 MiB`, or `64 MiB in 1 MiB` if blocks are encoded in chunks.
 pub fn block_size(block_bytes: u64, chunk_bytes: Option<u64>) -> String {
     let chunks = chunk_bytes.map_or(String::new(), |bytes| format!(" in {}", size(bytes)));
     size(block_bytes) + &chunks
 }
 
-/// Two decimals at most, none that are zero.
+/// Formats a number with at most two decimals, without trailing zeros.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `12.3 ms`, `4.56 s`.
+/// A measured time for comparisons: `12.3 ms`, `4.56 s`, and from a minute on like [`lasting`].
 pub fn time(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+    match time.as_secs_f64() {
+        seconds if seconds < 1.0 => format!("{} ms", trimmed((seconds * 1e4).round() / 10.0)),
+        seconds if seconds < 60.0 => format!("{seconds:.2} s"),
+        _ => lasting(time),
+    }
 }
 
-/// `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`: how long something took.
+/// A duration: `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`.
 pub fn lasting(time: Duration) -> String {
     let seconds = (time.as_secs_f64() + 0.5) as u64;
     let two = |first: String, rest: u64, unit: &str| match rest {
@@ -53,20 +56,20 @@ pub fn lasting(time: Duration) -> String {
     }
 }
 
-/// `113 MiB/s`
+/// A transfer rate, such as `113 MiB/s`.
 pub fn rate(bytes: u64, time: Duration) -> String {
     format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-6)) as u64))
 }
 
-/// `1 stripe`, `2 stripes`.
+/// A number with its noun: `1 stripe`, `2 stripes`.
 pub fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// `2026-11-21T14:03:07Z`.
+/// A UTC time, such as `2026-11-21T14:03:07Z`.
 pub fn date(unix_ms: u64) -> String {
     let moment = std::time::UNIX_EPOCH.checked_add(Duration::from_secs(unix_ms / 1000));
-    // The crate refuses years beyond 9999, which only a wrong clock makes.
+    // `humantime` rejects years after 9999; only a wrong clock produces them.
     match moment {
         Some(moment) if unix_ms < 253_402_300_800_000 => {
             humantime::format_rfc3339_seconds(moment).to_string()
@@ -75,13 +78,13 @@ pub fn date(unix_ms: u64) -> String {
     }
 }
 
-/// A name or message from elsewhere, on one line and with nothing in it that a terminal obeys: escaped are control
-/// characters, separators of lines, and what turns the direction of writing.
+/// Escapes untrusted text for display on one line: control characters, line separators, and characters that
+/// change the writing direction.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_obeyed)
 }
 
-/// The same for a text of several lines, which may hold tabs.
+/// Like [`printable`], but keeps line breaks and tabs.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_obeyed(c) && !matches!(c, '\n' | '\t'))
 }
@@ -100,14 +103,14 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a terminal obeys a character instead of showing it.
+/// Whether a terminal interprets a character instead of showing it.
 pub fn is_obeyed(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// A table without borders. Columns whose heading begins with `>` are aligned to the right.
+/// A table without borders. Columns whose heading starts with `>` are right-aligned.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -144,6 +147,8 @@ mod tests {
             times,
             ["0 ms", "350 ms", "4.2 s", "1 min", "4 min 30 s", "1 h", "2 h 5 min", "2 days 4 h"]
         );
+        let times = [12_345, 300_000, 4_560_000, 6_538_350_000].map(|us| time(Duration::from_micros(us)));
+        assert_eq!(times, ["12.3 ms", "300 ms", "4.56 s", "1 h 48 min"]);
         assert_eq!(rate(6 << 20, Duration::from_secs(2)), "3 MiB/s");
     }
 
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_escaped() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(printable("Grüße, 世界 👩‍👩‍👧 a\\b"), "Grüße, 世界 👩‍👩‍👧 a\\b");
         assert_eq!(printable("a\u{1b}[2J\r\n\t\u{7f}"), r"a\u{1b}[2J\r\n\t\u{7f}");
         assert_eq!(printable("\u{9b}31m\u{202e}gpj\u{2028}"), r"\u{9b}31m\u{202e}gpj\u{2028}");

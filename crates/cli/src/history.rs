@@ -1,4 +1,4 @@
-//! `mend history` and `mend wait`.
+//! Implements `mend history` and `mend wait`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::format::{count, date, lasting, printable, rate, size};
 
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// `mend history`
+/// Implements `mend history`.
 pub async fn history(client: &Client, args: &HistoryArgs) -> Result<Answer, Failure> {
     let entries = client.history(args.last).await?;
     let text: String = entries.iter().map(line).collect();
-    Ok(Answer::new(if entries.is_empty() { "nothing has happened yet".to_owned() } else { text }, &entries))
+    Ok(Answer::new(if entries.is_empty() { "no events yet".to_owned() } else { text }, &entries))
 }
 
 fn line(entry: &HistoryEntry) -> String {
@@ -26,18 +26,18 @@ fn line(entry: &HistoryEntry) -> String {
 
 fn event_text(event: &HistoryEvent) -> String {
     match event {
-        HistoryEvent::NodeAdded { node } => format!("{node} is part of the cluster"),
+        HistoryEvent::NodeAdded { node } => format!("{node} joined the cluster"),
         HistoryEvent::NodeLost { node, blocks, why } => {
-            format!("{node} is gone with {}: {why}", count(*blocks, "block"))
+            format!("{node} was lost with {}: {why}", count(*blocks, "block"))
         }
         HistoryEvent::NodeBack { node, away_ms } => {
             format!("{node} is back after {}", lasting(Duration::from_millis(*away_ms)))
         }
         HistoryEvent::NodeRemoved { node } => format!("{node} was removed"),
         HistoryEvent::MaintenanceBegun { node, until_unix_ms } => {
-            format!("{node} is in maintenance until {}", date(*until_unix_ms))
+            format!("{node} entered maintenance until {}", date(*until_unix_ms))
         }
-        HistoryEvent::MaintenanceEnded { node } => format!("{node} is no longer in maintenance"),
+        HistoryEvent::MaintenanceEnded { node } => format!("{node} left maintenance"),
         HistoryEvent::BlocksLost { node, blocks, first, problem } => {
             let more = if first.len() as u64 == *blocks { "" } else { ", …" };
             format!("{} bad on {node} ({}{more}): {problem}", count(*blocks, "block"), first.join(", "))
@@ -50,7 +50,7 @@ fn event_text(event: &HistoryEvent) -> String {
         }
         HistoryEvent::ContradictionSettled { stripe } => format!("parity of stripe {stripe} holds again"),
         HistoryEvent::RepairBegun { repair, target, by_itself } => {
-            format!("repair {repair} ({target}) queued{}", if *by_itself { " by itself" } else { "" })
+            format!("repair {repair} ({target}) queued{}", if *by_itself { " automatically" } else { "" })
         }
         HistoryEvent::RepairEnded { .. } => ended_text(event),
     }
@@ -92,14 +92,14 @@ fn ended_text(event: &HistoryEvent) -> String {
     text
 }
 
-/// `h2 (12), h10 (3)`
+/// Nodes with their block counts, such as `h2 (12), h10 (3)`.
 fn counted(nodes: &BTreeMap<String, u64>) -> String {
     let mut nodes: Vec<_> = nodes.iter().collect();
     nodes.sort_by(|a, b| natural(a.0, b.0));
     nodes.iter().map(|(node, blocks)| format!("{node} ({blocks})")).collect::<Vec<_>>().join(", ")
 }
 
-/// `mend wait`
+/// Implements `mend wait`.
 pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
     let until = args.timeout.map(|timeout| Instant::now() + timeout);
     loop {
@@ -113,8 +113,8 @@ pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
         }
         if until.is_some_and(|until| Instant::now() + ASK_EVERY > until) {
             let time = args.timeout.map(lasting).unwrap_or_default();
-            return Err(Failure::new(format!("not within {time}: {}", printable(&status.summary)))
-                .help("mend status says what is under way, and what could be done"));
+            return Err(Failure::new(format!("timed out after {time}: {}", printable(&status.summary)))
+                .help("`mend status` shows running repairs and next steps"));
         }
         tokio::time::sleep(ASK_EVERY).await;
     }

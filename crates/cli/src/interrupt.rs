@@ -2,12 +2,12 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits until somebody wants this process to end.
+/// Waits for SIGINT or SIGTERM.
 pub async fn interrupted() {
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
-        // Then the system's own way of ending a process stays in force.
+        // Without handlers, the signals' default actions still terminate the process.
         return std::future::pending().await;
     };
     tokio::select! {

@@ -1,4 +1,4 @@
-//! `mend lab …`: starts `mend-lab`. It is a separate program so that helpers do not carry it.
+//! Implements `mend lab …` by starting `mend-lab`, a separate program that helpers need not carry.
 
 use std::env;
 use std::ffi::OsStr;
@@ -12,12 +12,13 @@ use crate::failure::Failure;
 
 const PROGRAM: &str = "mend-lab";
 
-/// Becomes `mend-lab`, which measures this very `mend` unless `MEND_BINARY` names another; returns only if it cannot.
+/// Replaces this process by `mend-lab`, which measures this `mend` unless `MEND_BINARY` names another.
+/// Returns only on failure.
 pub fn start(args: &LabArgs) -> Failure {
     let own = env::current_exe().ok();
     let Some(lab) = find(own.as_deref(), &env::var_os("PATH").unwrap_or_default()) else {
-        return Failure::new(format!("{PROGRAM}, which measures, is neither beside this program nor on PATH"))
-            .help("`cargo build --release -p mend-lab` makes it where `cargo build --release -p mend-cli` makes mend");
+        return Failure::new(format!("{PROGRAM} is neither in this program's folder nor on PATH"))
+            .help("build it with `cargo build --release -p mend-lab`");
     };
     let mut command = Command::new(&lab);
     command.args(&args.words);

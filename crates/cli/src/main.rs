@@ -1,5 +1,5 @@
-//! `mend`: coordinator, helper and command line in one binary. A verb returns an [`Answer`](answer::Answer) or a
-//! [`Failure`](failure::Failure); both are printed here and nowhere else.
+//! The binary `mend`: coordinator, helper and command line. A verb returns an [`Answer`](answer::Answer) or a
+//! [`Failure`](failure::Failure), and only `main` prints them.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(format),
     };
     let result = runtime.block_on(verbs::run(cli));
-    // A read of a stuck disk must not keep us from ending.
+    // Do not wait for a read of a stuck disk.
     runtime.shutdown_background();
     match result {
         Ok(answer) => answer.print(format),
@@ -62,14 +62,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// A command line that makes no sense, told as it asks to be told; or help.
+/// Prints a usage error in the requested format, or the help text.
 fn misspelt(error: &clap::Error) -> ExitCode {
     const USAGE: u8 = 2;
     let words: Vec<_> = std::env::args_os().collect();
     let json = words.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
         || words.iter().any(|word| word == "--output=json");
     if !error.use_stderr() || !json {
-        let _ = error.print(); // Whoever read from us may have gone.
+        let _ = error.print(); // The reader may have closed the pipe.
         return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
     }
     let text = error.to_string();
@@ -79,8 +79,8 @@ fn misspelt(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Slices want one thread from end to end, and a helper starts more of those itself. The coordinator serves many
-/// connections that have nothing to do with each other, and leaves one processor to its core.
+/// Builds the runtime. Slices are fastest on a single thread, and a helper starts its own worker threads. The
+/// coordinator serves many independent connections and leaves one processor to `control`.
 fn runtime(verb: &Verb) -> io::Result<Runtime> {
     match verb {
         Verb::Coordinator(_) => {
@@ -91,13 +91,13 @@ fn runtime(verb: &Verb) -> io::Result<Runtime> {
     }
 }
 
-/// `RUST_LOG` decides; without it daemons tell what happens, and other verbs only what is wrong.
+/// Logs to stderr. Without `RUST_LOG`, daemons log at `info` and other verbs at `error`.
 fn log_to_stderr(cli: &Cli) {
     use tracing_subscriber::EnvFilter;
     let level = match (cli.verbose, cli.verb.is_daemon()) {
         (0, true) => "info",
         (0, false) => "error",
-        // What HTTP's frames are is for `-vv`.
+        // HTTP frames are logged at `-vv` only.
         (1, _) => "debug,h2=info,hyper_util=info,reqwest=info,rustls=info,tonic=info,tower=info",
         _ => "trace",
     };
@@ -106,7 +106,7 @@ fn log_to_stderr(cli: &Cli) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .log_internal_errors(false) // It would panic where stderr is a file on a full disk.
+        .log_internal_errors(false) // Reporting them would panic if stderr is a file on a full disk.
         .with_ansi(colours)
         .with_target(false)
         .init();

@@ -1,4 +1,4 @@
-//! `mend topology` and `mend bench links`.
+//! Implements `mend topology` and `mend bench links`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,43 +13,44 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, lasting, printable, size, table};
 
-/// How often it is asked how far a measurement is.
+/// How often to poll a running measurement.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Subcommand)]
 pub enum BenchAction {
-    /// Let helpers send each other zeros, one at a time, and keep what was measured; a busy node is measured as what it has
-    /// left
+    /// Send zeros between helpers, one link at a time, and store the measured rates; a busy node shows only
+    /// its spare capacity
+    #[command(after_help = "Example: mend bench links --pairs")]
     Links(BenchLinksArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct BenchLinksArgs {
-    /// The helpers [default: all that are up]
+    /// The helpers to measure [default: all that are up]
     #[arg(value_name = "NODE")]
     pub nodes: Vec<Name>,
-    /// Measure every pair, for networks where nodes are not equally far from each other; otherwise each helper sends to
-    /// three others, which tells what its own ports carry
+    /// Measure every pair, for networks with unequal distances; by default each helper sends to three others,
+    /// which is enough to measure its own port
     #[arg(long)]
     pub pairs: bool,
-    /// Bytes over each link, 4MiB to 1GiB [default: 32MiB]
+    /// Bytes to send over each link, 4MiB to 1GiB [default: 32MiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<ByteSize>,
-    /// Only show the measurement that runs, or the last one
+    /// Show the running measurement, or the last one
     #[arg(long, conflicts_with_all = ["nodes", "pairs", "size", "stop"])]
     pub show: bool,
-    /// End the measurement that runs; what was found counts
+    /// Stop the running measurement and keep its results
     #[arg(long, conflicts_with_all = ["nodes", "pairs", "size"])]
     pub stop: bool,
 }
 
-/// `mend topology`
+/// Implements `mend topology`.
 pub async fn topology(client: &Client) -> Result<Answer, Failure> {
     let view = client.topology().await?;
     Ok(Answer::new(text(&view, now_unix_ms()), &view))
 }
 
-/// `mend bench links`
+/// Implements `mend bench links`.
 pub async fn bench_links(client: &Client, args: &BenchLinksArgs) -> Result<Answer, Failure> {
     if args.stop {
         client.stop_probes().await?;
@@ -77,11 +78,11 @@ fn probe_request(args: &BenchLinksArgs) -> ProbeRequest {
 }
 
 fn probe_text(view: &ProbeView) -> String {
-    let mut text = table(["from", "to", ">carries"], view.links.iter().map(probed_row));
+    let mut text = table(["from", "to", ">rate"], view.links.iter().map(probed_row));
     if view.running {
-        text += &format!("\n{} to go", count(view.left, "link"));
+        text += &format!("\n{} left", count(view.left, "link"));
     }
-    text + "\nsee what it comes to with `mend topology`"
+    text + "\nsee the resulting rates with `mend topology`"
 }
 
 fn probed_row(probed: &ProbedLink) -> [String; 3] {
@@ -94,18 +95,26 @@ fn probed_row(probed: &ProbedLink) -> [String; 3] {
 }
 
 fn text(view: &TopologyView, now_ms: u64) -> String {
-    let head =
-        ["node", "rack", ">uplink", ">downlink", ">disk read", ">disk write", ">seen up", ">seen down"];
+    let head = [
+        "node",
+        "rack",
+        ">uplink",
+        ">downlink",
+        ">disk read",
+        ">disk write",
+        ">observed up",
+        ">observed down",
+    ];
     let mut text = table(head, view.nodes.iter().map(|node| node_row(node, now_ms)));
     for (what, places) in [("rack", &view.racks), ("region", &view.regions)] {
         if !places.is_empty() {
             text += "\n\n";
-            text += &table([what, "region", ">out of it", ">into it", "nodes"], places.iter().map(place_row));
+            text += &table([what, "region", ">outgoing", ">incoming", "nodes"], places.iter().map(place_row));
         }
     }
     if !view.links.is_empty() {
         text += "\n\n";
-        text += &table(["from", "to", ">carries"], view.links.iter().map(|link| link_row(link, now_ms)));
+        text += &table(["from", "to", ">rate"], view.links.iter().map(|link| link_row(link, now_ms)));
     }
     text
 }
@@ -149,7 +158,7 @@ fn port(rate: RateView, now_ms: u64) -> String {
     link(rate.bytes_per_s) + &source(rate, now_ms)
 }
 
-/// Three digits as links are called: `1gbit`, `937mbit`.
+/// A link rate, truncated to three digits: `1gbit`, `937mbit`.
 fn link(bytes_per_s: u64) -> String {
     let bits = bytes_per_s.saturating_mul(8);
     let unit = 10_u64.pow(bits.max(1).ilog10().saturating_sub(2));
@@ -157,7 +166,7 @@ fn link(bytes_per_s: u64) -> String {
     Bandwidth::from_bits_per_second(rounded).map_or_else(|| "nothing".to_owned(), |rate| rate.to_string())
 }
 
-/// How it is known, if mend.toml does not say it.
+/// The source of a rate; empty if mend.toml states the rate.
 fn source(rate: RateView, now_ms: u64) -> String {
     let age = |since: Option<u64>| {
         let age = Duration::from_millis(now_ms.saturating_sub(since.unwrap_or(now_ms)));

@@ -1,4 +1,4 @@
-//! `mend node …` and `mend rebalance`.
+//! Implements `mend node …` and `mend rebalance`.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::format::{count, date, size, table};
 use crate::recoveries;
 use crate::repairs::{self, Detail};
 
-/// Moves that are listed.
+/// The maximum number of moves to list.
 const MOVES_LISTED: usize = 20;
 
-/// `mend node …`, but for `add`, which asks nobody.
+/// Implements `mend node …`, except `add`, which needs no coordinator.
 pub async fn node(
     client: &Client,
     cluster: &Cluster,
@@ -67,7 +67,7 @@ async fn list(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &nodes))
 }
 
-/// The store's own process on a node.
+/// The state of the store's own process on a node.
 fn server(node: &NodeView) -> String {
     match node.serves {
         Some(true) => "serves",
@@ -100,14 +100,15 @@ fn row(node: &NodeView) -> [String; 7] {
     ]
 }
 
-/// The coordinator first: what it still needs is not taken out of the configuration.
+/// Removes the helper from the coordinator first. If the coordinator refuses, the configuration stays as it
+/// was.
 async fn remove(client: &Client, cluster: &Cluster, node: &Name) -> Result<Answer, Failure> {
     let view = client.remove_node(node.as_str()).await?;
     let mut cluster = cluster.clone();
     let listed = cluster.remove_helper(node)?;
     let path = cluster.config_path();
     let text = match listed {
-        true => format!("removed {node}, also from {}; its folder and certificate are left", path.display()),
+        true => format!("removed {node}, also from {}; its folder and certificate were kept", path.display()),
         false => format!("removed {node}"),
     };
     Ok(Answer::new(text, &view))
@@ -117,7 +118,7 @@ async fn maintain(client: &Client, node: &Name, time: Duration) -> Result<Answer
     let view = client.maintain(node.as_str(), time.as_millis() as u64).await?;
     let until = view.maintenance_until_unix_ms.map(date).unwrap_or_default();
     let text =
-        format!("{node} is in maintenance until {until}: what it holds is not rebuilt elsewhere before that");
+        format!("{node} is in maintenance until {until}: its blocks are not rebuilt elsewhere before then");
     Ok(Answer::new(text, &view))
 }
 
@@ -135,15 +136,15 @@ async fn repair_after(client: &Client, after: Option<String>) -> Result<Answer, 
         None => client.settings().await?,
         after => client.change_settings(&SettingsRequest { repair_after: after }).await?,
     };
-    let text = format!(
-        "a helper may be gone for {} before its blocks are rebuilt elsewhere (mend.toml: {})",
-        view.repair_after, view.configured_repair_after
-    )
-    .replace("gone for never before", "gone for ever, and is never repaired by itself:");
+    let text = match view.repair_after.as_str() {
+        "never" => "a lost helper's blocks are rebuilt only on request".to_owned(),
+        after => format!("a helper may be down for {after} before its blocks are rebuilt elsewhere"),
+    };
+    let text = format!("{text} (mend.toml: {})", view.configured_repair_after);
     Ok(Answer::new(text, &view))
 }
 
-/// `mend rebalance`
+/// Implements `mend rebalance`.
 pub async fn rebalance(client: &Client, args: &RebalanceArgs, detail: Detail) -> Result<Answer, Failure> {
     let view = client.rebalance(RebalanceRequest { dry_run: args.dry_run }).await?;
     let text = rebalance_text(&view, args.dry_run);
@@ -159,9 +160,9 @@ pub async fn rebalance(client: &Client, args: &RebalanceArgs, detail: Detail) ->
 
 fn rebalance_text(view: &RebalanceView, dry_run: bool) -> String {
     if view.moves.is_empty() {
-        return "all helpers are as full as the others: nothing is to be moved\n".to_owned();
+        return "all helpers are equally full: nothing to move\n".to_owned();
     }
-    let mut text = format!("{} with {} to move\n", count(view.moves.len() as u64, "block"), size(view.bytes));
+    let mut text = format!("{} ({}) to move\n", count(view.moves.len() as u64, "block"), size(view.bytes));
     let changed = view.nodes.iter().filter(|node| node.blocks != node.blocks_after);
     let row =
         |node: &client::NodeFill| [node.node.clone(), node.blocks.to_string(), node.blocks_after.to_string()];
@@ -174,7 +175,7 @@ fn rebalance_text(view: &RebalanceView, dry_run: bool) -> String {
             let more = (view.moves.len() - MOVES_LISTED) as u64;
             text += &format!("and {} more; --output json lists them\n", count(more, "block"));
         }
-        text += "nothing was moved: mend rebalance without --dry-run does it\n";
+        text += "dry run: nothing was moved; `mend rebalance` without --dry-run moves them\n";
     }
     text
 }

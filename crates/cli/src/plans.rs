@@ -1,4 +1,6 @@
-//! `mend plan`.
+//! Implements `mend plan`.
+
+use std::time::Duration;
 
 use client::{Client, PlanRequestView, PlanView, StripeView};
 use repair::{Cost, Scheme};
@@ -7,23 +9,23 @@ use crate::answer::Answer;
 use crate::args::PlanArgs;
 use crate::blocks::{Target, find};
 use crate::failure::Failure;
-use crate::format::{count, size, table};
+use crate::format::{count, size, table, time};
 
-/// The cost in a plan's summary.
+/// The cost from a plan's summary.
 pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
     let cost = plan.summary.get("cost").cloned().unwrap_or_default();
     serde_json::from_value(cost)
-        .map_err(|error| Failure::new(format!("the coordinator's plan cannot be read: {error}")))
+        .map_err(|error| Failure::new(format!("cannot parse the coordinator's plan: {error}")))
 }
 
-/// `mend plan`
+/// Implements `mend plan`.
 pub async fn plan(client: &Client, args: &PlanArgs) -> Result<Answer, Failure> {
     let request = request(client, args).await?;
     if args.compare {
         return compare(client, request).await;
     }
     let plan = client.plan(&request).await?;
-    let text = format!("{}\npredicted {} ms", plan.text.trim_end(), plan.predicted_ms);
+    let text = format!("{}\npredicted {}", plan.text.trim_end(), predicted(&plan));
     Ok(Answer::new(text, &plan))
 }
 
@@ -43,7 +45,7 @@ async fn request(client: &Client, args: &PlanArgs) -> Result<PlanRequestView, Fa
     })
 }
 
-/// The index of a block given as `3`, `b3` or by its name.
+/// The index of a block given as `3`, `b3` or its name.
 fn index_of(stripe: &StripeView, name: &str) -> Result<u16, Failure> {
     let number: Option<u16> = name.strip_prefix('b').unwrap_or(name).parse().ok();
     let is_it = |index: u16, block: &str| block == name || Some(index) == number;
@@ -54,11 +56,11 @@ fn index_of(stripe: &StripeView, name: &str) -> Result<u16, Failure> {
     })
 }
 
-/// Every scheme for the same requestors, beside what auto chooses.
+/// Compares every scheme for the same requestors, and shows the choice of `auto`.
 async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Failure> {
     let auto =
         client.plan(&PlanRequestView { scheme: Some(Scheme::Auto.to_string()), ..request.clone() }).await?;
-    // Who gets a block may be drawn by lot; all schemes are compared for the one that it fell on.
+    // The coordinator may choose the requestor at random, so fix its choice for all schemes.
     let requestor = match &auto.requestors[..] {
         [one] => Some(one.clone()),
         _ => request.requestor.clone(),
@@ -89,7 +91,7 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
     Ok(Answer::new(text, &facts))
 }
 
-/// What holds for all schemes.
+/// The heading: facts that hold for all schemes.
 fn head(auto: &PlanView) -> String {
     let rates = auto.rates;
     let span = |least: u64, most: u64| match least == most {
@@ -109,17 +111,21 @@ fn head(auto: &PlanView) -> String {
     )
 }
 
-/// A table that fits a terminal of 80 columns.
+/// Formats a table for a terminal of 80 columns.
 fn comparison(rows: Vec<[String; 7]>) -> String {
     let headings = ["scheme", ">predicted", ">received", ">busiest", ">network", ">disk reads", ">hops"];
     table(headings, rows)
+}
+
+fn predicted(plan: &PlanView) -> String {
+    time(Duration::from_millis(plan.predicted_ms))
 }
 
 fn row(plan: &PlanView) -> Result<[String; 7], Failure> {
     let cost = cost(plan)?;
     Ok([
         plan.scheme.clone(),
-        format!("{} ms", plan.predicted_ms),
+        predicted(plan),
         size(cost.requestors_receive()),
         size(cost.through_busiest()),
         size(cost.network_bytes),
@@ -136,7 +142,7 @@ mod tests {
     fn a_comparison_fits_80_columns() {
         let text = |text: &str| text.to_owned();
         let widest =
-            ["crr-s-direct", "999999 ms", "999.99 MiB", "999.99 MiB", "999.99 MiB", "9999x999.9KiB", "99"];
+            ["crr-s-direct", "59 min 59 s", "999.99 MiB", "999.99 MiB", "999.99 MiB", "9999x999.9KiB", "99"];
         let table = comparison(vec![widest.map(text)]);
         assert!(table.lines().all(|line| line.len() <= 80), "{table}");
         assert_eq!(table.lines().count(), 2);

@@ -1,4 +1,5 @@
-//! Progress bars on terminals, for what takes longer than a second; elsewhere a line now and then.
+//! Progress of transfers that take longer than a second: a bar on terminals, a line every few seconds
+//! elsewhere.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -12,15 +13,15 @@ use crate::format::printable;
 
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// Where there is no bar, a line is said this often.
+/// Interval of progress lines if no bar is shown.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
 const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
 
-/// The same while nothing moves: there is no rate, and nobody knows the end.
+/// The template for a paused transfer, which has no rate and no estimated end.
 const PAUSED: &str = "{msg} {wide_bar} {bytes}/{total_bytes} paused";
 
-/// A bar that is gone when it is dropped.
+/// A progress bar; dropping it clears the bar.
 pub struct Bar {
     bar: ProgressBar,
     shown: tokio::task::JoinHandle<()>,
@@ -29,7 +30,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar for `bytes` bytes; `what` says what is done with them.
+    /// A bar for `bytes` bytes. `what` names the operation.
     pub fn new(what: &str, bytes: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
         bar.set_style(style(TEMPLATE));
@@ -38,16 +39,16 @@ impl Bar {
         Self { bar, shown, said: Cell::new(Instant::now()), is_paused: Cell::new(false) }
     }
 
-    /// Tells the bar of bytes as they move.
+    /// A callback that advances the bar by the bytes moved.
     pub fn progress(&self) -> Progress {
         let bar = self.bar.clone();
-        // What is moved twice because a plan was dropped does not count beyond the whole.
+        // A replanned repair may move some bytes twice; the bar stops at its length.
         Arc::new(move |bytes| {
             bar.set_position((bar.position() + bytes).min(bar.length().unwrap_or(u64::MAX)))
         })
     }
 
-    /// Says how it goes where no bar is shown: on stderr, now and then.
+    /// Prints a progress line to stderr at intervals if no bar is shown.
     pub fn say(&self, line: &str) {
         if self.said.get().elapsed() >= SAID_EVERY && !is_shown() {
             eprintln!("{}", printable(line));
@@ -55,7 +56,7 @@ impl Bar {
         }
     }
 
-    /// Shows that nothing moves, or that it goes on.
+    /// Switches between the paused and the running display.
     pub fn pause(&self, is_paused: bool) {
         if self.is_paused.replace(is_paused) != is_paused {
             self.bar.set_style(style(if is_paused { PAUSED } else { TEMPLATE }));
@@ -63,7 +64,7 @@ impl Bar {
         }
     }
 
-    /// Sets the bar.
+    /// Sets the position and the total.
     pub fn set(&self, bytes: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(bytes.min(of));

@@ -1,4 +1,5 @@
-//! Whole nodes: `mend node recover` and `mend node drain`; `mend watch`, `mend pause`, `mend resume` and `mend caps`.
+//! Recovery and drain of whole nodes (`mend node recover`, `mend node drain`), and `mend watch`, `pause`,
+//! `resume` and `caps`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,18 +19,20 @@ use crate::failure::Failure;
 use crate::format::{count, lasting, printable, size};
 use crate::repairs::{self, Detail};
 
-/// What is done with a whole node.
+/// Operations on a whole node.
 #[derive(Debug, Subcommand)]
 pub enum WholeNode {
-    /// Rebuild every block of a helper that is gone on the others
+    /// Rebuild every block of a lost helper on the others
+    #[command(after_help = "Example: mend node recover h7")]
     Recover(RecoverArgs),
-    /// Empty a helper that is about to fail or to be taken away; it gets no blocks from now on
+    /// Empty a helper that is failing or being retired; it receives no new blocks from then on
+    #[command(after_help = "Example: mend node drain h7")]
     Drain(DrainArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// The helper
+    /// The helper to recover
     pub node: Name,
     #[command(flatten)]
     pub options: WideArgs,
@@ -37,66 +40,67 @@ pub struct RecoverArgs {
 
 #[derive(Debug, Args)]
 pub struct DrainArgs {
-    /// The helper
+    /// The helper to drain
     pub node: Name,
-    /// Only copy from it
+    /// Only copy blocks from the helper
     #[arg(long, conflicts_with = "rebuild_only")]
     pub migrate_only: bool,
-    /// Only rebuild from others, as far as they can
+    /// Only rebuild blocks from other helpers, where the code allows it
     #[arg(long)]
     pub rebuild_only: bool,
-    /// Call the drain off: the helper stays, and gets blocks again
+    /// Stop the drain; the helper stays and receives new blocks again
     #[arg(long, conflicts_with_all = ["migrate_only", "rebuild_only", "policy", "requestors", "no_wait"])]
     pub stop: bool,
     #[command(flatten)]
     pub options: WideArgs,
 }
 
-/// How many stripes are repaired.
+/// Options for repairs of many stripes.
 #[derive(Debug, Args)]
 pub struct WideArgs {
-    /// How helpers are chosen: even, free-budget, lowest-index, least-recently-used, load-greedy, m-ppr, push-rep, push-sur
+    /// How to choose helpers: even, free-budget, lowest-index, least-recently-used, load-greedy, m-ppr,
+    /// push-rep, push-sur
     #[arg(long)]
     pub policy: Option<HelperPolicy>,
-    /// The only helpers that get blocks, separated by commas [default: any]
+    /// The only helpers that may receive blocks, separated by commas [default: any]
     #[arg(long, value_delimiter = ',', value_name = "HELPERS")]
     pub requestors: Vec<Name>,
     #[command(flatten)]
     pub how: HowArgs,
-    /// Do not check parity equations of what was rebuilt (digests are checked always)
+    /// Skip the parity check of rebuilt blocks (digests are always checked)
     #[arg(long)]
     pub no_verify: bool,
-    /// Do not wait for its end
+    /// Return without waiting for the repair to end
     #[arg(long)]
     pub no_wait: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// The repair's number [default: all that run]
+    /// The number of the repair [default: all running repairs]
     pub repair: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub struct CapsArgs {
-    /// What all helpers together send for repairs, such as 500Mbit or 50MB/s; `none` takes the cap away
+    /// Cap on what all helpers together send for repairs, such as 500Mbit or 50MB/s; `none` removes the cap
     #[arg(long, value_name = "RATE")]
     pub total: Option<Rate>,
-    /// What a helper sends for repairs, and what it receives
+    /// Cap on what a helper sends, and on what it receives, for repairs
     #[arg(long, value_name = "HELPER=RATE")]
     pub node: Vec<NamedRate>,
-    /// What repairs read from and write to the disk of a helper
+    /// Cap on what repairs read from and write to a helper's disk
     #[arg(long, value_name = "HELPER=RATE")]
     pub disk: Vec<NamedRate>,
-    /// What the helpers of a rack together send for repairs, and receive
+    /// Cap on what the helpers of a rack together send, and receive, for repairs
     #[arg(long, value_name = "RACK=RATE")]
     pub rack: Vec<NamedRate>,
-    /// Take all other caps away
+    /// Remove all other caps
     #[arg(long)]
     pub none: bool,
 }
 
-/// Bytes per second, or 0 for no cap.
+/// A cap in bytes per second; 0 means no cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(u64);
 
@@ -107,17 +111,17 @@ impl FromStr for Rate {
         if text == "none" {
             return Ok(Self(0));
         }
-        let others = "`mend pause` pauses a repair, `none` takes a cap away";
+        let others = "`mend pause` pauses a repair, `none` removes a cap";
         let rate: Bandwidth =
             text.parse().map_err(|error: cluster::ParseQuantityError| format!("{error}; {others}"))?;
         match rate.bytes_per_second() as u64 {
-            0 => Err(format!("nothing would ever be repaired; {others}")),
+            0 => Err(format!("a cap of 0 would stop all repairs; {others}")),
             rate => Ok(Self(rate)),
         }
     }
 }
 
-/// `NAME=RATE`.
+/// A cap with its subject, written `NAME=RATE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedRate(String, Rate);
 
@@ -125,12 +129,12 @@ impl FromStr for NamedRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, rate) = text.split_once('=').ok_or("a name, =, and a rate, such as h1=50MB/s")?;
+        let (name, rate) = text.split_once('=').ok_or("write NAME=RATE, such as h1=50MB/s")?;
         Ok(Self(name.to_owned(), rate.parse()?))
     }
 }
 
-/// `mend node`
+/// Implements `mend node recover` and `mend node drain`.
 pub async fn node(client: &Client, action: &WholeNode, detail: Detail) -> Result<Answer, Failure> {
     match action {
         WholeNode::Recover(args) => recover(client, args, detail).await,
@@ -164,7 +168,8 @@ async fn drain(client: &Client, args: &DrainArgs, detail: Detail) -> Result<Answ
 
 async fn stop_drain(client: &Client, node: &Name) -> Result<Answer, Failure> {
     client.stop_drain(node.as_str()).await?;
-    let text = format!("{node} stays, and gets blocks again; what was moved stays where it is");
+    let text =
+        format!("stopped the drain: {node} stays and receives blocks again; moved blocks are not moved back");
     Ok(Answer::new(text, &serde_json::json!({ "stopped": node.as_str() })))
 }
 
@@ -179,12 +184,12 @@ fn request(options: &WideArgs) -> RepairRequest {
     }
 }
 
-/// What `mend status` says of a helper that is to be emptied.
+/// The state of a draining helper, as `mend status` shows it.
 pub fn leaving_line(leaving: &LeavingView) -> String {
     format!("{}\n", printable(&leaving.text))
 }
 
-/// `mend watch`
+/// Implements `mend watch`.
 pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<Answer, Failure> {
     if let Some(repair) = args.repair {
         let view = client.await_progress(repair, 0, Duration::ZERO).await?;
@@ -195,23 +200,22 @@ pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<
         ended.push(repairs::await_end(client, open).await?);
     }
     let text: String = ended.iter().map(line).collect();
-    Ok(Answer::new(if text.is_empty() { "nothing is being repaired".to_owned() } else { text }, &ended))
+    Ok(Answer::new(if text.is_empty() { "no repair is running".to_owned() } else { text }, &ended))
 }
 
-/// `mend pause` and `mend resume`
+/// Implements `mend pause` and `mend resume`.
 pub async fn pause(client: &Client, repair: u64, paused: bool) -> Result<Answer, Failure> {
     let view = client.pause_repair(repair, paused).await?;
     let text = match paused {
         true => format!(
-            "repair {repair} is paused: nothing of it moves, and what it has rebuilt or received is kept. Go on with `mend \
-             resume {repair}`"
+            "repair {repair} is paused; rebuilt and received data is kept. Resume it with `mend resume {repair}`"
         ),
-        false => format!("repair {repair} goes on"),
+        false => format!("repair {repair} resumed"),
     };
     Ok(Answer::new(text, &view))
 }
 
-/// `mend caps`
+/// Implements `mend caps`.
 pub async fn caps(client: &Client, args: &CapsArgs) -> Result<Answer, Failure> {
     let rates =
         |named: &[NamedRate]| named.iter().map(|NamedRate(name, rate)| (name.clone(), rate.0)).collect();
@@ -236,14 +240,14 @@ fn caps_text(caps: &CapsView) -> String {
     let each = |what: &str, rates: &BTreeMap<String, u64>| -> String {
         rates.iter().map(|(name, &rate)| format!("{what} {}: {}/s\n", printable(name), size(rate))).collect()
     };
-    let cluster = caps.cluster.map(|rate| format!("all together: {}/s\n", size(rate)));
+    let cluster = caps.cluster.map(|rate| format!("total: {}/s\n", size(rate)));
     cluster.unwrap_or_default()
         + &each("node", &caps.nodes)
         + &each("disk of", &caps.disks)
         + &each("rack", &caps.racks)
 }
 
-/// A repair in a line, running or ended.
+/// A repair on one line, running or ended.
 pub fn line(repair: &RepairView) -> String {
     let mut text = format!(
         "repair {} ({}): {}, {} of {}, {} of {}",
@@ -256,7 +260,7 @@ pub fn line(repair: &RepairView) -> String {
         size(repair.bytes)
     );
     if repair.state == RepairState::Paused {
-        text += &format!("; mend resume {} goes on with it", repair.repair);
+        text += &format!("; resume it with `mend resume {}`", repair.repair);
     } else if let Some(progress) = &repair.progress {
         text += &match repair.ended_unix_ms {
             None => running(progress),
@@ -267,7 +271,7 @@ pub fn line(repair: &RepairView) -> String {
     text + "\n"
 }
 
-/// Stripes that failed alike, and why.
+/// The stripes that failed for one reason.
 pub fn failed(reason: &RepairReason) -> String {
     format!("{} failed: {}", count(reason.stripes, "stripe"), printable(&reason.reason))
 }
@@ -284,7 +288,7 @@ fn running(progress: &ProgressView) -> String {
     text + &progress.limited_by.iter().map(|limit| format!("; limited by {limit}")).collect::<String>()
 }
 
-/// How long a repair took, beside the least that it could.
+/// How long a repair took, compared with its lower bound.
 fn took(progress: &ProgressView) -> String {
     let mut text = format!("took {}", lasting(Duration::from_millis(progress.elapsed_ms)));
     text += &progress.rate_bytes_per_s.map_or_else(String::new, |rate| format!(" at {}/s", size(rate)));
@@ -292,7 +296,7 @@ fn took(progress: &ProgressView) -> String {
     text
 }
 
-/// The least time that a repair that has ended could have taken, and what kept it from that, as far as is known.
+/// The lower bound on an ended repair's time, and its bottleneck, as far as they are known.
 pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
     let bound = progress.bound_ms.filter(|_| progress.elapsed_ms > 0).map(|bound| {
         let share = bound as f64 / progress.elapsed_ms as f64 * 100.0;
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_how_near_to_the_bound_it_came() {
+    fn the_end_of_a_repair_compares_it_with_its_lower_bound() {
         let progress = ProgressView {
             rate_bytes_per_s: Some(25 << 20),
             soonest_ms: None,

@@ -1,4 +1,4 @@
-//! `mend repair` and `mend cancel`; waiting for any repair.
+//! Implements `mend repair` and `mend cancel`, and waits for repairs of any kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use crate::format::{count, lasting, printable, rate, size};
 use crate::progress::Bar;
 use crate::recoveries;
 
-/// Estimates are refreshed this often even while nothing moves.
+/// How often to refresh estimates, even without progress.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
-/// Stripes that are listed one by one without being asked for.
+/// The maximum number of stripes to list without `--verbose`.
 const ITEMS_LISTED: usize = 20;
 
-/// How much is told of a repair.
+/// How much detail to print about a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What was done in all, and the stripes that were not repaired.
+    /// The totals, and the stripes that were not repaired.
     Bad,
-    /// A line for each stripe.
+    /// One line for each stripe.
     Stripes,
 }
 
-/// `mend repair`
+/// Implements `mend repair`.
 pub async fn repair(client: &Client, args: &RepairArgs, detail: Detail) -> Result<Answer, Failure> {
     let request = request(client, args).await?;
     let view = client.repair(&request).await?;
     await_unless(client, view, args.no_wait, detail).await
 }
 
-/// What became of a repair, or that it goes on.
+/// Waits for a repair to end and reports it; with `no_wait`, reports only that it was started.
 pub async fn await_unless(
     client: &Client,
     view: RepairView,
@@ -53,7 +53,7 @@ pub async fn await_unless(
     Ok(Answer::new(ended_text(&view, detail), &view).with_exit(exit))
 }
 
-/// Waits for the end of a repair, and shows how it goes.
+/// Waits for a repair to end while showing its progress.
 pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
     let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.bytes);
     while !view.state.has_ended() {
@@ -115,11 +115,11 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     );
     let bound = view.progress.as_ref().and_then(recoveries::beside_the_bound);
     text.extend(bound.map(|bound| bound + "\n"));
-    // What went wrong comes first, and what went well is told on demand.
+    // Failures come first; successes are listed only with `--verbose`.
     let (done, bad): (Vec<_>, Vec<_>) = view.items.iter().partition(|item| item.state == ItemState::Done);
     match detail {
         Detail::Stripes => bad.iter().chain(&done).for_each(|item| text += &item_text(item)),
-        // A single stripe without a rebuilt block needs an explanation.
+        // A repair of one stripe that rebuilt nothing needs an explanation.
         Detail::Bad if view.stripes == 1 && view.blocks_rebuilt == 0 && bad.is_empty() => {
             done.iter().for_each(|item| text += &item_text(item));
         }
@@ -133,12 +133,12 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
         replanned
             .iter()
             .take(ITEMS_LISTED)
-            .for_each(|why| text += &format!("planned anew: {}\n", printable(why)));
+            .for_each(|why| text += &format!("replanned: {}\n", printable(why)));
     }
     text
 }
 
-/// Stripes that were not repaired, those that failed alike together.
+/// The stripes that were not repaired, grouped by reason.
 fn bad_text(bad: &[&RepairItem]) -> String {
     let mut alike: BTreeMap<_, Vec<&RepairItem>> = BTreeMap::new();
     for item in bad {
@@ -179,24 +179,24 @@ fn item_text(item: &RepairItem) -> String {
     let parity = item.parity.map(parity_in_words);
     text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
     let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {}\n", printable(note)));
-    let replanned = item.replanned.iter().map(|reason| format!("  planned anew: {}\n", printable(reason)));
+    let replanned = item.replanned.iter().map(|reason| format!("  replanned: {}\n", printable(reason)));
     text.extend(notes.chain(replanned));
     text
 }
 
-/// `mend cancel`
+/// Implements `mend cancel`.
 pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
     client.cancel_repair(repair).await?;
-    let text = format!("gave up repair {repair}; what it has rebuilt stays");
+    let text = format!("cancelled repair {repair}; rebuilt blocks are kept");
     Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
 }
 
-/// What came of the parity check, for people.
+/// The result of the parity check, for display.
 fn parity_in_words(parity: ParityCheck) -> &'static str {
     match parity {
         ParityCheck::Holds => ", parity holds",
-        ParityCheck::Overruled => ", right by its digest (another block breaks parity)",
-        ParityCheck::NoSpareBlock => ", parity not checked (no more blocks survive than are needed)",
+        ParityCheck::Overruled => ", digest matches (another block breaks parity)",
+        ParityCheck::NoSpareBlock => ", parity not checked (no spare block)",
         ParityCheck::NotAsked => ", parity not checked",
     }
 }

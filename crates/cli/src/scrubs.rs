@@ -1,4 +1,4 @@
-//! `mend scrub`.
+//! Implements `mend scrub`.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::format::{count, printable, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Orphans that are there after this long are not removed: nothing proves that they may go.
+/// How long to wait for the removal of orphans. Any left after that are not proven safe to remove.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
-/// Stripes that are named with the reason why their parity was not checked.
+/// The maximum number of stripes to name for each reason that prevented a parity check.
 const NAMED: usize = 5;
 
-/// `mend scrub`
+/// Implements `mend scrub`.
 pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure> {
     if args.stop {
         return stop(client).await;
@@ -37,7 +37,7 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
 }
 
-/// Bytes that are read, and all that are to be: twice each block's if parity is checked as well.
+/// The bytes read so far, and the total. A parity check reads every block a second time.
 fn progress(view: &ScrubView) -> (u64, u64) {
     let Some(parity) = view.parity.as_ref().filter(|parity| parity.stripes > 0) else {
         return (view.checked_bytes, view.bytes);
@@ -47,11 +47,11 @@ fn progress(view: &ScrubView) -> (u64, u64) {
     (view.checked_bytes + (view.bytes as f64 * part) as u64, 2 * view.bytes)
 }
 
-/// Stops the scrub that runs.
+/// Stops the running scrub.
 async fn stop(client: &Client) -> Result<Answer, Failure> {
     let running = client.status().await?.last_scrub.filter(|scrub| scrub.state == ScrubState::Running);
     let Some(running) = running else {
-        return Err(Failure::new("no scrub runs").help("start one with `mend scrub`"));
+        return Err(Failure::new("no scrub is running").help("start one with `mend scrub`"));
     };
     let view = client.stop_scrub(running.scrub).await?;
     Ok(Answer::new(text(&view), &view))
@@ -66,7 +66,7 @@ fn exit(view: &ScrubView) -> Exit {
     }
 }
 
-/// Removes what can be removed, and says what is left after a moment.
+/// Removes orphans that are safe to remove, and returns those left after a short wait.
 async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
     let asked = client.remove_orphans().await?.orphans;
     let until = Instant::now() + REMOVAL_LIMIT;
@@ -81,11 +81,8 @@ async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
 
 fn text(view: &ScrubView) -> String {
     let found = match view.findings.len() as u64 {
-        0 => "all agree with their checksums".to_owned(),
-        bad => format!(
-            "{} BAD; mend repair --all repairs now what is not repaired by itself",
-            count(bad, "block")
-        ),
+        0 => "all checksums match".to_owned(),
+        bad => format!("{} BAD; `mend repair --all` repairs them now", count(bad, "block")),
     };
     let stopped = if view.state == ScrubState::Stopped { "stopped: " } else { "" };
     let mut text = format!(
@@ -106,7 +103,7 @@ fn text(view: &ScrubView) -> String {
     text += &view.parity.as_ref().map_or_else(String::new, parity_text);
     for skipped in &view.skipped {
         text += &match skipped.blocks {
-            0 => format!("not everything of {}: {}\n", skipped.node, skipped.why),
+            0 => format!("{} was checked only in part: {}\n", skipped.node, skipped.why),
             blocks => {
                 format!("not checked: {} on {}: {}\n", count(blocks, "block"), skipped.node, skipped.why)
             }
@@ -120,24 +117,24 @@ fn text(view: &ScrubView) -> String {
 
 fn parity_text(parity: &ParityScrubView) -> String {
     let found = match parity.contradictory.len() as u64 {
-        0 => "no contradiction that cannot be settled".to_owned(),
+        0 => "no unresolved contradiction".to_owned(),
         stripes => format!("{} CONTRADICTORY", count(stripes, "stripe")),
     };
     let mut text =
-        format!("parity checked of {} of {}: {found}\n", parity.checked, count(parity.stripes, "stripe"));
+        format!("parity of {} of {} checked: {found}\n", parity.checked, count(parity.stripes, "stripe"));
     for stripe in &parity.contradictory {
         let suspects = stripe.suspects.iter();
         let suspects: Vec<String> =
             suspects.map(|suspect| format!("{} on {}", printable(&suspect.block), suspect.node)).collect();
         text += &format!(
-            "stripe {} contradicts itself, and nothing tells which of these blocks is wrong: {}\n",
+            "stripe {} contradicts itself; one of these blocks is wrong: {}\n",
             printable(&stripe.stripe),
             suspects.join(", ")
         );
     }
     for unchecked in &parity.unchecked {
         text += &format!(
-            "parity not checked of {}: {} ({})\n",
+            "parity of {} not checked: {} ({})\n",
             count(unchecked.stripes, "stripe"),
             printable(&unchecked.why),
             shortened(unchecked)
@@ -146,7 +143,7 @@ fn parity_text(parity: &ParityScrubView) -> String {
     text
 }
 
-/// The stripes that are named, the first of them.
+/// The first few stripes by name.
 fn shortened(unchecked: &UncheckedStripes) -> String {
     let named: Vec<_> =
         unchecked.first.iter().take(NAMED).map(|stripe| printable(stripe).to_string()).collect();

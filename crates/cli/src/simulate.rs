@@ -1,4 +1,4 @@
-//! `mend sim`: what would be, of clusters that need not exist. Nothing is asked of a coordinator.
+//! Implements `mend sim`: simulates clusters without contacting a coordinator.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,84 +16,88 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, lasting, size, table};
 
-/// Disks that are not spoken of are so much faster than links.
+/// Without `--disk`, disks are this many times faster than links and never the bottleneck.
 const FAST_DISK: f64 = 100.0;
 
-/// What is to be foreseen.
+/// The quantity to simulate.
 #[derive(Debug, Subcommand)]
 pub enum SimAction {
-    /// How long a node would take to recover, and what would be left of the links for reads
+    /// Estimate the time to recover a node, and the bandwidth left for reads meanwhile
+    #[command(after_help = "Example: mend sim recover --code rs-9-6 --nodes 30 --stripes 400")]
     Recover(SimRecoverArgs),
-    /// The mean time to data loss with one code or scheme against another
+    /// Compare the mean time to data loss of two codes or schemes
+    #[command(
+        after_help = "Example: mend sim mttdl --code rs-14-10 --against rs-9-6 --nodes 40 --data 10TiB"
+    )]
     Mttdl(MttdlArgs),
 }
 
-/// What a cluster is made of.
+/// The hardware of the simulated cluster.
 #[derive(Debug, Args)]
 pub struct HardwareArgs {
-    /// Nodes, of which one dies
+    /// Number of nodes, including the one that fails
     #[arg(long, value_name = "N")]
     pub nodes: u32,
-    /// Of every block
+    /// Block size
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
     pub block_size: ByteSize,
-    /// Of every node's link, each way
+    /// Bandwidth of each node's link, in each direction
     #[arg(long, default_value = "1gbit", value_name = "RATE")]
     pub rate: Bandwidth,
-    /// Of every node's disk [default: links decide]
+    /// Bandwidth of each node's disk [default: not a bottleneck]
     #[arg(long, value_name = "RATE")]
     pub disk: Option<Bandwidth>,
-    /// What repairs may send from a node, and what they may bring to it [default: all that the link carries]
+    /// Cap on what repairs send from a node, and on what they bring to it [default: the link's bandwidth]
     #[arg(long, value_name = "RATE")]
     pub cap: Option<Bandwidth>,
 }
 
 #[derive(Debug, Args)]
 pub struct SimRecoverArgs {
-    /// The code of all stripes
+    /// Code of all stripes
     #[arg(long, value_name = "CODE")]
     pub code: CodeSpec,
-    /// Stripes in all; their blocks are spread over all nodes
+    /// Number of stripes; their blocks are spread over all nodes
     #[arg(long, value_name = "N")]
     pub stripes: u64,
     #[command(flatten)]
     pub hardware: HardwareArgs,
-    /// How blocks are rebuilt [default: as recoveries do it]
+    /// Scheme for rebuilding blocks [default: as recoveries do it]
     #[arg(long)]
     pub scheme: Option<Scheme>,
-    /// How helpers are chosen, as of `mend node recover`
+    /// How to choose helpers, as for `mend node recover`
     #[arg(long, default_value_t = HelperPolicy::default())]
     pub policy: HelperPolicy,
 }
 
 #[derive(Debug, Args)]
 pub struct MttdlArgs {
-    /// The code of all stripes
+    /// Code of all stripes
     #[arg(long, value_name = "CODE")]
     pub code: CodeSpec,
-    /// The code that it is held against [default: the same]
+    /// Code to compare with [default: the same code]
     #[arg(long, value_name = "CODE", required_unless_present = "against_scheme")]
     pub against: Option<CodeSpec>,
-    /// How blocks are rebuilt [default: as recoveries do it]
+    /// Scheme for rebuilding blocks [default: as recoveries do it]
     #[arg(long)]
     pub scheme: Option<Scheme>,
-    /// How blocks of the other are rebuilt [default: as recoveries do it]
+    /// Scheme of the code to compare with [default: as recoveries do it]
     #[arg(long, value_name = "SCHEME")]
     pub against_scheme: Option<Scheme>,
-    /// Users' data in all, without parity
+    /// Size of users' data, without parity
     #[arg(long, value_name = "SIZE")]
     pub data: ByteSize,
     #[command(flatten)]
     pub hardware: HardwareArgs,
-    /// How many of all nodes fail for good in a year
+    /// Share of all nodes that fail permanently in a year
     #[arg(long, default_value = "2%", value_name = "PERCENT")]
     pub afr: Percent,
-    /// How long a node is gone before its blocks are rebuilt
+    /// How long a node is down before its blocks are rebuilt
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub repair_after: Duration,
 }
 
-/// A part, above nothing and below all.
+/// A fraction strictly between 0 and 1, written as a percentage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percent(f64);
 
@@ -103,11 +107,12 @@ impl FromStr for Percent {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
         let part = number.map(|number| number / 100.0).filter(|part| *part > 0.0 && *part < 1.0);
-        part.map(Self).ok_or_else(|| format!("`{text}` is no part: write one such as 2%, below 100%"))
+        part.map(Self)
+            .ok_or_else(|| format!("`{text}` is not a percentage between 0% and 100%: write one such as 2%"))
     }
 }
 
-/// Does what the command line says.
+/// Runs a simulation.
 pub fn simulate(action: &SimAction) -> Result<Answer, Failure> {
     match action {
         SimAction::Recover(args) => recover(args),
@@ -124,26 +129,24 @@ impl HardwareArgs {
         self.rate.bytes_per_second()
     }
 
-    /// What repairs may use.
+    /// The bandwidth that repairs may use.
     fn rates(&self) -> Rates {
         let link = self.cap.map_or(self.link(), |cap| cap.bytes_per_second().min(self.link()));
         let disk = self.disk.map_or(self.link() * FAST_DISK, Bandwidth::bytes_per_second);
         Rates { up: link, down: link, read: disk, write: disk }
     }
 
-    /// What there is to know of the code, if such a cluster can rebuild its blocks.
+    /// Checks that the cluster can rebuild blocks of this code, and returns the code's properties.
     fn check(&self, code: &CodeSpec, shape: Shape) -> Result<Shown, Failure> {
         let built = code.build().map_err(Failure::new)?;
         let (blocks, sub_blocks) = (built.blocks(), built.sub_blocks() as u64);
         if self.nodes as usize <= blocks {
-            let wrong = format!(
-                "a stripe of {code} has {blocks} blocks, and one more node has to take what is rebuilt"
-            );
-            return Err(Failure::new(wrong).help(format!("say --nodes {} or more", blocks + 1)));
+            let wrong = format!("a stripe of {code} has {blocks} blocks, and rebuilding needs one more node");
+            return Err(Failure::new(wrong).help(format!("use --nodes {} or more", blocks + 1)));
         }
         if !self.block_size.bytes().is_multiple_of(64 * sub_blocks) || self.block_size.bytes() == 0 {
             let wrong = format!("blocks of {} do not divide into {sub_blocks} sub-blocks", self.block_size);
-            return Err(Failure::new(wrong).help(format!("say a multiple of {} bytes", 64 * sub_blocks)));
+            return Err(Failure::new(wrong).help(format!("use a multiple of {} bytes", 64 * sub_blocks)));
         }
         let few = Cluster {
             block_bytes: self.block_size.bytes(),
@@ -155,15 +158,15 @@ impl HardwareArgs {
     }
 }
 
-/// A code as it shows here.
+/// The properties of a code that this module displays.
 struct Shown {
     blocks: usize,
     data_blocks: usize,
-    /// Whether the bound of recoveries is one: it counts k whole blocks for each lost one.
+    /// Whether the lower bound applies: it assumes k whole blocks read for each lost block.
     has_bound: bool,
 }
 
-/// Whether every block is rebuilt from k others, whole.
+/// Whether every block is rebuilt from k other whole blocks.
 fn reads_any(code: &dyn Code) -> bool {
     let blocks: Vec<BlockIndex> = (0..code.blocks() as u16).map(BlockIndex).collect();
     let reads_k = |&lost: &BlockIndex| {
@@ -173,7 +176,7 @@ fn reads_any(code: &dyn Code) -> bool {
     code.sub_blocks() == 1 && blocks.iter().all(reads_k)
 }
 
-/// `mend sim recover`
+/// Implements `mend sim recover`.
 fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     let shape = shape(args.scheme);
     let shown = args.hardware.check(&args.code, shape)?;
@@ -181,8 +184,8 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     let lost = (lost.round() as u64).max(1);
     let played = u32::try_from(lost).ok().filter(|&lost| lost <= Cluster::MOST_LOST).ok_or_else(|| {
         let most = Cluster::MOST_LOST;
-        Failure::new(format!("{} would be lost, more than {most}", count(lost, "block")))
-            .help("say fewer stripes: beyond so many, the time grows in proportion")
+        Failure::new(format!("the node would hold {}, more than {most}", count(lost, "block")))
+            .help("use fewer stripes: beyond this number, the time grows in proportion")
     })?;
     let cluster = Cluster {
         block_bytes: args.hardware.block_size.bytes(),
@@ -198,7 +201,7 @@ fn recover(args: &SimRecoverArgs) -> Result<Answer, Failure> {
     Ok(recovered(args, &shown, played, &finish))
 }
 
-/// The parts of whole links that repairs use, where they may use only some of each.
+/// Converts shares of the capped bandwidth into shares of the whole link.
 fn of_link(hardware: &HardwareArgs, share: Share) -> Share {
     let part = hardware.rates().up / hardware.link();
     Share { mean: share.mean * part, most: share.most * part }
@@ -210,7 +213,7 @@ fn recovered(args: &SimRecoverArgs, shown: &Shown, lost: u32, finish: &Finish) -
     let limit = match finish.bound.bottleneck {
         Bottleneck::Uplinks => "uplinks",
         Bottleneck::Downlinks => "downlinks",
-        Bottleneck::Takers => "downlinks of those that take blocks",
+        Bottleneck::Takers => "downlinks of the nodes that receive blocks",
         Bottleneck::Disks => "disks",
     };
     let took = |seconds: f64| lasting(Duration::from_secs_f64(seconds));
@@ -218,24 +221,24 @@ fn recovered(args: &SimRecoverArgs, shown: &Shown, lost: u32, finish: &Finish) -
     let alone = hardware.block_size.bytes() as f64 / hardware.link();
     let read = |share: f64| match 1.0 - share {
         left if left > 0.001 => took(alone / left),
-        _ => "without end".to_owned(),
+        _ => "never".to_owned(),
     };
     let bound = match shown.has_bound {
         true => {
             format!(
-                "{}, by the {limit}; {:.2} of the possible speed",
+                "{}, set by the {limit}; the recovery reaches {:.0}% of that speed",
                 took(finish.bound.seconds),
-                finish.of_bound()
+                finish.of_bound() * 100.0
             )
         }
-        false => "none is known of a code that reads less than k blocks".to_owned(),
+        false => "unknown for a code that reads less than k blocks".to_owned(),
     };
     let text = format!(
         "{} of {} lost with the node\n\
-         recovered in    {}; a block is back after {} in the mean\n\
-         bound           {bound}\n\
-         left to reads   {} of uplinks and {} of downlinks in the mean; on the busiest {} and {}\n\
-         read of {}  {} alone, {} beside it in the mean, {} from the busiest node\n",
+         recovery time   {}; a block is rebuilt after {} on average\n\
+         lower bound     {bound}\n\
+         left for reads  {} of uplinks and {} of downlinks on average; {} and {} on the busiest node\n\
+         read of {}  {} without a recovery, {} during it on average, {} from the busiest node\n",
         count(lost.into(), "block"),
         size(hardware.block_size.bytes()),
         took(finish.seconds),
@@ -263,12 +266,13 @@ fn recovered(args: &SimRecoverArgs, shown: &Shown, lost: u32, finish: &Finish) -
     Answer::new(text, &facts)
 }
 
-/// `mend sim mttdl`
+/// Implements `mend sim mttdl`.
 fn mttdl(args: &MttdlArgs) -> Result<Answer, Failure> {
     let other = args.against.as_ref().unwrap_or(&args.code);
     let one = Case::of(args, &args.code, args.scheme)?;
     let other = Case::of(args, other, args.against_scheme)?;
-    let headings = ["", ">stripes", ">back in", ">back in, last chance", ">stripe, years", ">cluster, years"];
+    let headings =
+        ["", ">stripes", ">rebuilt in", ">last spare rebuilt in", ">stripe, years", ">cluster, years"];
     let mut text = table(headings, [one.row(), other.row()]);
     let times = one.lifetime.cluster_years / other.lifetime.cluster_years;
     text += &format!("{} lasts {} times as long as {}\n", one.name(), short(times), other.name());
@@ -276,7 +280,7 @@ fn mttdl(args: &MttdlArgs) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &facts))
 }
 
-/// A code and a scheme, and how long data lasts with them.
+/// A code and a scheme, with the lifetime of data stored with them.
 struct Case {
     code: CodeSpec,
     scheme: Option<Scheme>,
@@ -338,7 +342,7 @@ impl Case {
     }
 }
 
-/// Two digits or three, whatever the size.
+/// Formats a number with two or three significant digits.
 fn short(number: f64) -> String {
     match number {
         number if (0.01..10.0).contains(&number) => format!("{number:.2}"),
@@ -384,12 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_schemes_are_held_against_each_other() {
+    fn codes_and_schemes_are_compared() {
         let of = |words: &str| asked(&format!("mttdl --nodes 40 --data 10TiB {words}")).unwrap();
         let parity = of("--code rs-14-10 --against rs-9-6");
         assert!(number(&parity, "/times") > 10.0, "{parity}");
         assert_eq!(number(&parity, "/one/stripes"), (10u64 << 40).div_ceil(10 * (64 << 20)) as f64);
-        // Few blocks at once: ten times a block's time over one downlink, against once.
+        // With few blocks to rebuild, conventional repair takes ten block times on one downlink; pipelining
+        // takes one.
         let few =
             "mttdl --nodes 200 --data 100GiB --code rs-14-10 --against-scheme conventional --repair-after 0s";
         let speed = asked(few).unwrap();
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_to_say() {
+    fn invalid_simulations_are_rejected_with_advice() {
         let refused = |words: &str| asked(words).unwrap_err().message().to_owned();
         let few = refused("recover --code rs-9-6 --nodes 9 --stripes 10");
         assert!(few.contains("one more node"), "{few}");

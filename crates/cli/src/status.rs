@@ -1,4 +1,4 @@
-//! `mend status`.
+//! Implements `mend status`.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::failure::{Exit, Failure};
 use crate::format::{count, date, printable, size, table};
 use crate::recoveries;
 
-/// Parts of files that are listed.
+/// The maximum number of unreadable parts to list.
 const PARTS_LISTED: usize = 20;
-/// Bad blocks that are listed.
+/// The maximum number of bad blocks to list.
 const LOST_LISTED: usize = 10;
 
-/// `mend status`
+/// Implements `mend status`.
 pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failure> {
     if args.check {
         return check(client).await;
@@ -26,21 +26,21 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let status = client.status().await?;
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
-        () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // It says STOPPED.
-        () if status.write_fault.is_some() => Exit::Failed,                     // It says READ-ONLY.
+        () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // Its text says STOPPED.
+        () if status.write_fault.is_some() => Exit::Failed,                     // Its text says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
 }
 
-/// The same line where there is no answer.
+/// The result of `status --check` if the coordinator cannot be asked.
 pub fn unknown(failure: &Failure) -> Answer {
     let text = format!("MEND UNKNOWN - {}", printable(failure.message()));
     Answer::new(text, &serde_json::json!({ "severity": Severity::Unknown, "error": failure.message() }))
         .with_exit(Exit::Check(Severity::Unknown))
 }
 
-/// One line and an exit code, as Nagios and its kin want them.
+/// One line and an exit code in the format of Nagios plug-ins.
 async fn check(client: &Client) -> Result<Answer, Failure> {
     let status = client.status().await?;
     let word = match status.severity {
@@ -53,11 +53,11 @@ async fn check(client: &Client) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &status).with_exit(Exit::Check(status.severity)))
 }
 
-/// The coordinator's own first line, which answers the question, what is done about it, and what it rests on.
+/// The status as text: the coordinator's summary first, then its advice, then the details.
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}\n", printable(&status.summary));
     if status.settling {
-        text += "the coordinator has just started and still waits for helpers\n";
+        text += "the coordinator has just started and is still waiting for helpers\n";
     }
     status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
     status.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
@@ -70,7 +70,7 @@ fn status_text(status: &Status) -> String {
     text += &redundancy_text(status);
     if status.stripes.blocks_lost > 0 {
         text += &format!(
-            "{} not there: {}\n",
+            "{} unavailable: {}\n",
             count(status.stripes.blocks_lost, "block"),
             size(status.stripes.bytes_lost)
         );
@@ -83,29 +83,26 @@ fn status_text(status: &Status) -> String {
     status.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
     status.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
     if !status.orphans.is_empty() {
-        text += &format!(
-            "{} that no stripe knows; see --output json\n",
-            count(status.orphans.len() as u64, "block")
-        );
+        text += &format!("{} of no stripe; see --output json\n", count(status.orphans.len() as u64, "block"));
     }
     text += &status.steady_scrub.as_ref().map_or_else(String::new, steady_line);
     text + &lost_text(status)
 }
 
 fn steady_line(steady: &SteadyScrubView) -> String {
-    let left = steady.left_in_round.map_or_else(String::new, |left| {
-        format!(", {} still to be read in this round", count(left, "block"))
-    });
+    let left = steady
+        .left_in_round
+        .map_or_else(String::new, |left| format!(", {} left in this round", count(left, "block")));
     let parity = steady.parity.as_ref().map_or_else(String::new, parity_words);
     format!("steady scrub at {}/s{left}{parity}\n", size(steady.rate_bytes_per_s))
 }
 
-/// The stripes that a scrub has held against their equations.
+/// How many stripes a scrub has checked for parity.
 fn parity_words(parity: &ParityScrubView) -> String {
     let unchecked: u64 = parity.unchecked.iter().map(|unchecked| unchecked.stripes).sum();
-    let mut words = format!("; parity checked of {}", count(parity.checked, "stripe"));
+    let mut words = format!("; parity of {} checked", count(parity.checked, "stripe"));
     if unchecked > 0 {
-        words += &format!(", not of {unchecked}");
+        words += &format!(", of {unchecked} not");
     }
     if !parity.contradictory.is_empty() {
         words += &format!(", {} CONTRADICTORY", parity.contradictory.len());
@@ -126,13 +123,15 @@ fn lost_text(status: &Status) -> String {
         );
     }
     if lost.len() > LOST_LISTED {
-        text +=
-            &format!("and {} before; see --output json\n", count((lost.len() - LOST_LISTED) as u64, "block"));
+        text += &format!(
+            "and {} earlier; see --output json\n",
+            count((lost.len() - LOST_LISTED) as u64, "block")
+        );
     }
     text
 }
 
-/// Parts of files, and who would bring them back: what has the same helpers in one line.
+/// Unreadable parts of files, grouped by the helpers that would make them readable again.
 fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     let mut lines: BTreeMap<(Option<&str>, String), Vec<String>> = BTreeMap::new();
     for part in parts {
@@ -141,7 +140,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
             (true, false) => {
                 ranges.extend(part.ranges.iter().map(|range| format!("{}-{}", range.first, range.last)));
             }
-            (true, true) => ranges.push(format!("no bytes, but redundancy (stripe {})", part.stripe)),
+            (true, true) => ranges.push(format!("none, only parity (stripe {})", part.stripe)),
             (false, _) => ranges.push(format!("stripe {}", part.stripe)),
         }
     }
@@ -151,7 +150,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
             Some(file) => format!("{} bytes {}", printable(file), shortened(ranges)),
             None => shortened(ranges),
         };
-        text += &format!("cannot be read: {what}; {rescue}\n");
+        text += &format!("unreadable: {what}; {rescue}\n");
     }
     let left = (in_all as usize).saturating_sub(parts.len());
     if lines.len() > PARTS_LISTED || left > 0 {
@@ -160,7 +159,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     text
 }
 
-/// Stripes whose blocks contradict each other, and what to do about each.
+/// Stripes whose blocks contradict each other, each with its next step.
 fn contradictions_text(contradictions: &[ContradictionView], in_all: u64) -> String {
     let mut text = String::new();
     for contradiction in contradictions.iter().take(PARTS_LISTED) {
@@ -191,7 +190,7 @@ fn shortened(ranges: &[String]) -> String {
 
 fn rescue(part: &UnreadablePart) -> String {
     match (&part.any_of[..], &part.together[..]) {
-        ([], []) => "no helper that is down would bring it back: restore bad blocks from a backup".to_owned(),
+        ([], []) => "starting helpers does not help: restore the bad blocks from a backup".to_owned(),
         ([one], _) => format!("start {one}"),
         ([], together) => format!("start {} together", together.join(" and ")),
         (any, _) => format!("start any of {}", any.join(", ")),
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_told_as_bytes_of_files_and_who_would_help() {
+    fn unreadable_parts_are_listed_as_byte_ranges_with_the_helpers_to_start() {
         let part = |first, any_of: &[&str]| UnreadablePart {
             file: Some("film".into()),
             stripe: "7".into(),

@@ -1,4 +1,4 @@
-//! From the command line to the verbs.
+//! Dispatches the command line to the verbs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::{
     recoveries, repairs, scrubs, simulate, status,
 };
 
-/// A coordinator that cannot be reached may be starting, and is dialled for so long.
+/// How long to keep dialling an unreachable coordinator, which may be starting.
 const STARTING_LIMIT: Duration = Duration::from_secs(4);
-/// What is given up has this long to be tidied away.
+/// How long to wait for the cleanup of an abandoned transfer.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Does what the command line says.
+/// Runs the command line.
 pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let is_check = cli.verb.is_check();
     match carry_out(cli).await {
-        // What a monitor reads is stdout, whatever there is to say.
+        // Monitoring systems read stdout only, so a failure is reported there as well.
         Err(failure) if is_check => Ok(status::unknown(&failure)),
         result => result,
     }
@@ -56,9 +56,9 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
     }
 }
 
-/// What the client of a verb says of itself.
+/// The client options of a verb.
 fn options(verb: &Verb) -> ClientOptions {
-    // A monitor wants to know at once.
+    // A monitoring check must answer at once.
     let patience = if verb.is_check() { Duration::ZERO } else { STARTING_LIMIT };
     let Some(place) = verb.place() else { return ClientOptions { patience, ..ClientOptions::default() } };
     let rate = place.limit_rate.map(|rate| rate.bytes_per_second() as u64);
@@ -66,7 +66,7 @@ fn options(verb: &Verb) -> ClientOptions {
     ClientOptions { caps, rack: place.rack.clone(), patience }
 }
 
-/// The verbs that ask the coordinator.
+/// Runs a verb that needs the coordinator.
 async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Result<Answer, Failure> {
     let client = Client::connect_with(cluster, role, options(&verb))?;
     let scheme = &cluster.config().defaults.scheme;
@@ -111,9 +111,9 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
     };
     let result = tokio::select! {
         result = asked => result,
-        () = interrupted() => Err(Failure::interrupted("nothing of a put or a get is kept, and a repair goes on")),
+        () = interrupted() => Err(Failure::interrupted("an unfinished put or get was discarded, and repairs continue")),
     };
-    // A put that was given up is taken back before we go.
+    // Roll back an interrupted put before exiting.
     let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;
     result
 }
@@ -122,7 +122,7 @@ fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
     Ok(Cluster::open(&folder.unwrap_or_else(nearest_folder))?)
 }
 
-/// The nearest cluster folder, here or above; where there is none, the place where one would be.
+/// The nearest cluster folder, here or in a parent; if none exists, the default path.
 fn nearest_folder() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();

@@ -1,4 +1,4 @@
-//! The whole of Mend on real processes: a cluster of six helpers, two of them killed.
+//! End-to-end test with real processes: a cluster of six helpers, of which two are killed.
 
 mod ports;
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use ports::Ports;
 
-/// A coordinator and its helpers, all ended when this is dropped.
+/// A coordinator and its helpers; dropping this ends all of them.
 struct Cluster {
     scratch: TempDir,
     _ports: Ports,
@@ -19,12 +19,12 @@ struct Cluster {
     helpers: Vec<Option<Daemon>>,
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed on drop.
 struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // It may have ended.
+        let _ = self.0.kill(); // The process may have ended already.
         let _ = self.0.wait();
     }
 }
@@ -65,14 +65,14 @@ impl Cluster {
         self.command(args).output().unwrap()
     }
 
-    /// Starts a daemon and waits until it says that it is ready.
+    /// Starts a daemon and waits for its ready line.
     fn daemon(&self, args: &[&str]) -> Daemon {
         let mut command = self.command(args);
         let mut daemon = Daemon(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready"), "{args:?} said {line:?}");
-        // Nobody reads what it logs, and a full pipe must not stop it.
+        // Drain the log, because a full pipe would block the daemon.
         let mut log = daemon.0.stderr.take().unwrap();
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         daemon
@@ -130,7 +130,7 @@ fn failed(output: &Output, code: i32, says: &str) {
     assert!(said.contains(says), "{said}");
 }
 
-/// Bytes that differ everywhere, so that one in the wrong place shows.
+/// Bytes without repetition, which reveals misplaced blocks.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -156,7 +156,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
 
     assert!(cluster.get(&["film"]) == content);
     assert!(cluster.get(&["a/b c"]).is_empty());
-    // Over the borders of blocks and stripes.
+    // Across the boundaries of blocks and stripes.
     assert!(cluster.get(&["film", "--range", "262100+900000"]) == content[262_100..1_162_100]);
     failed(&cluster.mend(&["get", "film", "--range", "2500000-2500000", "-o", "-"]), 1, "has 2500000 bytes");
     failed(&cluster.mend(&["put", path(&file)]), 1, "there is a file `film` already");
@@ -181,7 +181,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
     let schemes = compared["schemes"].as_array().unwrap();
     assert!(schemes.len() >= 8 && schemes.iter().all(|row| row["bytes_agree"] == true), "{compared}");
 
-    // The helpers come back without their blocks.
+    // The helpers return with empty disks.
     for number in [2, 5] {
         let blocks = cluster.scratch.path().join(format!("cluster/helpers/h{number}/blocks"));
         std::fs::remove_dir_all(blocks).unwrap();
@@ -197,7 +197,7 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
 }
 
 #[test]
-fn what_cannot_be_is_said_with_its_exit_code() {
+fn impossible_requests_fail_with_their_exit_code() {
     let scratch = tempfile::tempdir().unwrap();
     let mend = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
@@ -221,7 +221,7 @@ fn what_cannot_be_is_said_with_its_exit_code() {
     ]);
     assert!(succeeded(&made).contains("rs-3-2 needs 3 helpers"));
     failed(&mend(&["init"]), 1, "already holds a cluster");
-    // The cluster is found by itself from here on.
+    // Without --cluster, the nearest cluster folder is used.
     failed(&mend(&["status"]), 4, "cannot reach the coordinator");
     failed(&mend(&["helper", "h9"]), 1, "it has h1, h2");
     let added = mend(&["node", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);

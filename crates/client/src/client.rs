@@ -1,4 +1,4 @@
-//! [`Client`]: the way to the coordinator, and its API with types.
+//! [`Client`]: a typed interface to the coordinator's API.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use crate::{
     RepairView, ScrubView, Status, StripeView, TopologyView,
 };
 
-/// Stripes of a repair in one answer.
+/// The number of stripes per page when a repair's stripes are fetched.
 const ITEMS_AT_ONCE: usize = 250;
 
 /// A client of one cluster; cheap to clone.
@@ -31,16 +31,16 @@ pub struct Client {
     inner: Arc<Inner>,
 }
 
-/// Where a client stands, and what it keeps to.
+/// A client's network position, limits and patience.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
-    /// What it moves at most.
+    /// Caps on the client's own bandwidth.
     pub caps: Caps,
-    /// Its rack, by a name of the cluster's configuration: plans count what lies between. Without one it is taken to stand outside all
-    /// racks.
+    /// The client's rack, as named in the cluster's configuration. Plans then account for the links between
+    /// racks. Without one, the client counts as outside all racks.
     pub rack: Option<String>,
-    /// How long a coordinator that cannot be reached is dialled again: it may be starting. With any patience at all, one
-    /// that says that it waits for its helpers is asked again until it has them.
+    /// How long to keep dialling an unreachable coordinator, which may be starting. If nonzero, requests are
+    /// also repeated while the coordinator still waits for its helpers.
     pub patience: Duration,
 }
 
@@ -48,25 +48,25 @@ struct Inner {
     http: Http,
     control: Address,
     identity: Identity,
-    /// Whether the cluster's configuration, as it is here, encrypts data edges.
+    /// Whether the local configuration encrypts data edges.
     data_tls: bool,
     options: ClientOptions,
-    /// Opened when bytes are to be moved, and again if it broke.
+    /// Opened on first use, and reopened if it breaks.
     session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
-    /// What still has to be tidied up; see [`Client::settle`].
+    /// Cleanup tasks; [`Client::settle`] waits for them.
     background: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Client {
-    /// A client with the identity of `role`. Nothing is dialled yet.
+    /// Creates a client with the identity of `role`, without connecting yet.
     ///
     /// # Errors
-    /// [`ClientError::Identity`] if its certificate cannot be used.
+    /// [`ClientError::Identity`] if the certificate is unusable.
     pub fn connect(cluster: &Cluster, role: &Role) -> Result<Self, ClientError> {
         Self::connect_with(cluster, role, ClientOptions::default())
     }
 
-    /// The same for a client that says where it stands and what it keeps to.
+    /// Like [`connect`](Self::connect), with options.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -89,18 +89,18 @@ impl Client {
         &self.inner.http
     }
 
-    /// Our number as a node of plans.
+    /// This client's node number in plans.
     ///
     /// # Errors
-    /// [`ClientError`]: there is no session to be had.
+    /// [`ClientError`] if no session can be opened.
     pub async fn node(&self) -> Result<NodeId, ClientError> {
         Ok(self.session().await?.node)
     }
 
-    /// Reads part of a stripe into `sinks`. Dropping the future gives the read up.
+    /// Reads part of a stripe into `sinks`. Dropping the future cancels the read.
     ///
     /// # Errors
-    /// [`ClientError::Failed`] with the coordinator's reason, after it tried all there is to try.
+    /// [`ClientError::Failed`] with the coordinator's reason, once its retries are exhausted.
     pub async fn read(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let stripe = request.stripe.0.clone();
         let kept = self.session().await?;
@@ -108,13 +108,13 @@ impl Client {
         if let Some(ended) = kept.open_request(&stripe, request.clone(), ends.clone()).await? {
             return Ok(ended);
         }
-        // A program that blocks between its calls answers no pings meanwhile, and learns only now that the
-        // coordinator gave it up.
+        // A program that blocks between calls cannot answer pings, so the coordinator may have closed the old
+        // session. Retry once on a new one.
         let fresh = self.session().await?;
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
     }
 
-    /// The session, opened if there is none.
+    /// Returns the session, opening one if needed.
     pub(crate) async fn session(&self) -> Result<Arc<DataSession>, ClientError> {
         let mut kept = self.inner.session.lock().await;
         if let Some(session) = kept.as_ref().filter(|session| !session.is_closed()) {
@@ -143,7 +143,7 @@ impl Client {
         self.inner.http.get(&format!("/v1/files?prefix={}", encoded(prefix))).await
     }
 
-    /// A file and where its blocks are.
+    /// A file and the locations of its blocks.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -151,7 +151,7 @@ impl Client {
         self.inner.http.get(&format!("/v1/files/{}", encoded(name))).await
     }
 
-    /// An answer that was read and cannot be right.
+    /// The error for a response that parses but cannot be correct.
     pub(crate) fn unreadable(&self, error: &impl ToString) -> ClientError {
         self.inner.http.protocol(error.to_string())
     }
@@ -164,7 +164,7 @@ impl Client {
         self.inner.http.order(Method::DELETE, &format!("/v1/files/{}", encoded(name))).await
     }
 
-    /// A stripe and where its blocks are.
+    /// A stripe and the locations of its blocks.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -172,7 +172,7 @@ impl Client {
         self.inner.http.get(&format!("/v1/stripes/{}", encoded(stripe))).await
     }
 
-    /// A block's stripe.
+    /// The stripe and index of a block.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -180,7 +180,7 @@ impl Client {
         self.inner.http.get(&format!("/v1/blocks/{}", encoded(block))).await
     }
 
-    /// Describes a stripe of another system, so that it can be read and repaired by its name.
+    /// Describes a stripe of another storage system, which can then be read and repaired by name.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -188,7 +188,7 @@ impl Client {
         self.inner.http.post("/v1/stripes", stripe).await
     }
 
-    /// Asks for a repair, which goes on without us.
+    /// Starts a repair. The coordinator runs it to its end even if the client leaves.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -196,7 +196,7 @@ impl Client {
         self.inner.http.post("/v1/repairs", request).await
     }
 
-    /// How far a repair is.
+    /// The current state of a repair.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -204,7 +204,7 @@ impl Client {
         self.inner.http.get(&format!("/v1/repairs/{repair}")).await
     }
 
-    /// A repair when it has ended, or after this long, a minute at most.
+    /// Waits until a repair ends or `limit` passes, at most a minute, and returns the repair's state.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -213,7 +213,8 @@ impl Client {
         self.inner.http.get(&format!("/v1/repairs/{repair}?wait_ms={wait_ms}")).await
     }
 
-    /// A repair without its stripes, as soon as its version differs from `version`, or after this long, a minute at most.
+    /// Waits until a repair's version differs from `version` or `limit` passes, at most a minute. Returns the
+    /// repair without its stripes.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -245,7 +246,7 @@ impl Client {
         Ok(whole)
     }
 
-    /// All repairs that are remembered.
+    /// All repairs that the coordinator still remembers.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -253,7 +254,7 @@ impl Client {
         self.inner.http.get("/v1/repairs").await
     }
 
-    /// Gives a repair up.
+    /// Cancels a repair.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -261,7 +262,7 @@ impl Client {
         self.inner.http.order(Method::DELETE, &format!("/v1/repairs/{repair}")).await
     }
 
-    /// Nothing of a repair starts until it is resumed, or it goes on.
+    /// Pauses a repair, or resumes it.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -270,7 +271,7 @@ impl Client {
         self.inner.http.post(&format!("/v1/repairs/{repair}/{what}"), &serde_json::json!({})).await
     }
 
-    /// A helper gets blocks again that was to be emptied; what empties it is called off.
+    /// Stops the drain of a helper, which then receives new blocks again.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -286,7 +287,7 @@ impl Client {
         self.inner.http.get("/v1/topology").await
     }
 
-    /// Begins to measure links.
+    /// Starts a measurement of links.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -294,7 +295,7 @@ impl Client {
         self.inner.http.post("/v1/probes", request).await
     }
 
-    /// The measurement of links that runs, or the last one.
+    /// The running measurement of links, or the last one.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -302,7 +303,7 @@ impl Client {
         self.inner.http.get("/v1/probes").await
     }
 
-    /// Ends a measurement of links; what was found counts.
+    /// Stops a measurement of links and keeps its results.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -310,7 +311,7 @@ impl Client {
         self.inner.http.order(Method::DELETE, "/v1/probes").await
     }
 
-    /// The caps on what repairs may move.
+    /// The bandwidth caps on repairs.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -318,7 +319,7 @@ impl Client {
         self.inner.http.get("/v1/caps").await
     }
 
-    /// Changes caps; what they are then.
+    /// Changes bandwidth caps and returns the new ones.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -326,7 +327,7 @@ impl Client {
         self.inner.http.post("/v1/caps", request).await
     }
 
-    /// The plan that would be made, and its cost.
+    /// The plan that a repair would use, and its cost, without running it.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -334,8 +335,8 @@ impl Client {
         self.inner.http.post("/v1/plans", request).await
     }
 
-    /// Starts a scrub: every block is read and held against its checksums, and then, if `parity` says so, every stripe
-    /// against its code's equations.
+    /// Starts a scrub, which verifies the checksums of every block. With `parity`, it also checks every
+    /// stripe against its code's parity equations.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -343,7 +344,7 @@ impl Client {
         self.inner.http.post(&format!("/v1/scrubs?parity={parity}"), &serde_json::json!({})).await
     }
 
-    /// Stops a scrub; what it has found stays.
+    /// Stops a scrub and keeps its findings.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -351,7 +352,7 @@ impl Client {
         self.inner.http.send(Method::DELETE, &format!("/v1/scrubs/{scrub}"), &serde_json::json!({})).await
     }
 
-    /// How far a scrub is.
+    /// The current state of a scrub.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -359,7 +360,8 @@ impl Client {
         self.inner.http.get(&format!("/v1/scrubs/{scrub}")).await
     }
 
-    /// Copies the catalog, as it is at this moment, to a file that appears when it is whole; its length.
+    /// Writes a consistent copy of the catalog to a file, which appears only when complete. Returns its size
+    /// in bytes.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -369,8 +371,7 @@ impl Client {
         Ok(copy.len() as u64)
     }
 
-    /// Goes on with the catalog as it is, though some helper holds blocks that are newer; or does not believe one of
-    /// those helpers.
+    /// Accepts the current catalog although a helper reports newer blocks, or distrusts one such helper.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -378,7 +379,7 @@ impl Client {
         self.inner.http.post("/v1/catalog/accept", request).await
     }
 
-    /// Begins to remove the blocks that no stripe knows, if it can be shown of them that nothing refers to them.
+    /// Starts the removal of blocks that belong to no stripe, as far as they are proven to be unreferenced.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -386,21 +387,21 @@ impl Client {
         self.inner.http.post("/v1/orphans/remove", &serde_json::json!({})).await
     }
 
-    /// Goes on in the background until [`settle`](Self::settle).
+    /// Runs `work` in the background; [`settle`](Self::settle) waits for it.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime nothing can be sent; the coordinator tidies up when the session ends.
+        // Nothing can be sent without a runtime; the coordinator cleans up when the session ends.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let task = runtime.spawn(work);
             self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).push(task);
         }
     }
 
-    /// Waits until what was given up has been tidied away, such as a put whose future was dropped.
+    /// Waits for the cleanup of abandoned operations, such as a put whose future was dropped.
     pub async fn settle(&self) {
         loop {
             let task = self.inner.background.lock().unwrap_or_else(PoisonError::into_inner).pop();
             match task {
-                Some(task) => drop(task.await), // A panic in it has been printed.
+                Some(task) => drop(task.await), // The task's panic message has been printed already.
                 None => return,
             }
         }

@@ -1,4 +1,4 @@
-//! What the output path of a get stands for: a file to create or replace, or a device, FIFO or socket to write to.
+//! Resolves the output path of a get: a file to create or replace, or a device, FIFO or socket to write to.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -11,32 +11,32 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, geteuid, getpid, pidfd_getfd, pidfd_open};
 
-/// Symbolic links that are followed one after another, as Linux does.
+/// The maximum number of symbolic links to follow, as on Linux.
 const MAX_LINKS: u32 = 40;
-/// The mode of a folder like `/tmp`.
+/// The mode bits of a shared folder such as `/tmp`.
 const STICKY_AND_WRITABLE_BY_ALL: u32 = 0o1002;
-/// The flag of a descriptor that a process does not hand on, as `/proc/self/fdinfo` shows it.
+/// The close-on-exec flag, as shown in `/proc/self/fdinfo`.
 const CLOSE_ON_EXEC: u32 = 0o2000000;
 
-/// What a path turns out to be.
+/// The kind of file that a path refers to.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A regular file, or none yet.
+    /// A regular file, which may not exist yet.
     File(FilePlace),
-    /// A device, a FIFO, a socket, or a descriptor of this process; open.
+    /// An open device, FIFO, socket, or descriptor of this process.
     Stream(File),
 }
 
-/// Where a regular file is or will be.
+/// The location of an existing or future regular file.
 #[derive(Debug)]
 pub(crate) struct FilePlace {
-    /// Its path, behind all symbolic links.
+    /// The path, with all symbolic links resolved.
     pub(crate) path: PathBuf,
-    /// What is there now.
+    /// The metadata of the existing file, if any.
     pub(crate) existing: Option<Metadata>,
 }
 
-/// Where a walk along symbolic links ends.
+/// The end of a chain of symbolic links.
 enum End {
     Nothing(PathBuf),
     There(PathBuf, Metadata),
@@ -45,12 +45,12 @@ enum End {
 }
 
 impl Destination {
-    /// Finds out, and opens what is not a regular file; a FIFO waits for its reader.
+    /// Resolves `path`, and opens it unless it is a regular file. Opening a FIFO waits for a reader.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         match follow(path)? {
             End::Descriptor(number) => descriptor(number).map(File::from).map(Self::Stream),
             End::Nothing(end) => match std::fs::metadata(path) {
-                // A link of /proc, whose text is not a path.
+                // A link in `/proc`, whose target text is not a real path.
                 Ok(found) => open_as_it_is(path, &found).map(Self::Stream),
                 Err(_) if end.as_os_str().as_encoded_bytes().ends_with(b"/") => {
                     Err(io::ErrorKind::IsADirectory.into())
@@ -68,7 +68,7 @@ impl Destination {
     }
 }
 
-/// Follows symbolic links to the last, which may point to nothing.
+/// Follows symbolic links to the last target, which may not exist.
 fn follow(path: &Path) -> io::Result<End> {
     let mut path = path.to_owned();
     for _ in 0..=MAX_LINKS {
@@ -88,8 +88,9 @@ fn follow(path: &Path) -> io::Result<End> {
     Err(Errno::LOOP.into())
 }
 
-/// In a folder like `/tmp`, only our own links and those of the folder's owner: a stranger's would let the stranger choose
-/// which file we replace. It is the rule of `fs.protected_symlinks`, which not every system has switched on.
+/// In a shared folder such as `/tmp`, follows only links that belong to us or to the folder's owner. Another
+/// user's link could make us replace any of our files. Linux enforces the same rule if
+/// `fs.protected_symlinks` is set, which is not the case everywhere.
 fn check_followable(link: &Path, found: &Metadata) -> io::Result<()> {
     let folder = std::fs::metadata(folder_of(link))?;
     let is_shared = folder.mode() & STICKY_AND_WRITABLE_BY_ALL == STICKY_AND_WRITABLE_BY_ALL;
@@ -97,13 +98,13 @@ fn check_followable(link: &Path, found: &Metadata) -> io::Result<()> {
     if is_shared && !is_known { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
-/// The folder that a path's last component is in.
+/// The folder that contains the path's last component.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The number of the descriptor that `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N` stands for. To open such a path
-/// would make a new descriptor, which for a file begins at its start, and for a socket does not go at all.
+/// The descriptor number that `/dev/stdout`, `/dev/fd/N` or `/proc/self/fd/N` refers to. Opening such a path
+/// instead would start at the beginning of a file, and fails for a socket.
 fn own_descriptor(path: &Path) -> Option<i32> {
     let number = path.file_name()?.to_str()?.parse().ok()?;
     let folder = std::fs::canonicalize(folder_of(path)).ok()?;
@@ -119,13 +120,13 @@ fn descriptor(number: i32) -> io::Result<OwnedFd> {
         _ => {}
     }
     if !is_inherited(number) {
-        return Err(Errno::BADF.into()); // One of our own sockets, say.
+        return Err(Errno::BADF.into()); // For example, a socket of our own.
     }
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(own, number, PidfdGetfdFlags::empty())?)
 }
 
-/// Whether we were started with this descriptor; those that we open ourselves are not handed on.
+/// Whether this process inherited the descriptor. Descriptors that we open ourselves have close-on-exec set.
 fn is_inherited(number: i32) -> bool {
     let Ok(facts) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { return false };
     let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -141,10 +142,10 @@ fn open_as_it_is(path: &Path, found: &Metadata) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// A file that we may not write to is not replaced either, although its folder would allow it.
+/// Refuses to replace a file that we cannot write to, even if its folder allows it.
 fn check_writable(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
-        _ => Ok(()), // A program that runs cannot be written to, and can be replaced.
+        _ => Ok(()), // A running program cannot be opened for writing, but it can be replaced.
     }
 }

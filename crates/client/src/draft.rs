@@ -1,8 +1,8 @@
 //! A file that is written under a temporary name until it is complete.
 //!
-//! A get that is killed leaves its draft behind. The next get into the same folder removes it, and nothing else: a
-//! draft is locked while it is being written, and its name contains a checksum of itself, so that a file whose name
-//! merely looks similar is left alone.
+//! A killed get leaves its draft behind, and the next get into the same folder removes it. Other files are
+//! safe: a draft is locked while in use, and its name contains a checksum, which files with similar names
+//! lack.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
@@ -16,21 +16,21 @@ use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
 const PREFIX: &str = ".mend-get-";
-/// Drafts in a row that somebody took for leftovers between their creation and their lock.
+/// How often to retry if another get removes the new draft before we lock it.
 const ATTEMPTS: u32 = 16;
-/// Permissions of a file that was not there before; the umask takes its part of it.
+/// Mode of a new file, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-/// Permissions of a draft that takes the place of a file, whose permissions it gets at the end.
+/// Mode of a draft that replaces a file. The file's own mode is applied at the end.
 const PRIVATE_MODE: u32 = 0o600;
 
-/// See the module's documentation. Removed when it is dropped.
+/// A file under construction, as described in the module documentation. Dropping it removes the file.
 pub(crate) struct Draft {
     file: NamedTempFile,
 }
 
 impl Draft {
-    /// Makes a draft in `folder`, and removes those that nobody writes to any more. If it `replaces` a file, only we
-    /// may read it until it does.
+    /// Creates a draft in `folder` after removing abandoned drafts. If it `replaces` a file, only its owner
+    /// can read it until then.
     pub(crate) fn create(folder: &Path, replaces: bool) -> io::Result<Self> {
         remove_leftovers(folder);
         let mode = if replaces { PRIVATE_MODE } else { NEW_FILE_MODE };
@@ -41,7 +41,7 @@ impl Draft {
                 .permissions(Permissions::from_mode(mode))
                 .tempfile_in(folder)?;
             let locked = match file.as_file().try_lock() {
-                // A file system without locks: nobody can tell that it is in use, so nobody removes it.
+                // Without file locks, no other get can tell that the draft is unused, so none removes it.
                 Ok(()) | Err(TryLockError::Error(_)) => true,
                 Err(TryLockError::WouldBlock) => false,
             };
@@ -49,21 +49,21 @@ impl Draft {
                 return Ok(Self { file });
             }
         }
-        Err(io::Error::other("other gets remove our drafts as if they were leftovers"))
+        Err(io::Error::other("other gets keep removing our temporary file"))
     }
 
-    /// The file.
+    /// The underlying file.
     pub(crate) fn file(&self) -> &File {
         self.file.as_file()
     }
 
-    /// Puts it in the place of `path`, once the disk has all of it. It gets the owner, as far as we may give it away,
-    /// and the permissions of the file that it `replaces`.
+    /// Syncs the draft and renames it to `path`. It takes over the permissions of the file that it
+    /// `replaces`, and the owner if we may set it.
     pub(crate) fn persist(self, path: &Path, replaces: Option<&Metadata>) -> io::Result<()> {
         if let Some(replaced) = replaces {
             keep_owner_and_mode(self.file(), replaced)?;
         }
-        // Some file systems find out only now that they are full, and the old file is gone after the next line.
+        // Some file systems report a full disk only on sync, and the rename below destroys the old file.
         self.file().sync_all()?;
         self.file.persist(path).map(drop).map_err(|error| error.error)
     }
@@ -74,9 +74,9 @@ fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     let is_kept = (now.uid(), now.gid()) == (uid, gid) || fchown(file, Some(uid), Some(gid)).is_ok();
     if !is_kept {
-        let _ = fchown(file, None, Some(gid)); // The group alone may be ours to give.
+        let _ = fchown(file, None, Some(gid)); // We may be allowed to set the group even if not the owner.
     }
-    // A set-user-id bit must not come to mean another user.
+    // Drop set-user-id bits if the owner changed: they would grant another user's rights.
     let mode = replaced.mode() & if is_kept { 0o7777 } else { 0o777 };
     if file.metadata()?.mode() & 0o7777 != mode {
         file.set_permissions(Permissions::from_mode(mode))?;
@@ -84,7 +84,7 @@ fn keep_owner_and_mode(file: &File, replaced: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// `.mend-get-`, 16 random digits, and the checksum of those.
+/// A draft name: `.mend-get-`, 16 random digits and their checksum.
 fn new_name() -> String {
     let digits = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
     format!("{PREFIX}{digits}-{:08x}", checksum(&digits))
@@ -100,7 +100,7 @@ fn checksum(digits: &str) -> u32 {
     crc32c(&[PREFIX.as_bytes(), digits.as_bytes()])
 }
 
-/// A leftover that cannot be removed is in nobody's way.
+/// Removes abandoned drafts. Failures are ignored, because a leftover does no harm.
 fn remove_leftovers(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if !is_draft_name(&entry.file_name()) {
@@ -108,9 +108,9 @@ fn remove_leftovers(folder: &Path) {
         }
         let path = entry.path();
         match remove_if_left(&path) {
-            Ok(true) => tracing::info!(path = %path.display(), "removed what a killed get had left"),
+            Ok(true) => tracing::info!(path = %path.display(), "removed the temporary file of a killed get"),
             Ok(false) => {}
-            Err(error) => tracing::debug!(path = %path.display(), %error, "a draft is not removed"),
+            Err(error) => tracing::debug!(path = %path.display(), %error, "cannot remove a temporary file"),
         }
     }
 }
@@ -120,7 +120,7 @@ fn remove_if_left(path: &Path) -> io::Result<bool> {
     if !found.is_file() || found.nlink() != 1 || found.uid() != rustix::process::geteuid().as_raw() {
         return Ok(false);
     }
-    // Some network file systems lock only what is open for writing.
+    // Some network file systems only lock files that are open for writing.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     let file = open(true).or_else(|_| open(false))?;
@@ -136,7 +136,7 @@ fn remove_if_left(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether the file is the one that has this name.
+/// Whether `path` still names this file.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(file), Ok(named)) = (file.metadata(), std::fs::symlink_metadata(path)) else { return false };
     (file.dev(), file.ino()) == (named.dev(), named.ino())

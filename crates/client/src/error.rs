@@ -1,4 +1,4 @@
-//! Why a client cannot do what it was asked to.
+//! Errors of client operations.
 
 use std::io;
 use std::ops::Range;
@@ -11,100 +11,100 @@ use repair::wire::RequestFailure;
 use crate::RangePastEnd;
 use crate::whole::WholeBlock;
 
-/// Why a client cannot do what it was asked to.
+/// An error of a client operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The client's certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Nobody listens there, or the way is blocked.
+    /// No connection: nothing listens there, or the network blocks it.
     #[error("cannot reach the coordinator at {address}: {source}")]
     Unreachable {
-        /// Where it should be.
+        /// The coordinator's address.
         address: Address,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The other end is not this cluster's coordinator, or does not take our certificate.
+    /// The peer is not this cluster's coordinator, or it rejects our certificate.
     #[error("{address} is not the coordinator of this cluster, or does not accept our certificate: {source}")]
     Untrusted {
-        /// Where it was dialled.
+        /// The dialled address.
         address: Address,
-        /// What TLS says.
+        /// The TLS error.
         source: io::Error,
     },
-    /// The connection broke while an answer was awaited.
+    /// The connection broke before the response arrived.
     #[error("lost the coordinator at {address}: {detail}")]
     Lost {
-        /// Where it was.
+        /// The coordinator's address.
         address: Address,
-        /// What happened.
+        /// The cause.
         detail: String,
     },
-    /// The coordinator answers something else than was agreed.
-    #[error("the coordinator at {address} answers what this version cannot read: {detail}")]
+    /// The coordinator sent a malformed or unexpected response.
+    #[error("cannot parse the answer of the coordinator at {address}: {detail}")]
     Protocol {
-        /// Where it is.
+        /// The coordinator's address.
         address: Address,
-        /// What was read.
+        /// The offending part of the response.
         detail: String,
     },
-    /// The coordinator takes no control session of ours.
+    /// The coordinator refused to open a control session.
     #[error(transparent)]
     Session(ConnectError),
-    /// The coordinator says no.
+    /// The coordinator refused the request.
     #[error("{message}")]
     Refused {
-        /// Its HTTP status.
+        /// The HTTP status.
         status: u16,
-        /// What is wrong.
+        /// The coordinator's message.
         message: String,
-        /// What it proposes to do next.
+        /// The coordinator's suggestion for the next step.
         next_step: Option<String>,
     },
-    /// A read or a put of a stripe ended without success.
+    /// A read or put of a stripe failed.
     #[error("stripe {stripe}: {failure}")]
     Failed {
         /// The stripe, or its position for a put.
         stripe: String,
-        /// What the coordinator says.
+        /// The coordinator's reason.
         failure: RequestFailure,
     },
-    /// More of a file is lost than its code can give back.
-    #[error("bytes {} of `{file}` cannot be read, as {} of its stripes lost too much ({}): {reason}",
+    /// Some stripes of a file have lost more blocks than the code tolerates.
+    #[error("bytes {} of `{file}` are unreadable: {} of its stripes have lost more blocks than the code tolerates ({}): {reason}",
         ranges(lost), stripes.len(), first(stripes))]
     Unreadable {
         /// The file.
         file: String,
-        /// Its stripes that cannot be read now.
+        /// Its unreadable stripes.
         stripes: Vec<String>,
-        /// The bytes of the file in them, in order; ranges that touch are one.
+        /// The affected byte ranges of the file, in order and merged.
         lost: Vec<Range<u64>>,
-        /// What the coordinator says of the first that was tried.
+        /// The coordinator's reason for the first failed stripe.
         reason: RequestFailure,
     },
-    /// A file was replaced while it was read, and the coordinator no longer keeps the old one for this read.
-    #[error("`{file}` was replaced while it was read, and the rest of the old file is gone: {reason}")]
+    /// The file was replaced during the read, and the coordinator no longer keeps the old version.
+    #[error("`{file}` was replaced during the read, and the old version is no longer available: {reason}")]
     Replaced {
         /// The file.
         file: String,
         /// The coordinator's reason for the read that failed.
         reason: RequestFailure,
     },
-    /// A block was read with other bytes than were stored, and the stripe's other blocks do not make up for it.
-    #[error("block {block} (bytes {}-{} of the file) was read with other bytes than were stored{}", bytes.start, bytes.end - 1,
-        reason.as_ref().map_or(String::new(), |reason| format!(", and the others do not give it: {reason}")))]
+    /// A block arrived with wrong bytes, and decoding it from the stripe's other blocks failed.
+    #[error("block {block} (bytes {}-{} of the file) arrived with wrong bytes{}", bytes.start, bytes.end - 1,
+        reason.as_ref().map_or(String::new(), |reason| format!(", and decoding it from other blocks failed: {reason}")))]
     Garbled {
         /// The block.
         block: String,
-        /// Its bytes in the file.
+        /// The block's byte range in the file.
         bytes: Range<u64>,
-        /// The coordinator's reason, if decoding it from the others failed.
+        /// The coordinator's reason if decoding failed.
         reason: Option<RequestFailure>,
     },
-    /// A block was stored with other bytes than the file has.
+    /// A stored block differs from the local file.
     #[error(
-        "block {index} of the stripe at position {position} was stored with other bytes than the file has; nothing of it was kept"
+        "block {index} of the stripe at position {position} was stored with wrong bytes; the put was discarded"
     )]
     StoredWrong {
         /// The stripe's position in the file.
@@ -112,39 +112,39 @@ pub enum ClientError {
         /// The block's index in the stripe.
         index: u16,
     },
-    /// The range is not in the file.
+    /// The requested range exceeds the file.
     #[error(transparent)]
     Range(#[from] RangePastEnd),
-    /// A file on this machine is in the way of a put or a get.
+    /// A local file error during a put or get.
     #[error(transparent)]
     File(#[from] LocalFileError),
 }
 
-/// What is wrong with a file on this machine.
+/// An error of a local file.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalFileError {
-    /// The system refuses.
+    /// An I/O error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted, such as `read`.
+        /// The attempted action, such as `read`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A folder, a pipe or a device.
-    #[error("{} is not a plain file, so it cannot be put", path.display())]
+    /// A folder, pipe or device; only regular files can be put.
+    #[error("{} is not a regular file, so it cannot be put", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
     /// The file changed while it was being put.
-    #[error("{} {change} while it was being put; nothing of it was kept", path.display())]
+    #[error("{} {change} during the put; the put was discarded", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
-        /// How.
+        /// The kind of change.
         change: FileChange,
     },
 }
@@ -152,27 +152,27 @@ pub enum LocalFileError {
 /// How a file changed while it was being put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileChange {
-    /// It is not there any more.
+    /// The file no longer exists.
     #[error("vanished")]
     Vanished,
-    /// Another file has its name.
+    /// The path now names another file.
     #[error("was replaced by another file")]
     Replaced,
-    /// It has another length.
+    /// The file's length changed.
     #[error("changed its length from {from} to {to} bytes")]
     Length {
-        /// When the put began.
+        /// The length when the put started.
         from: u64,
-        /// Now.
+        /// The current length.
         to: u64,
     },
-    /// It was written to.
+    /// The file was modified.
     #[error("was written to")]
     Written,
 }
 
 impl ClientError {
-    /// Whether the coordinator could not be reached, or not be trusted.
+    /// Whether the coordinator could not be reached or authenticated.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
@@ -180,7 +180,7 @@ impl ClientError {
         )
     }
 
-    /// The error of a read that was to decode a block from the others.
+    /// Converts the error of a read that should have decoded a garbled block.
     pub(crate) fn of_garbled(self, block: &WholeBlock) -> Self {
         match self {
             Self::Failed { failure, .. } => Self::garbled(block, Some(failure)),
@@ -192,7 +192,7 @@ impl ClientError {
         Self::Garbled { block: block.name.clone(), bytes: block.file.clone(), reason }
     }
 
-    /// Whether the coordinator knows nothing of this name.
+    /// Whether the coordinator does not know the name.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
@@ -215,7 +215,7 @@ impl From<ConnectError> for ClientError {
     }
 }
 
-/// No more things are listed in a message.
+/// The maximum number of items to list in a message.
 const LISTED: usize = 8;
 
 fn ranges(ranges: &[Range<u64>]) -> String {
@@ -235,15 +235,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unreadable_is_told_without_end() {
+    fn long_lists_in_messages_are_truncated() {
         let error = |count: u64| ClientError::Unreadable {
             file: "film".to_owned(),
             stripes: (0..count).map(|stripe| stripe.to_string()).collect(),
             lost: vec![0..10, 20..30],
             reason: RequestFailure::TooMuchLost { detail: "gone".to_owned() },
         };
-        let text =
-            "bytes 0-9, 20-29 of `film` cannot be read, as 2 of its stripes lost too much (0, 1): gone";
+        let text = "bytes 0-9, 20-29 of `film` are unreadable: 2 of its stripes have lost more blocks than the code \
+             tolerates (0, 1): gone";
         assert_eq!(error(2).to_string(), text);
         assert!(error(1000).to_string().contains("(0, 1, 2, 3, 4, 5, 6, 7, …)"));
     }

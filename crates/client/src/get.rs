@@ -1,4 +1,4 @@
-//! Reading a file, whole or a range of it.
+//! Reads a file or a byte range of it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -29,31 +29,32 @@ use crate::whole::{InOrder, WholeBlock, whole_blocks};
 use crate::{Client, ClientError, Progress};
 use views::{FileLayout, FileStripe};
 
-/// Reads in flight at most, when they go to a file.
+/// The maximum number of concurrent reads into a file.
 const READS_AT_ONCE: usize = 4;
-/// Bytes of such reads in flight at most, unless a single one is larger: more would only crowd the links.
+/// The maximum number of bytes in flight for these reads, unless a single one is larger. More would only
+/// congest the links.
 const BYTES_AT_ONCE: u64 = 1 << 30;
-/// How long a coordinator that has just started is waited for; it waits for its helpers for less.
+/// How long to retry while a coordinator is starting. The coordinator itself waits for its helpers for less.
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// Bytes of a read that goes to a stream, and is held in memory until its turn.
+/// The size of one read for a stream; it stays in memory until its turn.
 const STREAM_READ_BYTES: u64 = 8 << 20;
-/// Such reads in flight, so that no more than 32 MiB are held.
+/// The number of concurrent reads for a stream, which bounds memory to 32 MiB.
 const STREAM_READS_AT_ONCE: usize = 4;
 
-/// How a file is read.
+/// Options for reading a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// The scheme for what is lost.
+    /// The scheme for decoding lost blocks.
     pub scheme: Scheme,
-    /// Bytes of a slice; chosen by the planner if absent.
+    /// Slice size in bytes; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Whether every read must agree with one block more than it needs, where there is one: that finds a helper which
-    /// sends other bytes than it holds. It costs every helper of a stripe a read of its block.
+    /// Whether to check every read against one more block than it needs, if one is available. This detects a
+    /// helper that sends wrong bytes, but makes every helper of the stripe read its block.
     pub verify: bool,
 }
 
-/// A file, or a range of it, that the coordinator knows: where its blocks were when it was asked.
+/// A file or a range of it, with the locations of its blocks as of the query.
 #[derive(Clone, Debug)]
 pub struct Found {
     layout: FileLayout,
@@ -61,56 +62,56 @@ pub struct Found {
 }
 
 impl Found {
-    /// Bytes that a get delivers.
+    /// The number of bytes that a get delivers.
     pub fn bytes(&self) -> u64 {
         self.wanted.end - self.wanted.start
     }
 }
 
-/// Where the bytes go.
+/// The destination of a get.
 pub enum GetTarget {
-    /// A path. A regular file appears there when all bytes are there, with the owner and the permissions of the one
-    /// whose place it takes; symbolic links are followed. What else the path stands for, such as a device or a FIFO, is
-    /// a stream.
+    /// A path. A regular file appears only when complete, with the owner and permissions of the file that it
+    /// replaces. Symbolic links are followed. A device, FIFO or socket is written to in order, like a stream.
     File(PathBuf),
-    /// A stream, in order.
+    /// A stream, written in order.
     Stream(Box<dyn AsyncWrite + Send + Unpin>),
 }
 
-/// What was read, and how it went.
+/// The result of a get.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Got {
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes of the whole file.
+    /// Size of the whole file.
     pub file_bytes: u64,
-    /// Reads that it took.
+    /// The number of stripe reads.
     pub reads: u64,
-    /// The schemes of the plans that carried the reads out.
+    /// The schemes of the plans that were used.
     pub schemes: BTreeSet<Scheme>,
-    /// Plans that were dropped on the way, and why.
+    /// The reasons why plans were dropped and replaced.
     pub replanned: Vec<String>,
-    /// Reads that were to be verified and could not be: those [`in_part`](Self::in_part), and those of stripes without a
-    /// block to spare.
+    /// Reads that should have been verified but could not be: partial reads ([`in_part`](Self::in_part)), and
+    /// stripes without a spare block.
     pub unverified: u64,
-    /// Reads that were to be verified of some of a block's sub-blocks: a parity equation covers all of them or none.
+    /// Partial reads that could not be verified: parity equations cover all sub-blocks of a block, but the
+    /// read covers only some.
     pub in_part: u64,
-    /// Blocks that were read with other bytes than were stored, and were decoded from the others instead.
+    /// Blocks that arrived with wrong bytes and were decoded from other blocks instead.
     pub garbled: Vec<String>,
 }
 
-/// The reads of a get in one stripe.
+/// The reads of a get that concern one stripe.
 #[derive(Clone, Debug)]
 struct StripePart {
     fetches: Vec<Fetch>,
-    /// The blocks that are read whole.
+    /// The blocks that are read completely.
     whole: Vec<WholeBlock>,
 }
 
-/// How a part of a stripe was read.
+/// The result of reading a part of a stripe.
 struct PartRead {
     ended: Vec<Ended>,
-    /// The names of blocks that were decoded, as what came of them is not what was stored.
+    /// The names of blocks that arrived with wrong bytes and were decoded instead.
     garbled: Vec<String>,
 }
 
@@ -120,12 +121,12 @@ struct Fetch {
     stripe: StripeId,
     span: StripeSpan,
     piece: Piece,
-    /// Blocks that are not to be read, as they were found not to be what was stored. Others may be wrong as well, so that the
-    /// read is verified then.
+    /// Blocks to avoid because they turned out to be wrong. If any are listed, the read is also verified:
+    /// more blocks may be wrong.
     around: Vec<BlockIndex>,
 }
 
-/// A read into memory.
+/// A read into memory, in progress.
 type ReadAhead = JoinSet<Result<(Ended, Vec<u8>), ClientError>>;
 
 async fn one(read: &mut ReadAhead) -> Result<(Ended, Vec<u8>), ClientError> {
@@ -133,10 +134,10 @@ async fn one(read: &mut ReadAhead) -> Result<(Ended, Vec<u8>), ClientError> {
 }
 
 impl Client {
-    /// Asks for a file or a range of it, to [`get`](Self::get) it.
+    /// Looks up a file or a range of it, for [`get`](Self::get).
     ///
     /// # Errors
-    /// [`ClientError`]: there is no such file, or it has no such range.
+    /// [`ClientError`] if the file does not exist or is shorter than the range.
     pub async fn find(&self, name: &str, range: ByteRange) -> Result<Found, ClientError> {
         let layout = self.file(name).await?;
         layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
@@ -144,11 +145,11 @@ impl Client {
         Ok(Found { layout, wanted })
     }
 
-    /// Reads what was found; what is lost is decoded on the way.
+    /// Reads the file or range, decoding lost blocks on the way.
     ///
     /// # Errors
-    /// [`ClientError::Unreadable`] if too much is lost, with the stripes that are; nothing appears under
-    /// the target's name then. Other [`ClientError`]s as they say.
+    /// [`ClientError::Unreadable`] with the affected stripes if too many blocks are lost; the target file is
+    /// then not created. Other [`ClientError`]s as documented there.
     pub async fn get(
         &self,
         found: &Found,
@@ -170,7 +171,7 @@ impl Client {
     }
 }
 
-/// Carries out the reads of a [`Client::get`].
+/// Runs the reads of a [`Client::get`].
 #[derive(Clone)]
 struct Reader {
     client: Client,
@@ -258,8 +259,8 @@ impl Reader {
         Ok(got)
     }
 
-    /// Reads a part of a stripe. Blocks that are read whole are held against their recorded digests; one that is not what was
-    /// stored is decoded from the others, and must be then.
+    /// Reads a part of a stripe. Blocks that are read completely are verified against their recorded digests.
+    /// A block that differs is decoded from the others, and the result must match.
     async fn read_part(self, mut part: StripePart, target: StripeTarget) -> Result<PartRead, ClientError> {
         let requests = part.fetches.iter().map(|fetch| fetch.request(&self.options)).collect();
         let mut ended = self.read_all(requests, &target).await?;
@@ -267,7 +268,7 @@ impl Reader {
         let names = garbled.iter().map(|block| block.name.clone()).collect();
         let indices: Vec<BlockIndex> = garbled.iter().map(|block| block.index).collect();
         for block in &garbled {
-            tracing::warn!(block = block.name, "a block came with other bytes than were stored");
+            tracing::warn!(block = block.name, "a block arrived with wrong bytes");
             let requests =
                 part.fetches_of(block, &indices).map(|fetch| fetch.request(&self.options)).collect();
             let anew = self.read_all(requests, &target.silent()).await;
@@ -279,7 +280,7 @@ impl Reader {
         }
     }
 
-    /// Carries out several reads of a stripe at once.
+    /// Runs several reads of a stripe concurrently.
     async fn read_all(
         &self,
         requests: Vec<ReadRequest>,
@@ -297,7 +298,7 @@ impl Reader {
         Ok(ended)
     }
 
-    /// Decodes a block from the others that was read with other bytes than were stored, if none of it has gone out yet.
+    /// Decodes a garbled block from the other blocks, if none of its bytes were written to the stream yet.
     async fn read_around(&self, mut fetch: Fetch, block: &WholeBlock) -> Result<Vec<u8>, ClientError> {
         if fetch.piece.bytes() < block.file.end - block.file.start {
             return Err(ClientError::garbled(block, None));
@@ -310,7 +311,7 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// A read into memory that has begun, and ends when it is dropped.
+    /// Starts a read into memory; dropping the result cancels it.
     fn read_ahead(&self, fetch: Fetch) -> ReadAhead {
         let memory = Memory::new(fetch.span.start_of(&fetch.piece), fetch.piece.bytes() as usize);
         let (reader, request) = (self.clone(), fetch.request(&self.options));
@@ -322,8 +323,8 @@ impl Reader {
         read
     }
 
-    /// Reads, and tries again while a coordinator that has just started waits for its helpers. The last helper may have registered
-    /// between a failure and the question for the status, so what fails for lack of blocks is tried once more after that.
+    /// Reads, and retries while a starting coordinator waits for its helpers. The last helper may register
+    /// between the failure and the status query, so the read is retried once more after that.
     async fn read_settled(&self, request: ReadRequest, sinks: Arc<dyn Sinks>) -> Result<Ended, ClientError> {
         let until = Instant::now() + SETTLE_LIMIT;
         let mut was_settled = false;
@@ -343,8 +344,8 @@ impl Reader {
 }
 
 impl Found {
-    /// Says which stripes of a file are lost, or that it was replaced, if a read failed for that. What was found before the read does not tell:
-    /// the helpers that are missing may have gone since.
+    /// Explains a failed read: which stripes are lost, or that the file was replaced. Fetches the layout
+    /// again, because helpers may have failed since the first query.
     async fn explain(&self, client: &Client, stripe: String, reason: RequestFailure) -> ClientError {
         let (name, wanted) = (&self.layout.file.name, &self.wanted);
         let failed = ClientError::Failed { stripe, failure: reason.clone() };
@@ -374,7 +375,7 @@ impl Found {
     }
 }
 
-/// What a path stands for, ready to be written to.
+/// The opened destination of a path.
 enum Opened {
     File(Box<FileTarget>),
     Stream(File),
@@ -387,12 +388,12 @@ fn open(path: &Path) -> Result<Opened, LocalFileError> {
     }
 }
 
-/// A disk says only now whether it took everything.
+/// Syncs block devices, which report write errors only then.
 fn settle(file: &File) -> io::Result<()> {
     if file.metadata()?.file_type().is_block_device() { file.sync_all() } else { Ok(()) }
 }
 
-/// Does on another thread what may wait for a medium, or for the reader of a FIFO.
+/// Runs blocking work on another thread, such as disk I/O or waiting for the reader of a FIFO.
 async fn waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("it does not panic")
 }
@@ -402,13 +403,13 @@ impl Got {
         Self { bytes: wanted.end - wanted.start, file_bytes: layout.file.bytes, ..Self::default() }
     }
 
-    /// Counts the reads that parity cannot verify because they are of some sub-blocks only.
+    /// Counts the partial reads, which parity cannot verify.
     fn expect(&mut self, fetches: &[Fetch], options: &GetOptions) {
         let in_part = |fetch: &&Fetch| options.verify && fetch.is_in_part();
         self.in_part += fetches.iter().filter(in_part).count() as u64;
     }
 
-    /// Reads that were to be verified, of stripes without a block to spare.
+    /// The number of reads that could not be verified because their stripe had no spare block.
     pub fn without_spare(&self) -> u64 {
         self.unverified.saturating_sub(self.in_part)
     }
@@ -426,7 +427,7 @@ impl Got {
     }
 }
 
-/// Which of these blocks are not in the target as they were stored.
+/// Returns the blocks whose bytes in the target do not match their digests.
 async fn disagreeing(blocks: Vec<WholeBlock>, target: &StripeTarget) -> Result<Vec<WholeBlock>, ClientError> {
     if blocks.is_empty() {
         return Ok(blocks);
@@ -444,7 +445,7 @@ async fn disagreeing(blocks: Vec<WholeBlock>, target: &StripeTarget) -> Result<V
     found.await.map_err(ClientError::File)
 }
 
-/// Reads that go to a file.
+/// Reads into a file, in progress.
 #[derive(Default)]
 struct ReadsUnderWay {
     reads: JoinSet<(u64, Result<PartRead, ClientError>)>,
@@ -463,7 +464,7 @@ impl ReadsUnderWay {
         self.reads.spawn(async move { (bytes, reader.read_part(part, target).await) });
     }
 
-    /// Waits for one of them. What went wrong on this machine counts more than what the coordinator says.
+    /// Waits for one read. A local error takes precedence over the coordinator's message about it.
     async fn next(&mut self, fault: &Fault) -> Result<PartRead, ClientError> {
         let (bytes, result) =
             self.reads.join_next().await.expect("some are running").expect("reads do not panic");
@@ -477,7 +478,7 @@ impl StripePart {
         self.fetches.iter().map(|fetch| fetch.piece.bytes()).sum()
     }
 
-    /// The reads of one of its blocks, around some.
+    /// The reads of one of its blocks, avoiding the blocks in `around`.
     fn fetches_of(&self, block: &WholeBlock, around: &[BlockIndex]) -> impl Iterator<Item = Fetch> {
         let first = Fetch { around: around.to_vec(), ..self.fetches[0].clone() };
         let pieces = pieces_of(&first.span, &first.span.clip(&block.file));
@@ -486,7 +487,7 @@ impl StripePart {
 }
 
 impl Fetch {
-    /// Whether it reads some of the sub-blocks only.
+    /// Whether it covers only some of a block's sub-blocks.
     fn is_in_part(&self) -> bool {
         self.piece.sub_blocks.len() < usize::from(self.span.chunking.sub_blocks())
     }
@@ -506,10 +507,10 @@ impl Fetch {
     }
 }
 
-/// How the wanted part of a stripe is cut into reads.
+/// Cuts the wanted part of a stripe into reads.
 type Cut = dyn Fn(&StripeSpan, &Range<u64>) -> Vec<Piece>;
 
-/// The parts of stripes that make up a range of a file, in order, and the reads of each. None is empty.
+/// The stripe parts that make up a range of a file, in order, with their reads. Empty parts are skipped.
 fn parts<'a>(
     layout: &'a FileLayout,
     wanted: &'a Range<u64>,
@@ -525,7 +526,7 @@ fn parts<'a>(
     layout.layout.iter().map(part).filter(|part| !part.fetches.is_empty())
 }
 
-/// See [`fuzzing`](crate::fuzzing).
+/// Entry point of the fuzz target; see [`fuzzing`](crate::fuzzing).
 #[cfg(feature = "fuzzing")]
 pub(crate) fn plan_reads(layout: &FileLayout, range: ByteRange) -> Option<u64> {
     layout::check(layout).ok()?;
@@ -543,7 +544,7 @@ fn span_of(layout: &FileLayout, stripe: &FileStripe) -> StripeSpan {
     }
 }
 
-/// Like [`pieces_of`], in parts of one block that fit into memory.
+/// Like [`pieces_of`], but limits each piece to one block and to a size that fits in memory.
 fn stream_pieces_of(span: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut at = wanted.start;

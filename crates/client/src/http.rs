@@ -1,8 +1,7 @@
-//! HTTP/JSON to the coordinator over mutual TLS, one connection for all requests.
+//! HTTP/2 with JSON over mutual TLS; one connection to the coordinator carries all requests.
 //!
-//! An answer may take long: a listing of a hundred thousand stripes does. But a coordinator that has vanished must not
-//! be waited for. So the protocol is HTTP/2, whose pings the coordinator answers however busy it is: the timeout is on
-//! its silence, not on its answer.
+//! A response may take long, such as the listing of 100,000 stripes, so there is no timeout on responses.
+//! Instead, HTTP/2 pings detect a dead coordinator: a live one answers them however busy it is.
 
 use std::io;
 use std::time::Duration;
@@ -24,34 +23,36 @@ use views::ErrorBody;
 
 use crate::ClientError;
 
-/// No answer of the API is longer.
+/// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
-/// While an answer is awaited, the coordinator is asked this often whether it is there, and has this long to say so.
+/// While a response is pending, the coordinator is pinged at this interval and must answer within the limit
+/// below.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_secs(3);
-/// A connection that has rested for longer is not used again: the coordinator closes it after twice this time.
+/// A connection idle for longer is not reused. The coordinator closes connections after twice this time.
 const REST_LIMIT: Duration = Duration::from_secs(15);
 
-/// How often a coordinator that cannot be reached is dialled again by somebody who has patience.
+/// Interval between attempts to reach an unreachable coordinator.
 const DIAL_EVERY: Duration = Duration::from_millis(200);
-/// How long a coordinator is asked again that says that it is just starting; it says so for ten seconds.
+/// How long to repeat a request while the coordinator says that it is starting, which takes it up to ten
+/// seconds.
 const STARTING_LIMIT: Duration = Duration::from_secs(15);
-/// How often.
+/// Interval between such repetitions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The API's connection.
+/// The connection to the API.
 #[derive(Debug)]
 pub(crate) struct Http {
     address: Address,
     identity: Identity,
-    /// How long a coordinator that cannot be reached is dialled again.
+    /// How long to keep dialling an unreachable coordinator.
     patience: Duration,
     kept: Mutex<Option<Kept>>,
 }
 
-/// A connection, and when it was last used.
+/// A connection with the time of its last use.
 #[derive(Debug)]
 struct Kept {
     sender: Sender,
@@ -68,7 +69,7 @@ impl Http {
         self.decode(&answer)
     }
 
-    /// An answer that is no JSON.
+    /// Fetches a response that is not JSON.
     pub(crate) async fn bytes(&self, path: &str) -> Result<Bytes, ClientError> {
         self.call(Method::GET, path, Bytes::new()).await
     }
@@ -81,7 +82,7 @@ impl Http {
         self.send(Method::POST, path, body).await
     }
 
-    /// The same with another method.
+    /// Like [`post`](Self::post), with another method.
     pub(crate) async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -93,18 +94,18 @@ impl Http {
         self.decode(&answer)
     }
 
-    /// Like [`post`](Self::post), whatever the answer is made of.
+    /// Sends a request without a body and ignores the content of the response.
     pub(crate) async fn order(&self, method: Method, path: &str) -> Result<(), ClientError> {
         self.call(method, path, Bytes::new()).await.map(drop)
     }
 
     fn decode<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
-        // An answer without a body is `null` to those who expect nothing.
+        // An empty response stands for `null`.
         let answer = if answer.is_empty() { b"null" } else { answer };
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Asks, and asks again while the coordinator says that it is starting, if that is worth waiting for.
+    /// Sends a request, and repeats it while the coordinator is starting, as far as patience allows.
     async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
         let begun = Instant::now();
         loop {
@@ -117,7 +118,7 @@ impl Http {
         }
     }
 
-    /// The answer, or why there is none and whether the coordinator says that it is starting.
+    /// Returns the response, or the error together with whether the coordinator is starting.
     async fn call_once(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, (ClientError, bool)> {
         let (answer, is_starting) =
             self.exchange(method, path, body).await.map_err(|error| (error, false))?;
@@ -143,7 +144,8 @@ impl Http {
         Ok((answer, is_starting))
     }
 
-    /// The kept connection if it is still good, or a new one. Who comes while it is being made waits for it.
+    /// Returns the idle connection if it is still usable, or a new one. Concurrent callers wait for the new
+    /// one.
     async fn sender(&self) -> Result<Sender, ClientError> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) =
@@ -201,8 +203,8 @@ impl Http {
         let error = error.into();
         let detail = chain(&*error);
         match root_cause(&*error) {
-            // With TLS 1.3 the server judges our certificate after we consider the handshake done. HTTP/2 keeps of what
-            // TLS says only its kind and its text.
+            // With TLS 1.3, the server checks our certificate after our side of the handshake is complete.
+            // HTTP/2 preserves only the kind and text of the TLS error.
             Some(alert) if alert.kind() == io::ErrorKind::InvalidData => ClientError::Untrusted {
                 address: self.address.clone(),
                 source: io::Error::new(alert.kind(), alert.to_string()),
@@ -216,9 +218,9 @@ impl Http {
     }
 }
 
-/// Returns when the server has said something after the handshake, as it does at once with session tickets. With TLS 1.3
-/// the handshake ends earlier for us than for the server, which may still turn us away to make room for others; nothing
-/// has been asked of it by then, so that the connection may be tried again.
+/// Waits for the first bytes after the handshake; the server sends session tickets at once. With TLS 1.3 our
+/// side of the handshake ends first, and the server may still drop us to make room for others. No request was
+/// sent by then, so the caller may safely reconnect.
 async fn await_word(stream: &TcpStream) -> io::Result<()> {
     match stream.peek(&mut [0]).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -226,7 +228,7 @@ async fn await_word(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Connects, and again while nobody can be reached, for as long as there is patience: the coordinator may be starting.
+/// Connects, and retries an unreachable coordinator until `patience` runs out; it may be starting.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     patience: Duration,
     mut connect: impl FnMut() -> F,
@@ -240,7 +242,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     }
 }
 
-/// Whether nobody listens, or whoever does has turned us away at once.
+/// Whether nothing listens at the address, or the peer closed the connection at once.
 fn is_closed(error: &ClientError) -> bool {
     use io::ErrorKind as Kind;
     match error {
@@ -271,7 +273,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
         Ok(ErrorBody { error, next_step }) => (error, Some(next_step)),
         Err(_) => {
             let text = String::from_utf8_lossy(body);
-            (format!("the coordinator answers {status}: {}", text.trim()), None)
+            (format!("the coordinator answered {status}: {}", text.trim()), None)
         }
     };
     ClientError::Refused { status: status.as_u16(), message, next_step }

@@ -1,15 +1,15 @@
-//! Checks a file layout that the coordinator sent.
+//! Validates a file layout that the coordinator sent.
 //!
-//! A get relies on it for where each byte goes. If a stripe were missing from it, or listed twice, a file that looks
-//! complete would have a hole of zeros.
+//! A get trusts the layout to tell where each byte belongs. With a missing or duplicate stripe, the file
+//! would look complete but contain a hole of zeros.
 
 use repair::{Chunking, ChunkingError};
 use views::{FileLayout, FileStripe};
 
-/// Codes have no more blocks in a stripe.
+/// The maximum number of blocks per stripe in any code.
 const MAX_BLOCKS: usize = 255;
 
-/// What is wrong with a layout.
+/// A defect in a layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LayoutError {
     #[error("a file with {data_blocks} data blocks of {sub_blocks} sub-blocks in a stripe")]
@@ -22,7 +22,7 @@ pub(crate) enum LayoutError {
     Length { bytes: u64, held: u64 },
 }
 
-/// Checks that the stripes follow each other without gaps, hold the whole file, and are large enough for what they hold.
+/// Checks that the stripes are contiguous, cover the whole file, and are large enough for their data.
 pub(crate) fn check(layout: &FileLayout) -> Result<(), LayoutError> {
     let &FileLayout { data_blocks, sub_blocks, .. } = layout;
     if !(1..=MAX_BLOCKS).contains(&data_blocks) || !(1..=usize::from(u16::MAX)).contains(&sub_blocks) {
@@ -47,10 +47,10 @@ pub(crate) fn check(layout: &FileLayout) -> Result<(), LayoutError> {
     if held == bytes { Ok(()) } else { Err(LayoutError::Length { bytes, held }) }
 }
 
-/// Where the sub-blocks of a stripe's blocks are.
+/// The positions of sub-blocks in a stripe's blocks.
 ///
 /// # Panics
-/// If the file has no sub-blocks, or more than can be numbered, which [`check`] refuses.
+/// If the file has no sub-blocks or too many to number; [`check`] rejects such layouts.
 pub(crate) fn chunking(layout: &FileLayout, stripe: &FileStripe) -> Result<Chunking, ChunkingError> {
     let sub_blocks = u16::try_from(layout.sub_blocks).expect("sub-blocks have numbers of 16 bits");
     let block_bytes = stripe.stripe.block_bytes;

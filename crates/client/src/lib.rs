@@ -1,13 +1,13 @@
-//! The library that users of a Mend cluster call: put, read whole or in part (degraded or not), repair, watch.
+//! The client library of a Mend cluster: put, read (whole or in part, degraded or not), repair, watch.
 //!
-//! [`Client`] speaks two ways with the coordinator, both over mutual TLS: questions and orders by HTTP/JSON,
-//! and reads and puts through a control session, in which the client takes part in plans as any node does.
-//! Bytes go straight between the client and the helpers.
+//! [`Client`] talks to the coordinator in two ways, both over mutual TLS: requests as HTTP/JSON, and reads
+//! and puts through a control session, in which the client takes part in plans like any node. Data flows
+//! directly between the client and the helpers.
 //!
-//! Always true: memory use does not grow with the size of files or blocks; on both sides a file appears under its name
-//! only once it is complete.
+//! Invariants: memory use does not grow with the size of files or blocks. A file, local or stored, appears
+//! under its name only once it is complete.
 //!
-//! Deliberately absent: planning, and retrying with other helpers. Both are the coordinator's.
+//! Planning and retries with other helpers are the coordinator's job, so this crate has neither.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,22 +54,22 @@ pub use views::*;
 
 use std::sync::Arc;
 
-/// What is made of a coordinator's answers, for `crates/fuzz`.
+/// Entry points for the fuzz targets in `crates/fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    /// The bytes that the reads of a get add up to; `None` if the layout or the range is refused.
+    /// The total size of the reads of a get; `None` if the layout or the range is rejected.
     ///
     /// # Panics
-    /// If they are not those of the range.
+    /// If the total differs from the size of the range.
     pub fn plan_reads(layout: &crate::FileLayout, range: crate::ByteRange) -> Option<u64> {
         crate::get::plan_reads(layout, range)
     }
 }
 
-/// Told of bytes as they move, from any thread.
+/// A callback that receives the number of bytes moved, from any thread.
 pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// For those who do not want to know.
+/// A callback that ignores progress.
 pub fn no_progress() -> Progress {
     Arc::new(|_| {})
 }

@@ -1,4 +1,4 @@
-//! What an operator asks about helpers and does with them.
+//! Requests that manage helpers and settings.
 
 use hyper::Method;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Client {
-    /// All helpers, as people sort their names.
+    /// All helpers, in natural order of their names.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -17,7 +17,7 @@ impl Client {
         self.http().get("/v1/nodes").await
     }
 
-    /// Takes a helper off the list that is down and holds nothing that is needed.
+    /// Removes a helper that is down and holds no needed blocks.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -25,7 +25,7 @@ impl Client {
         self.http().send(Method::DELETE, &of(node, ""), &()).await
     }
 
-    /// Leaves a helper alone for so many milliseconds from now.
+    /// Puts a helper into maintenance for `for_ms` milliseconds from now.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -41,7 +41,7 @@ impl Client {
         self.http().send(Method::DELETE, &of(node, "/maintenance"), &()).await
     }
 
-    /// Brings all that a helper has, or had, to another one.
+    /// Moves all blocks that a helper holds, or held, to another one.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -49,7 +49,7 @@ impl Client {
         self.http().post(&of(node, "/replace"), &ReplaceRequest { by: by.to_owned() }).await
     }
 
-    /// Whether every stripe could still be read without these helpers.
+    /// Whether everything stays readable without these helpers, with `leave` further losses to spare.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -66,7 +66,7 @@ impl Client {
         self.http().get(&format!("/v1/checks/safe-to-remove?nodes={}", encoded(&nodes.join(",")))).await
     }
 
-    /// Moves blocks from full helpers to empty ones, or says what would move.
+    /// Moves blocks from full helpers to empty ones, or only lists the moves.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -74,7 +74,7 @@ impl Client {
         self.http().post("/v1/rebalances", &request).await
     }
 
-    /// What the coordinator does by itself.
+    /// The settings of automatic repair.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -82,7 +82,7 @@ impl Client {
         self.http().get("/v1/settings").await
     }
 
-    /// Changes what the coordinator does by itself.
+    /// Changes the settings of automatic repair.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -90,7 +90,7 @@ impl Client {
         self.http().send(Method::PATCH, "/v1/settings", request).await
     }
 
-    /// What has happened, oldest first; the last `most` entries.
+    /// The last `most` events, oldest first.
     ///
     /// # Errors
     /// [`ClientError`].

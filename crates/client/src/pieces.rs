@@ -1,8 +1,8 @@
-//! Which slices of which blocks a range of a file is made of.
+//! Maps a byte range of a file to pieces of blocks.
 //!
-//! A file is cut into stripes, a stripe's data into its k data blocks, and a block into α sub-blocks of one
-//! size. A read request names blocks, sub-blocks, and one window of offsets in each of them; so a range of a
-//! file becomes a few such requests per stripe, which cover exactly the range and nothing else.
+//! A file is divided into stripes, a stripe's data into k data blocks, and a block into α equal sub-blocks. A
+//! read request names blocks, sub-blocks, and one window of offsets within each sub-block. A byte range thus
+//! becomes a few requests per stripe, which together cover exactly the range.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,20 +11,20 @@ use std::str::FromStr;
 use codes::BlockIndex;
 use repair::Chunking;
 
-/// A range of a file, as people write it.
+/// A byte range of a file, as written on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
     start: u64,
     end: Option<u64>,
 }
 
-/// The text is no range.
+/// The text is not a byte range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a byte range: write FIRST-LAST (both included, from 0), FIRST+LENGTH, or FIRST- for all from there on"
+    "`{0}` is not a byte range: write FIRST-LAST (inclusive, from 0), FIRST+LENGTH, or FIRST- for all bytes from FIRST on"
 )]
 pub struct ParseRangeError(
-    /// What was given.
+    /// The rejected text.
     pub String,
 );
 
@@ -32,7 +32,7 @@ pub struct ParseRangeError(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the range {range} ends past the end of `{file}`, which has {file_bytes} bytes")]
 pub struct RangePastEnd {
-    /// What was asked for.
+    /// The requested range.
     pub range: ByteRange,
     /// The file.
     pub file: String,
@@ -49,7 +49,7 @@ impl ByteRange {
         Self { start: range.start, end: Some(range.end.max(range.start)) }
     }
 
-    /// The bytes of a file of `file_bytes` bytes that are meant.
+    /// The bytes that the range covers in a file of `file_bytes` bytes.
     ///
     /// # Errors
     /// [`RangePastEnd`].
@@ -95,30 +95,30 @@ fn parse_range(text: &str) -> Option<ByteRange> {
     (start < end).then_some(ByteRange { start, end: Some(end) })
 }
 
-/// Where a stripe's data is in its file, and how it is laid out over blocks.
+/// A stripe's position in its file, and the layout of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeSpan {
-    /// First byte in the file.
+    /// Offset of the stripe's first byte in the file.
     pub file_offset: u64,
-    /// Bytes of the file in this stripe; zeros follow up to k blocks.
+    /// Bytes of the file in this stripe; zeros pad them to k blocks.
     pub data_bytes: u64,
-    /// Its blocks, and where their sub-blocks are.
+    /// Block size and positions of sub-blocks.
     pub chunking: Chunking,
 }
 
-/// Part of a stripe that one request reads: the same window in the same sub-blocks of some blocks.
+/// The part of a stripe that one request reads: the same window in the same sub-blocks of some blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The blocks, which follow each other.
+    /// The blocks, which are consecutive.
     pub blocks: Range<u16>,
-    /// The sub-blocks of each.
+    /// The sub-blocks to read in each block.
     pub sub_blocks: Range<u16>,
-    /// The offsets inside each sub-block.
+    /// The offsets to read within each sub-block.
     pub window: Range<u64>,
 }
 
 impl Piece {
-    /// Bytes that the request delivers.
+    /// The number of bytes that the request delivers.
     pub fn bytes(&self) -> u64 {
         self.blocks.len() as u64 * self.sub_blocks.len() as u64 * (self.window.end - self.window.start)
     }
@@ -130,27 +130,27 @@ impl Piece {
 }
 
 impl StripeSpan {
-    /// Bytes of a block.
+    /// The size of a block in bytes.
     pub fn block_bytes(&self) -> u64 {
         self.chunking.block_bytes()
     }
 
-    /// Where the first byte of a piece is in its block; all others follow it.
+    /// The offset of a piece's first byte in its block. The piece is contiguous from there.
     pub(crate) fn start_of(&self, piece: &Piece) -> u64 {
         let first = piece.window.start..piece.window.start + 1;
         self.chunking.ranges(piece.sub_blocks.start, first).next().map_or(0, |range| range.start)
     }
 
-    /// The part of a file's range that is in this stripe, counted from the stripe's start.
+    /// The part of a file's range that lies in this stripe, relative to the stripe's start.
     pub fn clip(&self, range: &Range<u64>) -> Range<u64> {
         let clip = |offset: u64| offset.saturating_sub(self.file_offset).min(self.data_bytes);
         clip(range.start)..clip(range.end)
     }
 }
 
-/// The pieces that cover exactly the range `wanted` of a stripe's data, in the order of the range.
+/// The pieces that exactly cover the range `wanted` of a stripe's data, in order.
 ///
-/// Whole blocks that follow each other become one piece, so that what is lost of them is decoded together.
+/// Consecutive whole blocks form one piece, because lost blocks among them can then be decoded together.
 pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     let size = stripe.block_bytes();
     let mut pieces = Vec::new();
@@ -173,8 +173,8 @@ pub fn pieces_of(stripe: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
     pieces
 }
 
-/// Up to five pieces of one block: the end of a chunk, whole chunks, the beginning of one; of a chunk the end of a
-/// sub-block, whole sub-blocks, the beginning of one.
+/// Cuts a range of one block into at most five pieces: the end of a chunk, whole chunks and the start of a
+/// chunk, where each partial chunk is the end of a sub-block, whole sub-blocks or the start of one.
 fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<Piece> {
     let (part, sub_blocks) = (stripe.chunking.part_bytes(), u64::from(stripe.chunking.sub_blocks()));
     let chunk = part * sub_blocks;
@@ -200,7 +200,7 @@ fn pieces_of_block(stripe: &StripeSpan, block: u64, wanted: Range<u64>) -> Vec<P
     pieces
 }
 
-/// Numbers of blocks and sub-blocks are bounded by the code, so they fit.
+/// The code bounds the numbers of blocks and sub-blocks, so they fit in 16 bits.
 fn indices(first: u64, count: u64) -> Range<u16> {
     let index =
         |number: u64| u16::try_from(number).expect("a code has less than 65536 blocks and sub-blocks");
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A file cut into stripes, the last of them with smaller blocks, as the coordinator cuts it.
+    /// A file divided into stripes as the coordinator does it, with smaller blocks in the last stripe.
     fn stripes(file_bytes: u64, k: u64, (part, sub_blocks, chunks): (u64, u16, u64)) -> Vec<StripeSpan> {
         let chunk_bytes = part * u64::from(sub_blocks);
         let mut stripes = Vec::new();

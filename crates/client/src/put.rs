@@ -1,4 +1,4 @@
-//! Storing a file.
+//! Stores a file.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -21,28 +21,28 @@ use crate::whole::PIECE_BYTES;
 use crate::{Client, ClientError, Progress};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
-/// Stripes in flight: while one ends, the other fills the links.
+/// The number of stripes in flight: while one is being committed, the other keeps the links busy.
 const STRIPES_AT_ONCE: usize = 2;
 
-/// How a file is stored.
+/// Options for storing a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
     /// The code, such as `rs-14-10`; the cluster's default if absent.
     pub code: Option<String>,
-    /// Bytes of a block; the cluster's default if absent.
+    /// Block size in bytes; the cluster's default if absent.
     pub block_bytes: Option<u64>,
-    /// Bytes of the chunks that a block is encoded in, of a code with sub-blocks; a single one if absent.
+    /// Chunk size in bytes, for codes with sub-blocks; the whole block is one chunk if absent.
     pub chunk_bytes: Option<u64>,
-    /// Whether it may take the place of a file that has its name.
+    /// Whether to replace an existing file of the same name.
     pub replace: bool,
 }
 
 impl Client {
-    /// Stores the file at `path` under `name`: all of it, or nothing. Dropping the future gives the put up;
-    /// [`settle`](Client::settle) then waits until nothing is left of it.
+    /// Stores the file at `path` under `name`, completely or not at all. Dropping the future aborts the put;
+    /// [`settle`](Client::settle) waits for its cleanup.
     ///
     /// # Errors
-    /// [`ClientError::File`] if the file changes meanwhile; other [`ClientError`]s as they say.
+    /// [`ClientError::File`] if the file changes during the put. Other [`ClientError`]s as documented there.
     pub async fn put(
         &self,
         path: &Path,
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-/// A put that the coordinator has begun.
+/// A put that the coordinator has accepted.
 #[derive(Clone)]
 struct Put {
     client: Client,
@@ -108,14 +108,14 @@ impl Put {
         Ok(file)
     }
 
-    /// Stores a stripe, and holds what the helpers found of its data blocks, once they had made them durable, against the file.
-    /// Parity is made on the way, so that nobody knows it before: its digest is what its helper found.
+    /// Stores a stripe, then compares the digests that helpers computed of its durable data blocks with the
+    /// local file. Parity blocks are computed on the way, so no reference digest exists for them.
     async fn store_proven(&self, source: StripeSource) -> Result<(), ClientError> {
         let digests = StripeDigests::begin(&source, self.data_blocks);
         let (file, position) = (source.source.clone(), source.stripe.position);
         let ended = self.store_stripe(position as u32, Arc::new(source)).await?;
         let digests = digests.finish().await.map_err(LocalFileError::io("read", &file.path));
-        // Whoever writes to a file while it is put makes its bytes differ, too.
+        // Concurrent writes to the file also change the digests, so check for them first.
         file.check_unchanged()?;
         match first_other(&digests?, &ended) {
             None => Ok(()),
@@ -123,7 +123,7 @@ impl Put {
         }
     }
 
-    /// Stores the stripe at `position` out of `sources`.
+    /// Stores the stripe at `position` from `sources`.
     async fn store_stripe(&self, position: u32, sources: Arc<dyn Sources>) -> Result<Ended, ClientError> {
         let name = format!("at position {position}");
         let request = ClientRequest::PutStripe { put: self.put, position };
@@ -140,15 +140,16 @@ impl Put {
     }
 }
 
-/// The first data block of which something else was stored than these digests are of, or nobody says what.
+/// The first data block whose stored digest is missing or differs.
 fn first_other(digests: &[Digest], ended: &Ended) -> Option<BlockIndex> {
     let mut indices = (0..).map(BlockIndex).zip(digests);
     let other = indices.find(|&(index, &digest)| !ended.digests.contains(&(index, digest)));
     other.map(|(index, _)| index)
 }
 
-/// The digests of a stripe's data blocks, made on a thread of their own while the stripe is stored. It reads the same file a
-/// second time, mostly from memory, in the order in which slices leave. Dropping this ends it.
+/// Computes the digests of a stripe's data blocks on a separate thread while the stripe is stored. It reads
+/// the file a second time, mostly from the page cache, in the order in which slices are sent. Dropping this
+/// stops it.
 struct StripeDigests {
     made: JoinHandle<io::Result<Vec<Digest>>>,
     _interest: Arc<()>,
@@ -183,13 +184,13 @@ fn digests(blocks: &[BlockSource], block_bytes: u64, wanted: &Weak<()>) -> io::R
     Ok(hashes.iter().map(BlockHash::finish).collect())
 }
 
-/// Waits for a stripe. What is wrong with the file counts more than what the coordinator says of it.
+/// Waits for a stripe. A local file error takes precedence over the coordinator's message about it.
 async fn next(running: &mut JoinSet<Result<(), ClientError>>, fault: &Fault) -> Result<(), ClientError> {
     let result = running.join_next().await.expect("some are running").expect("puts do not panic");
     result.map_err(|error| fault.take().map_or(error, ClientError::File))
 }
 
-/// Aborts its put when it is dropped.
+/// Aborts its put on drop.
 struct Unfinished {
     put: Option<Put>,
 }
@@ -206,7 +207,7 @@ impl Drop for Unfinished {
             let client = put.client.clone();
             client.in_background(async move {
                 if let Err(error) = put.abort().await {
-                    // It goes away by itself when our session ends.
+                    // The coordinator discards the put when our session ends.
                     tracing::debug!(put = put.put, %error, "cannot abort the put");
                 }
             });
@@ -214,7 +215,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// The file that is being put.
+/// The local file to store.
 struct SourceFile {
     path: PathBuf,
     file: File,
@@ -223,7 +224,7 @@ struct SourceFile {
 
 impl SourceFile {
     fn open(path: &Path) -> Result<Self, LocalFileError> {
-        // Asked before opening: opening a pipe would wait for a writer.
+        // Check the type before opening, because opening a FIFO would wait for a writer.
         let found = std::fs::metadata(path).map_err(LocalFileError::io("read", path))?;
         if !found.is_file() {
             return Err(LocalFileError::NotAFile { path: path.to_owned() });
@@ -280,7 +281,7 @@ impl Sources for StripeSource {
 }
 
 impl StripeSource {
-    /// A data block.
+    /// The source of one data block.
     fn block(&self, index: BlockIndex) -> BlockSource {
         let bytes = self.stripe.block_bytes;
         let before = u64::from(index.0) * bytes;
@@ -289,13 +290,13 @@ impl StripeSource {
     }
 }
 
-/// One data block of the file. The last blocks of a file have few of its bytes or none; zeros fill them, so that a
-/// source has the length that the plan says, as any block must.
+/// One data block of the file. The last blocks of a file may be partly or completely beyond its end; zeros
+/// pad them, because the plan expects full blocks.
 struct BlockSource {
     stripe: StripeSource,
     bytes: u64,
     start: u64,
-    /// What of the block is the file's.
+    /// The number of bytes in the block that come from the file.
     file_bytes: u64,
 }
 
@@ -316,7 +317,7 @@ impl BlockReader for BlockSource {
 }
 
 impl BlockSource {
-    /// Fills `buffer` from `offset` on; how many bytes of it are the file's.
+    /// Fills `buffer` from `offset` on, and returns how many of the bytes come from the file.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
         let left = self.file_bytes.saturating_sub(offset).min(buffer.len() as u64);
         let (data, zeros) = buffer.split_at_mut(left as usize);

@@ -1,5 +1,4 @@
-//! The requests of a client that are open, with what each brought along for the embedded engine to read from or to
-//! deliver to.
+//! The open requests of a client, each with the sources or sinks that the embedded engine uses for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,20 +8,20 @@ use repair::wire::RequestFailure;
 use repair::wire::control::Ended;
 use tokio::sync::oneshot;
 
-/// How a request ended.
+/// The outcome of a request.
 pub(crate) type Closed = Result<Ended, NotEnded>;
 
-/// Why a request did not end well.
+/// The reason why a request failed.
 pub(crate) enum NotEnded {
-    /// The coordinator says so.
+    /// The coordinator reported a failure.
     Failed(RequestFailure),
-    /// The session ended, and nothing of the request was begun here: it can be made again.
+    /// The session ended before this client did anything for the request, so it may be retried.
     LostBeforeIt,
-    /// The session ended in the middle of it.
+    /// The session ended while the request was running.
     LostWithin,
 }
 
-/// Requests that are open, by tag.
+/// The open requests, by tag.
 #[derive(Default)]
 pub(crate) struct Requests {
     table: Mutex<Table>,
@@ -38,13 +37,13 @@ struct Table {
 
 struct Open {
     ends: Ends,
-    /// Whether the engine asked for them.
+    /// Whether the engine has started the request.
     begun: bool,
     closed: oneshot::Sender<Closed>,
 }
 
 impl Requests {
-    /// Enters a request; `None` if the session has ended.
+    /// Adds a request; returns `None` if the session has ended.
     pub(crate) fn open(&self, ends: Ends) -> Option<(u64, oneshot::Receiver<Closed>)> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.lock();
@@ -57,7 +56,7 @@ impl Requests {
         Some((tag, receiver))
     }
 
-    /// Hands a request its end; `false` if nobody waits for it any more.
+    /// Delivers the outcome of a request; returns `false` if the caller no longer waits for it.
     pub(crate) fn close(&self, tag: u64, result: Result<Ended, RequestFailure>) -> bool {
         match self.lock().open.remove(&tag) {
             Some(open) => open.closed.send(result.map_err(NotEnded::Failed)).is_ok(),
@@ -65,18 +64,18 @@ impl Requests {
         }
     }
 
-    /// Forgets a request that its caller gave up; whether it was still open.
+    /// Removes a request that its caller gave up; returns whether it was still open.
     pub(crate) fn forget(&self, tag: u64) -> bool {
         self.lock().open.remove(&tag).is_some()
     }
 
-    /// Fails all requests, those to come too.
+    /// Fails all open and future requests.
     pub(crate) fn end(&self) {
         let mut table = self.lock();
         table.ended = true;
         for open in std::mem::take(&mut table.open).into_values() {
             let lost = if open.begun { NotEnded::LostWithin } else { NotEnded::LostBeforeIt };
-            let _ = open.closed.send(Err(lost)); // Its caller may have given up.
+            let _ = open.closed.send(Err(lost)); // The caller may have given up.
         }
     }
 
@@ -86,7 +85,7 @@ impl Requests {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        // Nothing is left half-done by whoever panicked.
+        // A panic leaves no partial update in the table.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,12 @@
-//! Where a read's blocks go on this machine. Nothing of it is a block of a store: a [`Room`] takes bytes, and gives them
-//! back to be held against blocks that were not needed.
+//! Local destinations for a read's blocks. A [`Room`] takes bytes and can read them back, because
+//! verification compares them with additional blocks. No store is involved.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use repair::{BlockId, Sink};
 use stores::{BlockError, BlockReader, Delivery, Intake, Sinks, Taker};
 
-/// Where a block's bytes go on this machine, and are found again. Offsets are those of the block.
+/// A local destination for one block's bytes. Offsets are relative to the block.
 pub trait Room: Send + Sync + 'static {
     /// Takes `bytes` at `offset`.
     ///
@@ -14,17 +14,17 @@ pub trait Room: Send + Sync + 'static {
     /// [`BlockError`]; the read fails.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
 
-    /// Gives back what was taken from `offset` on.
+    /// Reads back bytes that were written before.
     ///
     /// # Errors
     /// [`BlockError`]; the read fails.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
 
-    /// Whether [`write`](Self::write) may wait for a medium. Only what goes to memory does not.
+    /// Whether [`write`](Self::write) may block on a device. Only memory never does.
     fn may_wait(&self) -> bool;
 }
 
-/// Delivers a block to a room.
+/// A delivery of a block into a room.
 pub fn delivery_to<R: Room>(sink: &Sink, room: Arc<R>) -> Delivery {
     Delivery::Taken(Box::new(RoomTaker { bytes: sink.bytes, room }))
 }
@@ -50,7 +50,7 @@ impl<R: Room> Taker for RoomTaker<R> {
     }
 }
 
-/// What was delivered of a block.
+/// Reads back the bytes delivered for a block.
 struct RoomReader<R> {
     bytes: u64,
     room: Arc<R>,
@@ -70,7 +70,7 @@ impl<R: Room> BlockReader for RoomReader<R> {
     }
 }
 
-/// Bytes of one block in memory, from an offset on.
+/// Part of one block in memory.
 #[derive(Debug, Default)]
 pub struct Memory {
     start: u64,
@@ -78,17 +78,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Room for `bytes` bytes of a block from `start` on, zeros until they come.
+    /// Memory for `bytes` bytes of a block from offset `start` on, initially zero.
     pub fn new(start: u64, bytes: usize) -> Arc<Self> {
         Arc::new(Self { start, bytes: Mutex::new(vec![0; bytes]) })
     }
 
-    /// What has come; the room is empty after this.
+    /// Takes the delivered bytes and leaves the memory empty.
     pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Hands the place of these bytes to `work`.
+    /// Passes the memory of the given bytes to `work`.
     fn at(
         &self,
         block: &BlockId,
@@ -103,7 +103,7 @@ impl Memory {
     }
 }
 
-/// The memory of one block.
+/// A room in the memory of one block.
 struct MemoryRoom {
     block: BlockId,
     memory: Arc<Memory>,
@@ -123,7 +123,7 @@ impl Room for MemoryRoom {
     }
 }
 
-/// Delivers a request's one block into [`Memory`].
+/// Delivers the single block of a request into [`Memory`].
 #[derive(Clone, Debug)]
 pub struct MemorySink(pub Arc<Memory>);
 
@@ -134,8 +134,8 @@ impl Sinks for MemorySink {
     }
 }
 
-/// Bytes that were not asked for.
+/// The error for bytes outside the requested range.
 pub(crate) fn outside(block: &BlockId, offset: u64, bytes: usize) -> BlockError {
-    let detail = format!("{bytes} bytes at offset {offset} were delivered and not asked for");
+    let detail = format!("received {bytes} unrequested bytes at offset {offset}");
     BlockError::Corrupt { block: block.clone(), path: "this client".to_owned(), detail }
 }

@@ -1,4 +1,4 @@
-//! The control session of a client, and requests over it.
+//! The control session of a client, and the requests that it carries.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio::task::JoinHandle;
 use crate::requests::{NotEnded, Requests};
 use crate::{ClientError, ClientOptions};
 
-/// What is to be read of one stripe.
+/// The part of a stripe to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     /// The stripe.
     pub stripe: StripeId,
-    /// The blocks.
+    /// The blocks to read.
     pub blocks: Vec<BlockIndex>,
-    /// Only these of their sub-blocks; all if absent.
+    /// The sub-blocks to read; all if absent.
     pub sub_blocks: Option<Range<u16>>,
-    /// Offsets inside each sub-block.
+    /// Offsets within each sub-block.
     pub window: Range<u64>,
-    /// The scheme for what is lost.
+    /// The scheme for decoding lost blocks.
     pub scheme: Scheme,
-    /// Bytes of a slice, if the caller cares.
+    /// Slice size in bytes; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// How nodes move slices on; the scheme's own way if absent.
+    /// How nodes forward slices; the scheme's default if absent.
     pub pacing: Option<Pacing>,
-    /// Whether what is delivered must agree with one block more than is needed to decode it.
+    /// Whether to verify the result against one more block than decoding needs.
     pub verify: bool,
-    /// Read as if these blocks were lost.
+    /// Blocks to treat as lost.
     pub pretend_lost: Vec<BlockIndex>,
 }
 
@@ -53,19 +53,19 @@ impl From<ReadRequest> for ClientRequest {
     }
 }
 
-/// A client's part in plans: an engine without a data port, and the session that feeds it.
+/// A client's participation in plans: an engine without a data port, and the session that drives it.
 pub(crate) struct DataSession {
     pub(crate) node: NodeId,
     address: Address,
     requests: Arc<Requests>,
-    /// More requests than the coordinator takes wait here for their turn.
+    /// Limits the open requests to the coordinator's maximum; further requests wait here.
     turns: Semaphore,
     reports: Reports,
     pump: JoinHandle<()>,
 }
 
 impl DataSession {
-    /// `data_tls`: plain data edges are refused.
+    /// With `data_tls`, plain data edges are refused.
     pub(crate) async fn open(
         address: Address,
         identity: &Identity,
@@ -78,7 +78,7 @@ impl DataSession {
         let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth, rack };
         let Session { node, incoming } = Session::open(&address, identity, vec![hello], outgoing).await?;
         let requests = Arc::new(Requests::default());
-        // Nobody dials a client, so nobody listens on this rendezvous.
+        // A client is never dialled, so nothing listens on this rendezvous.
         let rendezvous = Rendezvous::default().secured(identity, data_tls);
         let engine =
             Engine::new(Local::Requests(requests.clone()), rendezvous, reports.clone(), Workers::here())
@@ -88,8 +88,8 @@ impl DataSession {
         Ok(Self { node, address, requests, turns, reports, pump })
     }
 
-    /// Carries a request out; dropping the future gives it up. `None` if the session ended before anything of the
-    /// request began.
+    /// Runs a request; dropping the future cancels it. Returns `None` if the session ended before the request
+    /// began.
     pub(crate) async fn open_request(
         &self,
         stripe: &str,
@@ -112,7 +112,7 @@ impl DataSession {
         }
     }
 
-    /// What a caller is told of a session that ended.
+    /// The error for callers whose session ended.
     pub(crate) fn lost(&self) -> ClientError {
         let detail = "the control session ended".to_owned();
         ClientError::Lost { address: self.address.clone(), detail }
@@ -129,7 +129,7 @@ impl Drop for DataSession {
     }
 }
 
-/// Tells the coordinator of a request that its caller gave up.
+/// Tells the coordinator when a caller gives up its request.
 struct CloseOnDrop<'a> {
     tag: u64,
     requests: &'a Requests,
@@ -139,7 +139,8 @@ struct CloseOnDrop<'a> {
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         if self.requests.forget(self.tag) {
-            let _ = self.reports.send(FromNode::Close { tag: self.tag }); // A lost coordinator knows.
+            // If the connection is lost, the coordinator knows already.
+            let _ = self.reports.send(FromNode::Close { tag: self.tag });
         }
     }
 }
@@ -154,7 +155,7 @@ async fn pump(mut incoming: Incoming, engine: Engine, requests: Arc<Requests>, r
             Some(ToNode::Ping) => {
                 let _ = reports.send(FromNode::Pong { free_bytes: 0, tasks: engine.jobs() });
             }
-            Some(other) => tracing::warn!(?other, "a message that is not for a client"),
+            Some(other) => tracing::warn!(?other, "received a message that is not for clients"),
         }
     }
     requests.end();

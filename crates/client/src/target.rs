@@ -1,4 +1,4 @@
-//! Where a get's bytes go on this machine: a file that appears when it is complete.
+//! The local file that a get writes; it appears only when complete.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -17,14 +17,14 @@ use crate::rooms::{Room, delivery_to, outside};
 use crate::whole::WholeBlock;
 use crate::{Progress, no_progress};
 
-/// A file being made: written at any offset, and visible under its name only at the end.
+/// A file under construction: written at any offset, visible under its name only at the end.
 pub(crate) struct FileTarget {
     place: FilePlace,
     draft: Draft,
 }
 
 impl FileTarget {
-    /// Starts a file beside the place where it will be.
+    /// Creates the draft in the folder of the final file.
     pub(crate) fn create(place: FilePlace) -> Result<Self, LocalFileError> {
         let folder = folder_of(&place.path);
         let draft = Draft::create(folder, place.existing.is_some())
@@ -32,13 +32,13 @@ impl FileTarget {
         Ok(Self { place, draft })
     }
 
-    /// A second hold of the file, for writing.
+    /// A second handle to the file, for writing.
     pub(crate) fn file(&self) -> Result<Arc<File>, LocalFileError> {
         let file = self.draft.file().try_clone();
         file.map(Arc::new).map_err(LocalFileError::io("write", &self.place.path))
     }
 
-    /// Makes the file visible.
+    /// Renames the file to its final name.
     pub(crate) fn finish(self) -> Result<(), LocalFileError> {
         let Self { place: FilePlace { path, existing }, draft } = self;
         let replaced = what_is_replaced(&path, existing).map_err(LocalFileError::io("write", &path))?;
@@ -46,7 +46,7 @@ impl FileTarget {
     }
 }
 
-/// Writes a whole file, which replaces one that has its name; what is not a regular file is written to as it is.
+/// Writes a complete file, replacing an existing one. Devices, FIFOs and sockets are written to directly.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileError> {
     match Destination::open(path).map_err(LocalFileError::io("write", path))? {
         Destination::Stream(mut stream) => stream.write_all(bytes).map_err(LocalFileError::io("write", path)),
@@ -58,20 +58,20 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalFileErro
     }
 }
 
-/// What is there now, or was at the start. A get may take long, and what came there meanwhile and is not a regular
-/// file must not be destroyed.
+/// The metadata of the file to replace, current if possible. A get may take long, so this refuses to replace
+/// a new file that is not a regular one.
 fn what_is_replaced(path: &Path, before: Option<Metadata>) -> io::Result<Option<Metadata>> {
     match std::fs::symlink_metadata(path) {
         Ok(now) if !now.is_file() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "something that is not a regular file has come there since the get began",
+            "it has become something other than a regular file since the get began",
         )),
         Ok(now) => Ok(Some(now)),
         Err(_) => Ok(before),
     }
 }
 
-/// The first thing that went wrong on this machine; what the coordinator says of it is hearsay.
+/// The first local error. The coordinator knows it only at second hand, so this one is reported.
 #[derive(Clone, Default)]
 pub(crate) struct Fault(Arc<Mutex<Option<LocalFileError>>>);
 
@@ -85,17 +85,17 @@ impl Fault {
     }
 }
 
-/// One stripe's place in a file that is being made.
+/// The range of one stripe in a file under construction.
 #[derive(Clone)]
 pub(crate) struct StripeTarget {
     pub(crate) file: Arc<File>,
     pub(crate) path: PathBuf,
     pub(crate) fault: Fault,
     pub(crate) progress: Progress,
-    /// Where the stripe's first byte is in the source file.
+    /// Offset of the stripe's first byte in the stored file.
     pub(crate) stripe_offset: u64,
     pub(crate) block_bytes: u64,
-    /// The bytes of the source file that are wanted; the first of them comes first in the target.
+    /// The wanted range of the stored file; the local file starts with its first byte.
     pub(crate) wanted: std::ops::Range<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Sinks for StripeTarget {
     }
 }
 
-/// One block's place in the file.
+/// One block's range in the local file.
 struct FileRoom {
     target: StripeTarget,
     index: BlockIndex,
@@ -114,7 +114,7 @@ struct FileRoom {
 }
 
 impl FileRoom {
-    /// Where these bytes of the block are in the file that is being made.
+    /// The offset of these bytes in the local file.
     fn place(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
         let StripeTarget { stripe_offset, block_bytes, wanted, .. } = &self.target;
         let at = stripe_offset + u64::from(self.index.0) * block_bytes + offset;
@@ -146,12 +146,12 @@ impl Room for FileRoom {
 }
 
 impl StripeTarget {
-    /// The same for bytes that come a second time, and are no progress.
+    /// The same target without progress reports, for bytes that are delivered a second time.
     pub(crate) fn silent(&self) -> Self {
         Self { progress: no_progress(), ..self.clone() }
     }
 
-    /// Whether a block is in the target as it was stored.
+    /// Whether the target holds the block's bytes as they were stored.
     pub(crate) fn has(&self, block: &WholeBlock) -> Result<bool, LocalFileError> {
         let read = |at: u64, buffer: &mut [u8]| self.file.read_exact_at(buffer, at - self.wanted.start);
         block.agrees(read).map_err(LocalFileError::io("read back", &self.path))

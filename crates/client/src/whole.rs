@@ -1,8 +1,8 @@
-//! Blocks of which a get reads all that the file has of them, held against their recorded digests.
+//! Verifies blocks that a get reads completely against their recorded digests.
 //!
-//! Checksums that are made for ranges are linear, so bytes can be changed on a disk such that every checksum still agrees, and
-//! a block that is decoded is as wrong as what it was decoded from. The digest of a whole block shows both. A range that has
-//! only a part of a block has no digest to be held against.
+//! Range checksums are linear, so altered bytes on a disk can still match all of them, and a block decoded
+//! from bad blocks is bad as well. The digest of a whole block detects both. A range that covers only part of
+//! a block cannot be checked this way.
 
 use std::io;
 use std::ops::Range;
@@ -12,23 +12,23 @@ use repair::Digest;
 use stores::dir::{BlockHash, DIGEST_KIND};
 use views::{FileLayout, FileStripe};
 
-/// Bytes that are hashed at once.
+/// The number of bytes to hash at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
-/// A block that is read whole, but for zeros that follow the last byte of the file.
+/// A block that is read completely, apart from the zeros after the end of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WholeBlock {
     /// Its name.
     pub(crate) name: String,
     pub(crate) index: BlockIndex,
-    /// Its bytes in the file.
+    /// The block's byte range in the file.
     pub(crate) file: Range<u64>,
-    /// Its bytes, with the zeros.
+    /// The block's size, including padding.
     bytes: u64,
     recorded: Digest,
 }
 
-/// The blocks of a stripe that `wanted` has whole and whose recorded digests can be made here.
+/// The blocks of a stripe that `wanted` covers completely and whose digest kind is supported here.
 pub(crate) fn whole_blocks(layout: &FileLayout, stripe: &FileStripe, wanted: &Range<u64>) -> Vec<WholeBlock> {
     let block_bytes = stripe.stripe.block_bytes;
     let end = stripe.file_offset + stripe.data_bytes;
@@ -50,7 +50,7 @@ pub(crate) fn whole_blocks(layout: &FileLayout, stripe: &FileStripe, wanted: &Ra
 }
 
 impl WholeBlock {
-    /// Whether the file's bytes, as `read` fills a buffer from an offset in the file on, are what was stored.
+    /// Whether the file's bytes match the recorded digest. `read` fills a buffer from an offset in the file.
     pub(crate) fn agrees(&self, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> io::Result<bool> {
         let mut hash = BlockHash::default();
         let mut buffer = vec![0; PIECE_BYTES];
@@ -64,7 +64,7 @@ impl WholeBlock {
         Ok(self.is_hash(hash))
     }
 
-    /// Whether this is the hash of its bytes in the file.
+    /// Whether `hash`, extended by the block's padding, equals the recorded digest.
     fn is_hash(&self, mut hash: BlockHash) -> bool {
         let zeros = vec![0; PIECE_BYTES];
         let mut left = self.bytes - (self.file.end - self.file.start);
@@ -77,25 +77,25 @@ impl WholeBlock {
     }
 }
 
-/// Whole blocks whose bytes come in order.
+/// Verifies whole blocks whose bytes arrive in order.
 pub(crate) struct InOrder<'blocks> {
     blocks: &'blocks [WholeBlock],
-    /// Of the bytes that have come of the first block.
+    /// The hash of the first block's bytes so far.
     hash: BlockHash,
-    /// The next byte of the file.
+    /// The next expected offset in the file.
     at: u64,
 }
 
 impl<'blocks> InOrder<'blocks> {
-    /// `blocks` are in the order of the file, whose bytes come from `at` on.
+    /// `blocks` are in file order; the bytes start at offset `at`.
     pub(crate) fn new(blocks: &'blocks [WholeBlock], at: u64) -> Self {
         Self { blocks, hash: BlockHash::default(), at }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     ///
     /// # Errors
-    /// A block that ends in them and is not what was stored.
+    /// The first block that ends in these bytes and does not match its digest.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), &'blocks WholeBlock> {
         let came = self.at..self.at + bytes.len() as u64;
         self.at = came.end;
@@ -129,7 +129,7 @@ mod tests {
         hash.finish().to_string()
     }
 
-    /// A file of one stripe that begins at byte 1000: k data blocks, zeros after the last byte.
+    /// A file of one stripe that starts at byte 1000, with zeros after its last byte.
     fn layout(data: &[u8], k: usize, block_bytes: usize) -> FileLayout {
         let mut padded = data.to_vec();
         padded.resize(k * block_bytes, 0);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of any range exactly the whole blocks are looked at, and a changed byte of one of them is seen.
+        /// Only whole blocks of the range are checked, and a changed byte in any of them is detected.
         #[test]
         fn a_changed_byte_of_a_whole_block_is_seen(
             k in 1usize..5, block_bytes in 1usize..60, short in 0usize..200, pieces in 1usize..40,

@@ -1,4 +1,4 @@
-//! Addresses that others dial: unlike an address to listen on, these may name a host.
+//! Addresses to dial. Unlike listen addresses, they may contain a host name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Host(String);
 
-/// Where to dial a node: `HOST:PORT`, the host an IP address or a name, IPv6 in brackets.
+/// The address to dial a node at: `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6 address
+/// in brackets.
 ///
 /// ```
 /// use cluster::Address;
@@ -25,7 +26,7 @@ pub struct Address {
     port: u16,
 }
 
-/// A text that is no [`Host`] or no [`Address`].
+/// The text is not a [`Host`] or not an [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
     /// Neither an IP address nor a host name.
@@ -52,7 +53,7 @@ impl Host {
         self.0.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
     }
 
-    /// Whether this is an address of the loopback, or `localhost`. Other names may lead anywhere.
+    /// Whether this is a loopback address or `localhost`. Other names may resolve to any address.
     pub fn is_loopback(&self) -> bool {
         self.0.parse::<IpAddr>().map_or(self.0 == "localhost", |ip| ip.is_loopback())
     }
@@ -75,7 +76,7 @@ impl FromStr for Host {
             !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         };
         let is_name = text.len() <= 253 && text.split('.').all(is_label);
-        // "10.0.0" or "300.1.1.1" would be looked up as a name and fail far from here.
+        // Reject "10.0.0" and "300.1.1.1": a name lookup of them would fail later with an unhelpful error.
         let looks_numeric = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         if is_name && !looks_numeric {
             Ok(Self(text.to_owned()))
@@ -100,7 +101,7 @@ impl Address {
         self.host
     }
 
-    /// Whether the host can be listened on but not dialled.
+    /// Whether the host is `0.0.0.0` or `::`, which can be listened on but not dialled.
     pub fn is_unspecified(&self) -> bool {
         self.host.is_unspecified()
     }
@@ -122,7 +123,7 @@ impl FromStr for Address {
             Err(_) => {
                 let (host, port) = text.rsplit_once(':').ok_or_else(refuse)?;
                 let host: Host = host.parse().map_err(|_| refuse())?;
-                // An IPv6 address without brackets leaves it unclear where the port starts.
+                // Without brackets, the end of an IPv6 address and the start of the port are ambiguous.
                 if host.as_str().contains(':') {
                     return Err(refuse());
                 }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dialled_is_refused() {
+    fn addresses_that_cannot_be_dialled_are_rejected() {
         for text in
             ["", "h1", ":7410", "h1:", "h1:0", "h1:65536", "::1:7410", "h 1:7", "10.0.0:7410", "127.0.0.1:0"]
         {

@@ -1,4 +1,4 @@
-//! The cluster's certificate authority: who makes certificates, and what is in them.
+//! The cluster's certificate authority: issues the certificates of members.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,14 +15,14 @@ use crate::durable::{self, FileError, PRIVATE, PUBLIC};
 use crate::{ClusterId, Role};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Twenty years: the disks will be gone first, and an expired authority stops every repair at once.
+/// Twenty years, longer than the disks will last: an expired authority would stop every repair at once.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
-/// Ten years: nothing renews certificates by itself yet (`docs/security.md`).
+/// Ten years, because certificates are not renewed automatically (`docs/security.md`).
 const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
-/// How far the clocks of two machines may differ on the day a certificate is made.
+/// The tolerated clock difference between two machines when a certificate is issued.
 const CLOCK_SKEW: Duration = DAY;
 
-/// Why a certificate could not be issued.
+/// The reason why a certificate could not be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
     /// This copy of the cluster folder has no `ca.key`.
@@ -32,31 +32,31 @@ pub enum IssueError {
         key.display()
     )]
     NoAuthorityKey {
-        /// Where the key was looked for.
+        /// The expected path of the key.
         key: PathBuf,
     },
-    /// `ca.key` and `ca.pem` are of different authorities.
+    /// `ca.key` and `ca.pem` belong to different authorities.
     #[error("{} is not the key of {}; restore both from one backup", key.display(), certificate.display())]
     OtherAuthorityKey {
         /// The key.
         key: PathBuf,
-        /// The certificate whose key it should be.
+        /// The certificate that the key does not match.
         certificate: PathBuf,
     },
-    /// A file of the authority is no PEM of the kind expected.
+    /// A file of the authority is not PEM of the expected kind.
     #[error("{} is damaged ({reason}); restore it from a backup", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's message.
         reason: String,
     },
-    /// The certificate could not be made; only a failing random source or signer causes this.
+    /// The certificate could not be created; only a failing random source or signer causes this.
     #[error("cannot make a certificate for {role}: {source}")]
     Make {
-        /// For whom.
+        /// The holder of the certificate.
         role: Role,
-        /// What the certificate library said.
+        /// The certificate library's error.
         source: rcgen::Error,
     },
     /// A file could not be read or written.
@@ -70,7 +70,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Makes a new authority and writes its certificate and key.
+    /// Creates an authority and writes its certificate and key.
     pub(crate) fn create(
         cluster_id: ClusterId,
         certificate: &Path,
@@ -83,7 +83,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key_pair) })
     }
 
-    /// Opens the authority of a cluster folder. In a `ca.pem` of several certificates the first one signs.
+    /// Loads the authority of a cluster folder. If `ca.pem` holds several certificates, the first one signs.
     pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Self, IssueError> {
         let damaged = |path: &Path, reason: String| IssueError::Damaged { path: path.to_owned(), reason };
         if !key.exists() {
@@ -106,7 +106,7 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// Makes a key and a certificate for `role` and writes them, in place of any that are there.
+    /// Creates a key and a certificate for `role` and writes them, replacing existing ones.
     pub(crate) fn issue(
         &self,
         role: &Role,
@@ -129,7 +129,7 @@ impl Authority {
     }
 }
 
-/// Why a new authority could not be made.
+/// The reason why a new authority could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthorityError {
     #[error(transparent)]
@@ -140,7 +140,7 @@ pub(crate) enum AuthorityError {
 
 fn authority_params(cluster_id: ClusterId) -> CertificateParams {
     let mut params = params_for(format!("Mend cluster {cluster_id}"), AUTHORITY_LIFETIME);
-    // Length 0: it signs members and never another authority.
+    // Path length 0: the authority signs members, but no further authorities.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
@@ -151,7 +151,7 @@ fn role_params(role: &Role, lifetime: Duration) -> Result<CertificateParams, rcg
     params.subject_alt_names = vec![rcgen::SanType::DnsName(role.dns_name().try_into()?)];
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Both: a helper dials its coordinator and is dialled by other helpers.
+    // A helper needs both: it dials the coordinator, and other helpers dial it.
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;

@@ -1,7 +1,7 @@
-//! `mend.toml`: what a cluster is made of, parsed strictly and extended without losing a comment.
+//! The cluster's configuration file `mend.toml`: strict parsing, and edits that preserve comments.
 //!
-//! A [`Config`] can only be had valid: an unknown key, an address given twice or a helper that nobody could
-//! dial is an error that names the file, the line and the key.
+//! A [`Config`] is always valid. An unknown key, a duplicate address or a helper that cannot be dialled is an
+//! error with file, line and key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,61 +23,61 @@ use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// Which cluster this is.
+    /// The cluster's unique id.
     pub cluster_id: ClusterId,
-    /// Whether data edges are encrypted, if the file says so; see
+    /// Whether to encrypt data edges, if the file states it; see
     /// [`encrypts_data_edges`](Self::encrypts_data_edges).
     #[serde(default)]
     pub data_tls: Option<bool>,
-    /// Where the coordinator listens.
+    /// The coordinator's addresses and settings.
     pub coordinator: CoordinatorConfig,
-    /// What is used when a command does not say.
+    /// Defaults for commands.
     pub defaults: Defaults,
-    /// The storage system that is repaired; none for files of Mend's own.
+    /// The storage system to repair; `None` for Mend's own files.
     #[serde(default)]
     pub store: Option<StoreConfig>,
     /// The helpers, in the order of the file.
     #[serde(default, rename = "helper")]
     pub helpers: Vec<HelperConfig>,
-    /// Racks of which more is known than who is in them; see [`network`](Self::network).
+    /// Racks with a region or a bandwidth limit; see [`network`](Self::network).
     #[serde(default, rename = "rack")]
     pub racks: Vec<RackConfig>,
-    /// Regions of which more is known than which racks are in them.
+    /// Regions with a bandwidth limit.
     #[serde(default, rename = "region")]
     pub regions: Vec<RegionConfig>,
-    /// Links that carry less than the ports of their ends.
+    /// Links with less bandwidth than the ports at their ends.
     #[serde(default, rename = "link")]
     pub links: Vec<LinkConfig>,
-    /// The same, many at once.
+    /// Further links, given as matrices.
     #[serde(default, rename = "matrix")]
     pub matrices: Vec<MatrixConfig>,
 }
 
-/// Where the coordinator listens, and where others dial it.
+/// The coordinator's addresses and settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CoordinatorConfig {
-    /// Listens here for clients: the HTTP/JSON API and the dashboard.
+    /// Listen address for clients: the HTTP/JSON API and the dashboard.
     #[serde(deserialize_with = "listen_address")]
     pub api: SocketAddr,
-    /// Listens here for helpers.
+    /// Listen address for helpers.
     #[serde(deserialize_with = "listen_address")]
     pub control: SocketAddr,
-    /// The host that others dial, where it differs from the addresses listened on.
+    /// The host for others to dial, if it differs from the listen addresses.
     pub advertise: Option<Host>,
-    /// How long a helper may be gone before its blocks are rebuilt elsewhere.
+    /// How long a helper may be down before its blocks are rebuilt elsewhere.
     #[serde(default)]
     pub repair_after: RepairAfter,
-    /// What is read of all helpers together, all the time, to hold blocks against their checksums; nothing if it is left out.
+    /// Total read rate of the steady scrub over all helpers; `None` turns it off.
     #[serde(default)]
     pub scrub_rate: Option<Bandwidth>,
-    /// Whether the same rate also goes to holding whole stripes against their code's equations.
+    /// Whether the steady scrub also checks stripes against their parity equations, at the same rate.
     #[serde(default)]
     pub scrub_parity: bool,
 }
 
-/// What is used when a command does not say. The code and the scheme are checked by those who know them.
+/// Defaults for commands. This crate does not validate the names of the code and the scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -85,7 +85,7 @@ pub struct Defaults {
     /// The code of new stripes, such as `rs-14-10`.
     #[serde(deserialize_with = "not_empty")]
     pub code: String,
-    /// The block size of new stripes; above zero.
+    /// The block size of new stripes; positive.
     #[serde(deserialize_with = "not_zero")]
     pub block_bytes: ByteSize,
     /// The repair scheme; `auto` lets the planner choose.
@@ -97,121 +97,122 @@ pub struct Defaults {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HelperConfig {
-    /// Its name, unique in the cluster; its certificate carries it.
+    /// Its name, unique in the cluster and part of its certificate.
     pub name: Name,
-    /// Listens here for the data edges of other helpers. Port 0 lets the system choose; the helper then
-    /// announces the port when it registers.
+    /// Listen address for data edges of other helpers. With port 0 the system picks a free port, and the
+    /// helper announces it when it registers.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
-    /// The address that others dial, where it differs from `listen`.
+    /// The address for others to dial, if it differs from `listen`.
     #[serde(default)]
     pub advertise: Option<Address>,
     /// Its block folder, absolute or relative to the cluster folder.
     #[serde(default)]
     pub blocks: Option<PathBuf>,
-    /// The rack it stands in.
+    /// Its rack.
     #[serde(default, deserialize_with = "some_not_empty")]
     pub rack: Option<String>,
-    /// The bandwidth of its link each way, when it is known better than measured.
+    /// The bandwidth of its link in each direction, if stated instead of measured.
     #[serde(default)]
     pub bandwidth: Option<Bandwidth>,
-    /// What it can send, where that differs.
+    /// Its uplink bandwidth, if it differs from `bandwidth`.
     #[serde(default)]
     pub uplink: Option<Bandwidth>,
-    /// What it can receive, where that differs.
+    /// Its downlink bandwidth, if it differs from `bandwidth`.
     #[serde(default)]
     pub downlink: Option<Bandwidth>,
-    /// What its disk reads.
+    /// The read bandwidth of its disk.
     #[serde(default)]
     pub disk_read: Option<Bandwidth>,
-    /// What its disk writes.
+    /// The write bandwidth of its disk.
     #[serde(default)]
     pub disk_write: Option<Bandwidth>,
-    /// The SeaweedFS volume server that it works beside: its `HOST:PORT`, or its `-id`.
+    /// The SeaweedFS volume server on the same machine: its `HOST:PORT` or `-id`.
     #[serde(default)]
     pub volume_server: Option<String>,
-    /// The HDFS DataNode that it works beside: the `IP:PORT` by which the NameNode knows it (`dfs.datanode.address`).
+    /// The HDFS DataNode on the same machine: the `IP:PORT` by which the NameNode knows it
+    /// (`dfs.datanode.address`).
     #[serde(default)]
     pub datanode: Option<String>,
-    /// How that DataNode gets the blocks that are made for it.
+    /// How that DataNode adopts rebuilt blocks.
     #[serde(default)]
     pub adopt: Adopt,
-    /// The port on which that DataNode's plug-in listens (`mend.datanode.port`), if not the usual one.
+    /// The port of that DataNode's plug-in (`mend.datanode.port`), if not the default.
     #[serde(default)]
     pub plugin_port: Option<u16>,
-    /// The block pool, where that DataNode serves several NameNodes.
+    /// The block pool, if that DataNode serves several NameNodes.
     #[serde(default)]
     pub pool: Option<String>,
-    /// The folders of that server or DataNode, in its order: `-dir`, or `dfs.datanode.data.dir`.
+    /// The folders of that server or DataNode, in its own order: `-dir` or `dfs.datanode.data.dir`.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
-    /// Its `-dir.idx` folder, if it has one.
+    /// The server's `-dir.idx` folder, if it has one.
     #[serde(default)]
     pub index_folder: Option<PathBuf>,
-    /// How fast it may work for jobs at most.
+    /// Caps on its bandwidth.
     #[serde(default)]
     pub limits: LimitsConfig,
 }
 
-/// How an HDFS DataNode gets a block that its helper made.
+/// How an HDFS DataNode adopts a block that its helper rebuilt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adopt {
-    /// Its plug-in is told to look at the files, which the helper has put in their place.
+    /// The helper writes the files in place and tells the DataNode's plug-in.
     #[default]
     Plugin,
-    /// The helper pushes it by HDFS's own write, and the DataNode needs no plug-in.
+    /// The helper sends the block over HDFS's write protocol; no plug-in is needed.
     Push,
 }
 
-/// Caps of a helper; what is absent is not limited.
+/// Bandwidth caps of a helper; absent ones are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Of its disk, reading and writing together.
+    /// Cap on its disk, for reads and writes together.
     pub disk: Option<Bandwidth>,
-    /// Of what it sends, over all connections.
+    /// Cap on what it sends, over all connections.
     pub up: Option<Bandwidth>,
-    /// Of what it receives, over all connections.
+    /// Cap on what it receives, over all connections.
     pub down: Option<Bandwidth>,
-    /// Of each background repair, each way.
+    /// Cap on each background repair, in each direction.
     pub repair: Option<Bandwidth>,
 }
 
-/// A random 128-bit number that tells one cluster from another; 32 hexadecimal digits.
+/// A random 128-bit number that identifies a cluster, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterId(u128);
 
-/// A text that is no [`ClusterId`].
+/// The text is not a [`ClusterId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a cluster id: it is 32 hexadecimal digits, made by `mend init`; restore it, never invent one"
 )]
 pub struct ParseClusterIdError {
-    /// The text refused.
+    /// The rejected text.
     pub text: String,
 }
 
-/// Why a text is no valid `mend.toml`.
+/// The reason why a `mend.toml` is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {message}; the line reads `{line_text}`", path.display())]
 pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
-    /// The line, counted from 1.
+    /// The line number, from 1.
     pub line: usize,
     /// That line's text, trimmed.
     pub line_text: String,
-    /// What is wrong, and what would be right.
+    /// The error, and how to fix it.
     pub message: String,
 }
 
 impl Config {
-    /// Parses and checks the text of a `mend.toml`. `path` is only for the error.
+    /// Parses and validates the text of a `mend.toml`. `path` is only used in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// The first error, with its line.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let locate = |message: &str, span: Option<Range<usize>>| ConfigError::at(path, text, message, span);
         let document = Document::parse(text).map_err(|error| locate(error.message(), error.span()))?;
@@ -223,18 +224,18 @@ impl Config {
         }
     }
 
-    /// The helper of this name.
+    /// The helper with this name.
     pub fn helper(&self, name: &Name) -> Option<&HelperConfig> {
         self.helpers.iter().find(|helper| helper.name == *name)
     }
 
-    /// Whether data edges are encrypted: as `data_tls` says, and without it as soon as one helper can be reached
-    /// from beyond this machine's loopback.
+    /// Whether data edges are encrypted: as `data_tls` says, or by default if any helper is reachable from
+    /// another machine.
     pub fn encrypts_data_edges(&self) -> bool {
         self.data_tls.unwrap_or_else(|| self.helpers.iter().any(|helper| !helper.is_on_loopback()))
     }
 
-    /// The first thing that no single value shows to be wrong.
+    /// The first conflict between values that are valid individually.
     fn contradiction(&self) -> Option<Contradiction> {
         self.coordinator
             .contradiction()
@@ -258,7 +259,8 @@ impl Config {
         ];
         let helpers =
             self.helpers.iter().enumerate().map(|(i, helper)| (Place::Helper(i, "listen"), helper.listen));
-        // Helpers on several machines may all listen on 0.0.0.0:7410; what they advertise tells them apart.
+        // Helpers on different machines may all listen on 0.0.0.0:7410; only their advertised addresses must
+        // differ.
         let fixed =
             coordinator.into_iter().chain(helpers).filter(|(_, a)| a.port() != 0 && !a.ip().is_unspecified());
         first_repeated(fixed, |address, first| format!("`{address}` is already the address of {first}"))
@@ -277,7 +279,7 @@ impl Config {
         let helpers = self.helpers.iter().enumerate();
         let named = helpers.filter_map(|(i, helper)| {
             let blocks = helper.blocks.as_deref()?;
-            // The same path on another host is another folder.
+            // The same path on different hosts denotes different folders.
             Some((Place::Helper(i, "blocks"), (helper.dial_host(), blocks)))
         });
         first_repeated(named, |(_, blocks), first| {
@@ -287,12 +289,12 @@ impl Config {
 }
 
 impl CoordinatorConfig {
-    /// Where clients dial the API.
+    /// The address where clients dial the API.
     pub fn dial_api(&self) -> Address {
         self.dial(self.api)
     }
 
-    /// Where helpers dial the control port.
+    /// The address where helpers dial the control port.
     pub fn dial_control(&self) -> Address {
         self.dial(self.control)
     }
@@ -321,7 +323,7 @@ impl CoordinatorConfig {
 }
 
 impl HelperConfig {
-    /// A helper of this name and address, all else left to defaults.
+    /// A helper with this name and listen address, and defaults otherwise.
     pub fn new(name: Name, listen: SocketAddr) -> Self {
         Self {
             name,
@@ -345,12 +347,12 @@ impl HelperConfig {
         }
     }
 
-    /// Where others dial it. Its port is 0 only if it listens on port 0; ask the coordinator then.
+    /// The address for others to dial. If the port is 0, the coordinator knows the actual one.
     pub fn dial_address(&self) -> Address {
         self.advertise.clone().unwrap_or_else(|| self.listen.into())
     }
 
-    /// Whether nobody beyond this machine's loopback can reach it, as far as its addresses say.
+    /// Whether its addresses make it reachable from this machine only.
     pub fn is_on_loopback(&self) -> bool {
         self.listen.ip().is_loopback() && self.dial_host().is_loopback()
     }
@@ -439,12 +441,12 @@ impl HelperConfig {
     }
 }
 
-/// `text` with these helpers appended, every byte before them as it was where TOML allows.
+/// Appends helpers to `text`, preserving the existing text where TOML allows.
 pub(crate) fn with_helpers(text: &str, path: &Path, helpers: &[HelperConfig]) -> Result<String, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
         .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
-    // The other way TOML has of writing the list, helper = [{ name = … }], cannot be continued below.
+    // An inline list, helper = [{ name = … }], cannot be extended with [[helper]] tables.
     if let Some(array) = document.get_mut("helper").and_then(Item::as_array_mut) {
         array.extend(helpers.iter().map(|helper| helper.to_table().into_inline_table()));
         return Ok(document.to_string());
@@ -455,7 +457,7 @@ pub(crate) fn with_helpers(text: &str, path: &Path, helpers: &[HelperConfig]) ->
     Ok(format!("{}\n\n{appended}", text.trim_end()))
 }
 
-/// `text` without the helper of this name, all else as it was; `None` if it has none.
+/// Removes a helper from `text`; returns `None` if it is not listed.
 pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Option<String>, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
@@ -476,7 +478,7 @@ pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Opt
     Ok(found.map(|()| document.to_string()))
 }
 
-/// `text` with this store, in front of what is appended later.
+/// Adds the store to `text`, before anything appended later.
 pub(crate) fn with_store(text: &str, path: &Path, store: &StoreConfig) -> Result<String, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
@@ -485,7 +487,7 @@ pub(crate) fn with_store(text: &str, path: &Path, store: &StoreConfig) -> Result
     Ok(document.to_string())
 }
 
-/// The text of a new `mend.toml`, without helpers.
+/// The text of a new `mend.toml` without helpers.
 pub(crate) fn new_text(
     cluster_id: ClusterId,
     data_tls: Option<bool>,
@@ -501,7 +503,7 @@ pub(crate) fn new_text(
         .map_or_else(|| "# scrub_rate = \"20MB/s\"".to_owned(), |rate| format!("scrub_rate = \"{rate}\""));
     let scrub_parity = if *scrub_parity { "scrub_parity = true" } else { "# scrub_parity = true" };
     let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
-    // The code and the scheme come from a command line and may hold anything.
+    // The code and the scheme come from the command line and need escaping.
     let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
     let block_bytes = defaults.block_bytes;
     format!(
@@ -572,13 +574,13 @@ impl ConfigError {
     }
 }
 
-/// A value that is fine alone but not beside the others.
+/// A value that is valid alone but conflicts with another one.
 struct Contradiction {
     place: Place,
     message: String,
 }
 
-/// Where a value stands in the file.
+/// The position of a value in the file.
 #[derive(Clone, Copy)]
 enum Place {
     Coordinator(&'static str),
@@ -598,13 +600,13 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Coordinator(key) => write!(f, "[coordinator] {key}"),
-            // Counted from 1, as a reader of the file counts.
+            // Count from 1, as readers of the file do.
             Place::Helper(index, key) => write!(f, "[[helper]] number {} ({key})", index + 1),
         }
     }
 }
 
-/// The first value that an earlier place has too.
+/// The first value that repeats an earlier one.
 fn first_repeated<T: Ord>(
     values: impl Iterator<Item = (Place, T)>,
     message: impl Fn(T, Place) -> String,
@@ -718,7 +720,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
         Config::parse(text, Path::new("mend.toml"))
     }
 
-    /// `GOOD` with one text replaced is refused on `line`, with `message` in the message.
+    /// Checks that `GOOD` with one replacement is rejected on `line`, with `message` in the error.
     #[track_caller]
     fn check_refused(from: &str, to: &str, line: usize, message: &str) {
         assert!(GOOD.contains(from));
@@ -730,7 +732,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
     }
 
     #[test]
-    fn everything_said_is_understood() {
+    fn every_message_is_parsed() {
         let config = parse(GOOD).unwrap();
         assert_eq!(config.cluster_id.to_string(), "000102030405060708090a0b0c0d0e0f");
         assert_eq!(config.defaults.block_bytes, ByteSize::from_bytes(64 << 20));
@@ -755,7 +757,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named() {
+    fn invalid_values_are_reported() {
         check_refused(
             "127.0.0.1:7410",
             "localhost:7410",

@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, and survive a power cut once written.
+//! Atomic and durable writes of files.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -12,19 +12,19 @@ pub(crate) const PRIVATE: u32 = 0o600;
 /// Mode of a file that anyone may read.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// A file or folder on which an operation failed.
+/// An I/O error with its action and path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was attempted, such as `read`.
+    /// The attempted action, such as `read`.
     pub action: &'static str,
-    /// On which file or folder.
+    /// The file or folder.
     pub path: PathBuf,
-    /// Why it failed.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// Names the action and the path of an I/O error.
+/// Adds action and path to an I/O error.
 pub(crate) fn cannot<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
     move |source| FileError { action, path: path.to_owned(), source }
 }
@@ -33,19 +33,20 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(cannot("read", path))
 }
 
-/// Makes a folder and its parents; fine if it is there.
+/// Creates a folder and its parents, if absent.
 pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(cannot("create", path))
 }
 
-/// Puts `bytes` in place of the file at `path`. Nobody ever sees half of it, nor a wider mode.
+/// Atomically replaces the file at `path`. Readers see either version completely, and never with broader
+/// permissions.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     let folder = path.parent().expect("every file here is written into a folder");
     try_replace(folder, path, bytes, mode).map_err(cannot("write", path))
 }
 
 fn try_replace(folder: &Path, path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = NamedTempFile::with_prefix_in(".new-", folder)?; // made with mode 0600
+    let mut file = NamedTempFile::with_prefix_in(".new-", folder)?; // Created with mode 0600.
     file.write_all(bytes)?;
     file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.as_file().sync_all()?;

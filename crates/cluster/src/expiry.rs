@@ -1,4 +1,4 @@
-//! Until when certificates are valid.
+//! Expiry of certificates.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,17 +7,17 @@ use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Certificates that expire within this time are told of, and renewed when somebody asks for that.
+/// How long before its expiry a certificate is reported, and renewed on request.
 pub const RENEW_WITHIN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Until when a certificate is valid; `None` if it cannot be read.
+/// The expiry time of a certificate; `None` if it cannot be parsed.
 pub fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let seconds = certificate.validity().not_after.timestamp();
     Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Whether a handshake failed because a certificate has expired, ours or the other end's.
+/// Whether a handshake failed because our certificate or the peer's has expired.
 pub fn is_certificate_expired(error: &io::Error) -> bool {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::CertificateExpired,
@@ -26,7 +26,7 @@ pub fn is_certificate_expired(error: &io::Error) -> bool {
     }
 }
 
-/// Whether rustls says that a certificate has expired.
+/// Whether the rustls error means an expired certificate.
 pub(crate) fn is_expired(error: &rustls::Error) -> bool {
     matches!(
         error,

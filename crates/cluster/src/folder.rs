@@ -1,15 +1,15 @@
-//! The cluster folder: made whole or not at all, opened with errors that say what to do, extended in place.
+//! The cluster folder: created atomically, opened with helpful errors, and extended in place.
 //!
 //! ```text
 //! DIR/mend.toml                      the configuration
-//! DIR/ca/ca.pem  ca.key              the authority; only the machine that issues certificates needs ca.key
-//! DIR/coordinator/cert.pem key.pem   and its catalog, which the coordinator makes
-//! DIR/client/cert.pem key.pem        the client `admin`; further clients in DIR/clients/NAME
-//! DIR/helpers/NAME/cert.pem key.pem  and its blocks, unless the configuration puts them elsewhere
+//! DIR/ca/ca.pem  ca.key              the authority; ca.key is needed only where certificates are issued
+//! DIR/coordinator/cert.pem key.pem   also holds the coordinator's catalog
+//! DIR/client/cert.pem key.pem        the client `admin`; other clients are in DIR/clients/NAME
+//! DIR/helpers/NAME/cert.pem key.pem  also holds the helper's blocks by default
 //! ```
 //!
-//! A machine of the cluster needs `mend.toml`, `ca/ca.pem` and the folder of its own role, nothing more;
-//! so opening asks for the first two, and [`Cluster::identity`] for the third.
+//! A machine of the cluster needs only `mend.toml`, `ca/ca.pem` and the folder of its own role.
+//! [`Cluster::open`] requires the first two, and [`Cluster::identity`] the third.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -33,38 +33,39 @@ use crate::{
 
 const CONFIG_FILE: &str = "mend.toml";
 
-/// A cluster folder, opened.
+/// An opened cluster folder.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     folder: PathBuf,
     config: Config,
 }
 
-/// What `mend init` may be told. The default is eighteen helpers on this machine's loopback.
+/// Options of `mend init`. The default is eighteen helpers on this machine's loopback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitOptions {
-    /// How many helpers, named `h1`, `h2`, …
+    /// The number of helpers, named `h1`, `h2`, …
     pub helpers: u16,
-    /// What everything listens on.
+    /// The listen address of the coordinator and the helpers.
     pub listen_host: IpAddr,
-    /// The host that others dial; needed if `listen_host` is `0.0.0.0` or `::`.
+    /// The host for others to dial; required if `listen_host` is `0.0.0.0` or `::`.
     pub advertise: Option<Host>,
     /// Port of the coordinator's API.
     pub api_port: u16,
-    /// Port of the coordinator's control.
+    /// Port for the helpers' control connections to the coordinator.
     pub control_port: u16,
-    /// Port of `h1`; those of the others follow. 0 lets the system choose each helper's port.
+    /// Port of `h1`; the other helpers use the next ports. With 0, the system picks a free port for each.
     pub first_helper_port: u16,
     /// The code of new stripes.
     pub code: String,
     /// The block size of new stripes.
     pub block_bytes: ByteSize,
-    /// The repair scheme.
+    /// The default repair scheme.
     pub scheme: String,
-    /// Whether data edges are encrypted; `None` leaves it to the helpers' addresses, see
+    /// Whether to encrypt data edges; `None` decides by the helpers' addresses, see
     /// [`Config::encrypts_data_edges`].
     pub data_tls: Option<bool>,
-    /// How long a helper, or the server beside it, may be gone before what it held is rebuilt elsewhere.
+    /// How long a helper, or the store's server on its machine, may be down before its blocks are rebuilt
+    /// elsewhere.
     pub repair_after: RepairAfter,
 }
 
@@ -86,39 +87,39 @@ impl Default for InitOptions {
     }
 }
 
-/// Why a cluster folder could not be made. Nothing is left behind.
+/// The reason why a cluster folder could not be created. No files are left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// There is a cluster already.
+    /// The folder already holds a cluster.
     #[error("{} already holds a cluster; use it, or name another folder", folder.display())]
     AlreadyCluster {
         /// The folder.
         folder: PathBuf,
     },
-    /// The path is taken by something else.
+    /// The path is a non-empty folder or a file.
     #[error("{} is not an empty folder; name a new or an empty one", folder.display())]
     NotEmpty {
         /// The path.
         folder: PathBuf,
     },
-    /// The ports run past 65535.
+    /// The helpers' ports would exceed 65535.
     #[error("{helpers} helpers do not fit above port {first_port}; ports end at 65535, so start lower")]
     PortsExhausted {
-        /// How many helpers were asked for.
+        /// The requested number of helpers.
         helpers: u16,
-        /// The port of the first.
+        /// The first helper's port.
         first_port: u16,
     },
-    /// The options contradict each other or make no sense; the error shows them as the file would.
+    /// The options are invalid or conflict; the error quotes them as lines of the file.
     #[error("these options make no valid configuration: {0}")]
     Options(#[source] ConfigError),
     /// The random source failed.
     #[error("the system gives no random numbers, which keys are made of")]
     Random,
-    /// The authority could not be made.
+    /// The authority could not be created.
     #[error("cannot make the certificate authority: {0}")]
     Authority(#[source] rcgen::Error),
-    /// A member's certificate could not be made.
+    /// A member's certificate could not be created.
     #[error(transparent)]
     Issue(#[from] IssueError),
     /// A file could not be written.
@@ -126,7 +127,7 @@ pub enum InitError {
     File(#[from] FileError),
 }
 
-/// Why a cluster folder could not be opened.
+/// The reason why a cluster folder could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such folder.
@@ -135,7 +136,7 @@ pub enum OpenError {
         /// The folder.
         folder: PathBuf,
     },
-    /// There is a folder, without a `mend.toml`.
+    /// The folder has no `mend.toml`.
     #[error(
         "{} is not a cluster folder: it has no {CONFIG_FILE}; run `mend init` to make one, or name the right folder",
         folder.display()
@@ -144,22 +145,22 @@ pub enum OpenError {
         /// The folder.
         folder: PathBuf,
     },
-    /// There is no authority certificate.
+    /// The authority's certificate is missing.
     #[error("{} is missing; copy it from where `mend init` ran", path.display())]
     NoAuthority {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
     },
-    /// The user may not read it.
+    /// The user lacks permission to read it.
     #[error(
         "{} may not be read by this user (permission denied); run mend as the user whom the cluster folder belongs to",
         path.display()
     )]
     Denied {
-        /// What may not be read.
+        /// The unreadable path.
         path: PathBuf,
     },
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file could not be read.
@@ -167,7 +168,7 @@ pub enum OpenError {
     File(#[from] FileError),
 }
 
-/// Why a helper could not be added. The configuration is as it was.
+/// The reason why a helper could not be added. The configuration is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AddHelperError {
     /// The name is taken.
@@ -176,16 +177,16 @@ pub enum AddHelperError {
         /// The name.
         name: Name,
     },
-    /// TOML holds only UTF-8.
+    /// The path is not UTF-8, which TOML requires.
     #[error("the block folder {} is not UTF-8, so {CONFIG_FILE} cannot name it; rename it", blocks.display())]
     BlocksNotUtf8 {
         /// The block folder.
         blocks: PathBuf,
     },
-    /// The configuration would not be valid with it, or is not now.
+    /// The configuration is invalid, or would be with the new helper.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its certificate could not be made.
+    /// Its certificate could not be created.
     #[error(transparent)]
     Issue(#[from] IssueError),
     /// A file could not be read or written.
@@ -193,10 +194,10 @@ pub enum AddHelperError {
     File(#[from] FileError),
 }
 
-/// Why a helper could not be taken out of the configuration, which is as it was.
+/// The reason why a helper could not be removed. The configuration is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveHelperError {
-    /// The configuration would not be valid without it, or is not now.
+    /// The configuration is invalid, or would be without the helper.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file could not be read or written.
@@ -205,10 +206,10 @@ pub enum RemoveHelperError {
 }
 
 impl Cluster {
-    /// Makes a cluster in `folder`, which must be absent or empty: all of it or nothing.
+    /// Creates a cluster in `folder`, which must be absent or empty. On failure, nothing is left behind.
     ///
     /// # Errors
-    /// A folder that is in use, options that contradict each other, a disk that refuses.
+    /// If the folder is in use, options conflict, or writing fails.
     pub fn init(folder: &Path, options: &InitOptions) -> Result<Self, InitError> {
         let folder = absolute(folder)?;
         refuse_used(&folder)?;
@@ -218,7 +219,8 @@ impl Cluster {
 
         let parent = folder.parent().ok_or_else(|| InitError::NotEmpty { folder: folder.clone() })?;
         durable::create_folder(parent)?;
-        // A sibling, so that the rename stays on one file system; private, since keys are made in it.
+        // Use a sibling folder, so that the rename stays within one file system. It is private, because keys
+        // are created in it.
         let scratch = tempfile::Builder::new()
             .prefix(".mend-init-")
             .tempdir_in(parent)
@@ -229,10 +231,10 @@ impl Cluster {
         Ok(Cluster { folder, config: unfinished.config })
     }
 
-    /// Opens a cluster folder. Certificates of members are read by [`identity`](Self::identity).
+    /// Opens a cluster folder. [`identity`](Self::identity) loads the certificates of members.
     ///
     /// # Errors
-    /// What is missing or wrong, and what to do about it.
+    /// If a file is missing or invalid; the error says how to fix it.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         let folder = absolute(folder)?;
         if !is_there(&folder)? {
@@ -255,10 +257,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Says in `mend.toml` which storage system is repaired.
+    /// Sets the storage system to repair in `mend.toml`.
     ///
     /// # Errors
-    /// A file that cannot be read or written.
+    /// If a file cannot be read or written.
     pub fn set_store(&mut self, store: &StoreConfig) -> Result<(), AddHelperError> {
         let _lock = self.lock()?;
         let path = self.config_path();
@@ -269,18 +271,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Issues a certificate for a new helper and appends it to `mend.toml`, whose comments stay.
+    /// Issues a certificate for a new helper and appends the helper to `mend.toml`, preserving comments.
     ///
-    /// The folder must hold `ca.key`. Copy `mend.toml`, `ca/ca.pem` and `helpers/NAME` to the helper's
-    /// machine. Two processes that add at once do not lose each other's helper.
+    /// The folder must hold `ca.key`. If the helper runs on another machine, copy `mend.toml`, `ca/ca.pem`
+    /// and `helpers/NAME` there. Concurrent additions are serialized by a lock.
     ///
     /// # Errors
-    /// A name or address in use, no `ca.key`, a file that cannot be written.
+    /// If the name or address is in use, `ca.key` is missing, or a file cannot be written.
     pub fn add_helper(&mut self, helper: HelperConfig) -> Result<(), AddHelperError> {
         let _lock = self.lock()?;
         let path = self.config_path();
         let text = durable::read(&path)?;
-        // Somebody may have changed the file since it was opened.
+        // The file may have changed since it was opened.
         let current = Config::parse(&text, &path)?;
         if current.helper(&helper.name).is_some() {
             return Err(AddHelperError::NameTaken { name: helper.name });
@@ -291,18 +293,19 @@ impl Cluster {
         let role = Role::Helper(helper.name.clone());
         let text = with_helpers(&text, &path, &[helper])?;
         let config = Config::parse(&text, &path)?;
-        // The certificate first: one without a configuration harms nobody, a helper without one cannot start.
+        // Issue the certificate first: an unused certificate is harmless, but a configured helper without one
+        // cannot start.
         self.issue(&role)?;
         durable::replace(&path, text.as_bytes(), mode_of(&path)?)?;
         self.config = config;
         Ok(())
     }
 
-    /// Takes a helper out of the configuration; whether it was there. Its folder and certificate stay: what it holds may
-    /// be wanted, and the coordinator takes only helpers of `mend.toml`.
+    /// Removes a helper from the configuration; returns whether it was listed. Its folder and certificate are
+    /// kept: its blocks may still be needed, and the coordinator rejects helpers that are not in `mend.toml`.
     ///
     /// # Errors
-    /// A file that cannot be read or written, a configuration that is not valid.
+    /// If a file cannot be read or written, or the configuration is invalid.
     pub fn remove_helper(&mut self, name: &Name) -> Result<bool, RemoveHelperError> {
         let _lock = self.lock()?;
         let path = self.config_path();
@@ -314,18 +317,18 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Issues a new certificate and key for `role`, in place of those it has; also makes further clients.
+    /// Issues a certificate and key for `role`, replacing existing ones. Also creates additional clients.
     ///
-    /// The old certificate stays valid until it expires: there are no revocation lists. What keeps a removed
-    /// helper out is that the coordinator knows only the helpers of `mend.toml`.
+    /// There are no revocation lists, so the old certificate stays valid until it expires. A removed helper
+    /// is kept out because the coordinator accepts only helpers listed in `mend.toml`.
     ///
     /// # Errors
-    /// No `ca.key`, one that does not fit `ca.pem`, a file that cannot be written.
+    /// If `ca.key` is missing or does not match `ca.pem`, or a file cannot be written.
     pub fn issue(&self, role: &Role) -> Result<(), IssueError> {
         self.issue_for(role, None)
     }
 
-    /// The same for a certificate that is valid for this long.
+    /// Like [`issue`](Self::issue), with a given lifetime.
     ///
     /// # Errors
     /// As [`issue`](Self::issue).
@@ -334,7 +337,7 @@ impl Cluster {
         self.issue_by(&authority, role, lifetime)
     }
 
-    /// All members that have a certificate here.
+    /// All members with a certificate in this folder.
     pub fn members(&self) -> Vec<Role> {
         let named = |folder: &str, role: fn(Name) -> Role| -> Vec<Role> {
             let entries = fs::read_dir(self.folder.join(folder)).into_iter().flatten().flatten();
@@ -352,13 +355,13 @@ impl Cluster {
         members
     }
 
-    /// Until when a member's certificate is valid, by the file; `None` if it cannot be read.
+    /// The expiry time of a member's certificate; `None` if it cannot be read.
     pub fn expires(&self, role: &Role) -> Option<SystemTime> {
         let pem = fs::read(self.certificate(role)).ok()?;
         expiry(&CertificateDer::from_pem_slice(&pem).ok()?)
     }
 
-    /// The identity of `role`, from its certificate and key in this folder.
+    /// Loads the identity of `role` from its certificate and key in this folder.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -366,22 +369,22 @@ impl Cluster {
         Identity::load_as(role, &self.authority_certificate(), &self.certificate(role), &self.key(role))
     }
 
-    /// The cluster folder, absolute.
+    /// The absolute path of the cluster folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What `mend.toml` says.
+    /// The parsed `mend.toml`.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// `mend.toml`.
+    /// The path of `mend.toml`.
     pub fn config_path(&self) -> PathBuf {
         self.folder.join(CONFIG_FILE)
     }
 
-    /// The certificates of the authorities this cluster trusts.
+    /// The path of `ca.pem`, which holds the certificates of all trusted authorities.
     pub fn authority_certificate(&self) -> PathBuf {
         self.folder.join("ca").join("ca.pem")
     }
@@ -390,7 +393,7 @@ impl Cluster {
         self.folder.join("ca").join("ca.key")
     }
 
-    /// The folder of a role, for its certificate and whatever else it keeps.
+    /// The folder of a role: its certificate and other files.
     pub fn role_folder(&self, role: &Role) -> PathBuf {
         match role {
             Role::Coordinator => self.folder.join("coordinator"),
@@ -401,17 +404,17 @@ impl Cluster {
         }
     }
 
-    /// The certificate of a role.
+    /// The path of a role's certificate.
     pub fn certificate(&self, role: &Role) -> PathBuf {
         self.role_folder(role).join("cert.pem")
     }
 
-    /// The private key of a role.
+    /// The path of a role's private key.
     pub fn key(&self, role: &Role) -> PathBuf {
         self.role_folder(role).join("key.pem")
     }
 
-    /// The block folder of a helper: what the configuration says, or `helpers/NAME/blocks`.
+    /// The block folder of a helper: the configured one, or `helpers/NAME/blocks`.
     pub fn blocks_folder(&self, helper: &HelperConfig) -> PathBuf {
         match &helper.blocks {
             Some(blocks) => self.folder.join(blocks),
@@ -444,7 +447,7 @@ impl Cluster {
         authority.issue(role, lifetime, &self.certificate(role), &self.key(role))
     }
 
-    /// Held while the configuration is changed; released when dropped.
+    /// Locks the configuration for changes; dropping the result releases the lock.
     fn lock(&self) -> Result<File, FileError> {
         let folder = File::open(&self.folder).map_err(cannot("open", &self.folder))?;
         folder.lock().map_err(cannot("lock", &self.folder))?;
@@ -495,7 +498,7 @@ impl From<AuthorityError> for InitError {
     }
 }
 
-/// Absolute, so that a daemon may change its working directory.
+/// Makes the path absolute, because a daemon may change its working directory.
 fn absolute(folder: &Path) -> Result<PathBuf, FileError> {
     std::path::absolute(folder).map_err(cannot("find", folder))
 }
@@ -513,7 +516,7 @@ fn refuse_used(folder: &Path) -> Result<(), InitError> {
     if is_free { Ok(()) } else { Err(InitError::NotEmpty { folder: folder.to_owned() }) }
 }
 
-/// Renames a finished folder onto an absent or empty one; fails if another `init` was faster.
+/// Renames a finished folder onto an absent or empty one; fails if a concurrent `init` was faster.
 fn rename_onto(finished: &Path, folder: &Path) -> Result<(), InitError> {
     if let Err(error) = fs::rename(finished, folder) {
         refuse_used(folder)?;
@@ -524,7 +527,7 @@ fn rename_onto(finished: &Path, folder: &Path) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Whether there is such a file or folder, which not everybody may see.
+/// Whether the path exists; fails if the user lacks permission to see it.
 fn is_there(path: &Path) -> Result<bool, OpenError> {
     path.try_exists().map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => OpenError::Denied { path: path.to_owned() },

@@ -1,5 +1,5 @@
-//! An identity: one certificate with its key, checked once, then handed out as rustls configurations. A renewed
-//! certificate is taken up by the configurations that are handed out already.
+//! A certificate with its key, verified once and then provided as rustls configurations. A renewed
+//! certificate also takes effect in configurations already handed out.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::durable::{self, FileError};
 use crate::expiry::{expiry, is_expired};
 use crate::{Role, peer_role};
 
-/// Who this process is: its role, and TLS that proves it to others of the same cluster.
+/// The identity of this process: its role, and the TLS configurations that prove it to other members.
 ///
-/// Loading checks everything a handshake would trip over, so handing out configurations cannot fail.
+/// Loading checks everything that a handshake depends on, so the getters cannot fail.
 #[derive(Clone)]
 pub struct Identity {
     role: Role,
@@ -34,10 +34,10 @@ pub struct Identity {
     edge_client: Arc<ClientConfig>,
 }
 
-/// Why an identity could not be loaded.
+/// The reason why an identity could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// There is no such certificate or key.
+    /// The certificate or key is missing.
     #[error(
         "{} is missing; copy this member's folder from where `mend init` ran, or issue a new certificate there",
         path.display()
@@ -49,25 +49,25 @@ pub enum IdentityError {
     /// A file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file holds no PEM of the kind expected.
+    /// A file is not PEM of the expected kind.
     #[error("{} is damaged ({reason}); issue a new certificate", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's message.
         reason: String,
     },
-    /// The key is not the key of the certificate, or of a kind that cannot be used.
+    /// The key does not match the certificate, or its kind is unsupported.
     #[error("{} does not fit {} ({source}); issue a new certificate", key.display(), certificate.display())]
     KeyMismatch {
         /// The key.
         key: PathBuf,
         /// The certificate.
         certificate: PathBuf,
-        /// What rustls said.
+        /// The rustls error.
         source: rustls::Error,
     },
-    /// The certificate is of another authority, or expired.
+    /// The certificate was issued by another authority, or it has expired.
     #[error(
         "{} is not accepted by {} ({source}); is it of another cluster, or expired? Issue a new certificate",
         certificate.display(),
@@ -78,29 +78,29 @@ pub enum IdentityError {
         certificate: PathBuf,
         /// The authority's certificate.
         authority: PathBuf,
-        /// What rustls said.
+        /// The rustls error.
         source: rustls::Error,
     },
-    /// The certificate is somebody else's.
+    /// The certificate belongs to another role.
     #[error("{} is the certificate of {found}, not of {expected}; copy the right member's folder", certificate.display())]
     WrongRole {
         /// The certificate.
         certificate: PathBuf,
-        /// Whose it should be.
+        /// The expected role.
         expected: Role,
-        /// Whose it is.
+        /// The certificate's role.
         found: Role,
     },
 }
 
 impl IdentityError {
-    /// Whether the certificate was good once, so that a new one is all that is needed.
+    /// Whether the only problem is that the certificate has expired.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::NotAccepted { source, .. } if is_expired(source))
     }
 }
 
-/// Where an identity comes from.
+/// The files of an identity.
 #[derive(Debug)]
 struct Files {
     authority: PathBuf,
@@ -108,7 +108,7 @@ struct Files {
     key: PathBuf,
 }
 
-/// The certificate that is presented from now on, and until when it is valid.
+/// The certificate to present in new handshakes, with its expiry time.
 #[derive(Debug)]
 struct Current(RwLock<Presented>);
 
@@ -142,14 +142,14 @@ impl ResolvesClientCert for Current {
 }
 
 impl Identity {
-    /// Loads an identity from three PEM files. A client's machine needs nothing else.
+    /// Loads an identity from three PEM files; a client needs no others.
     ///
-    /// `authority` may hold several certificates, all of them trusted: so one authority replaces another
-    /// without a day on which nobody trusts anybody.
+    /// All certificates in `authority` are trusted. This allows replacing an authority without downtime: both
+    /// are listed during the transition.
     ///
     /// # Errors
-    /// A file that is missing or damaged, a key of another certificate, a certificate of another authority,
-    /// an expired one, or one that is no role's.
+    /// If a file is missing or damaged, the key does not match, or the certificate has expired, belongs to
+    /// another authority or names no role.
     pub fn load(authority: &Path, certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let roots = Arc::new(load_roots(authority)?);
         let pem = read(certificate)?;
@@ -199,14 +199,15 @@ impl Identity {
             files: Arc::new(files),
             current: current.clone(),
             server: Arc::new(server(&provider)?),
-            // A resumed session would show the certificate with which it began, not a renewed one.
+            // Resumption is off, because a resumed session would keep presenting the old certificate after a
+            // renewal.
             client: Arc::new(without_resumption(client(&provider)?)),
             edge_server: Arc::new(without_tickets(server(&edges)?)),
             edge_client: Arc::new(without_resumption(client(&edges)?)),
         })
     }
 
-    /// Like [`load`](Self::load), and refuses a certificate of another role than `expected`.
+    /// Like [`load`](Self::load), but rejects a certificate of any other role than `expected`.
     pub(crate) fn load_as(
         expected: &Role,
         authority: &Path,
@@ -224,12 +225,12 @@ impl Identity {
         })
     }
 
-    /// Takes up the certificate and key that are in the files now, in all configurations that were handed out; whether
-    /// they are new. The authorities stay those that were loaded.
+    /// Reloads the certificate and key, and applies them to all configurations handed out. Returns whether
+    /// they have changed. The trusted authorities stay as loaded.
     ///
     /// # Errors
-    /// As [`load`](Self::load); then nothing has changed. A certificate and a key that are being replaced do not fit each
-    /// other for a moment.
+    /// As [`load`](Self::load), without changes to the identity. While the files are being replaced, the
+    /// certificate and the key may briefly mismatch.
     pub fn refresh(&self) -> Result<bool, IdentityError> {
         let Files { authority, certificate, key } = &*self.files;
         if read(certificate)? == self.current.get().pem {
@@ -240,36 +241,36 @@ impl Identity {
         Ok(true)
     }
 
-    /// Until when its certificate is valid.
+    /// The expiry time of the certificate.
     pub fn expires(&self) -> SystemTime {
         self.current.get().expires
     }
 
-    /// Who this is.
+    /// This process's role.
     pub fn role(&self) -> &Role {
         &self.role
     }
 
-    /// For accepting: demands a certificate of this cluster from whoever dials.
+    /// TLS configuration for accepting: requires a certificate of this cluster from the peer.
     ///
-    /// Any member passes the handshake; ask [`peer_role`] who it is before doing as it says.
+    /// The handshake accepts any member; check [`peer_role`] before acting on its requests.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.server.clone()
     }
 
-    /// For dialling: presents this certificate and demands one of this cluster that carries the server name
-    /// dialled; take that from [`Role::server_name`].
+    /// TLS configuration for dialling: presents our certificate, and requires one of this cluster with the
+    /// dialled server name. [`Role::server_name`] gives that name.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }
 
-    /// Like [`server_config`](Self::server_config), for data edges: every session begins with a full handshake, and
-    /// nothing follows it that the dialling end did not ask for.
+    /// Like [`server_config`](Self::server_config), for data edges. Every session starts with a full
+    /// handshake, and the server sends nothing unsolicited after it.
     pub fn edge_server_config(&self) -> Arc<ServerConfig> {
         self.edge_server.clone()
     }
 
-    /// Like [`client_config`](Self::client_config), for data edges: no session is resumed.
+    /// Like [`client_config`](Self::client_config), for data edges: without session resumption.
     pub fn edge_client_config(&self) -> Arc<ClientConfig> {
         self.edge_client.clone()
     }
@@ -277,7 +278,7 @@ impl Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The configurations hold the private key.
+        // Do not print the configurations: they hold the private key.
         f.debug_struct("Identity").field("role", &self.role).finish_non_exhaustive()
     }
 }
@@ -304,14 +305,15 @@ fn client_config(
     Ok(builder.with_client_cert_resolver(presented))
 }
 
-/// AES-128 first: it is as strong as the P-256 keys that the certificates have, and takes less of the CPU than AES-256.
+/// Prefers AES-128: it matches the strength of the P-256 keys in the certificates and needs less CPU than
+/// AES-256.
 fn edge_provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     provider
 }
 
-/// Tickets would come unasked on a connection that rests, and rest there unread.
+/// Disables session tickets: they would arrive unsolicited on an idle connection and stay there unread.
 fn without_tickets(mut config: ServerConfig) -> ServerConfig {
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -331,7 +333,7 @@ fn load_roots(authority: &Path) -> Result<RootCertStore, IdentityError> {
     Ok(roots)
 }
 
-/// At least one certificate.
+/// Loads one or more certificates from a PEM file.
 fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     certificates_in(path, &read(path)?)
 }
@@ -356,11 +358,11 @@ fn damaged(path: &Path, reason: impl fmt::Display) -> IdentityError {
     IdentityError::Damaged { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// Whether a handshake failed because one end does not take the other's certificate. Whatever else ends a handshake,
-/// such as a connection that breaks or an end that is just going down, may go better the next time.
+/// Whether a handshake failed because one side rejected the other's certificate. Other failures, such as a
+/// broken connection or a peer that is shutting down, may be transient.
 ///
-/// With TLS 1.3 the end that accepts judges after the other considers the handshake done, so what the first read
-/// or write after it says counts as well.
+/// With TLS 1.3, the accepting side checks the certificate after the dialling side's handshake is complete.
+/// The errors of the first read or write are therefore relevant, too.
 pub fn is_certificate_refused(error: &std::io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());

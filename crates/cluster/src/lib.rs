@@ -1,20 +1,21 @@
-//! The cluster folder, and the identities that follow from it: who is who, and who may talk to whom.
+//! The cluster folder, and the identities of cluster members.
 //!
-//! A cluster is one folder that `mend init` makes: its configuration (`mend.toml`), its certificate
-//! authority, and one certificate for each coordinator, helper and client. [`Cluster`] makes, opens and
-//! extends it; [`Config`] is what `mend.toml` says; [`Identity`] is one certificate with its key, ready as
-//! rustls configurations; [`peer_role`] tells who is at the other end of a finished handshake.
+//! A cluster is defined by one folder, which `mend init` creates: the configuration (`mend.toml`), the
+//! certificate authority, and a certificate for each coordinator, helper and client. [`Cluster`] creates,
+//! opens and extends the folder. [`Config`] is the parsed `mend.toml`. [`Identity`] is a certificate with its
+//! key, ready for use in rustls. [`peer_role`] returns the role of the peer after a handshake.
 //!
-//! Always true: every TLS configuration made here is TLS 1.3, presents a certificate, demands one of the
-//! same authority, and verifies the name of the server it dialled, whatever address it dialled.
+//! Invariant: every TLS configuration uses TLS 1.3, presents a certificate, requires one of the same
+//! authority, and verifies the dialled server name independently of the address.
 //!
-//! Deliberately absent: plans, stripes, sockets, async. This room knows names and files only.
+//! This crate knows names and files only: no plans, stripes, sockets or async code.
 //!
 //! ```
 //! use cluster::{Cluster, InitOptions, Role};
 //!
 //! let scratch = tempfile::tempdir()?;
-//! let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions { helpers: 2, ..Default::default() })?;
+//! let options = InitOptions { helpers: 2, ..Default::default() };
+//! let cluster = Cluster::init(&scratch.path().join("demo"), &options)?;
 //! for helper in &cluster.config().helpers {
 //!     println!("{} at {}", helper.name, helper.dial_address());
 //! }

@@ -1,14 +1,14 @@
-//! Names of helpers and clients. A name is one DNS label, because certificates carry it in one.
+//! Names of helpers and clients. A name must be one DNS label, because certificates contain it as such.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name, in bytes: the longest label DNS allows.
+/// The maximum length of a name in bytes, which is that of a DNS label.
 const MAX_NAME_BYTES: usize = 63;
 
-/// The name of a helper or a client: 1 to 63 of `a-z`, `0-9` and `-`, no `-` at either end.
+/// The name of a helper or client: 1 to 63 of `a-z`, `0-9` and `-`, without `-` at either end.
 ///
 /// ```
 /// use cluster::Name;
@@ -26,11 +26,11 @@ impl Name {
     }
 }
 
-/// A text that is no [`Name`].
+/// The text is not a [`Name`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a name: use 1 to {MAX_NAME_BYTES} of a-z, 0-9 and -, with no - at either end")]
 pub struct ParseNameError {
-    /// The text refused.
+    /// The rejected text.
     pub text: String,
 }
 

@@ -1,8 +1,10 @@
-//! What `mend.toml` says of what lies between helpers: racks, regions, and links that carry less than the ports of their ends.
+//! The network between helpers, as `mend.toml` describes it: racks, regions, and links slower than the ports
+//! at their ends.
 //!
-//! What helpers themselves carry stands with each of them. The coordinator's copy of the file counts here, as one helper
-//! knows nothing of the others. Parsing takes each entry as it is; [`Config::network`] holds them against each other and
-//! against the helpers, and is asked by the coordinator only, so that a file can be edited entry by entry.
+//! The bandwidth of a helper's own ports is part of its own entry. Only the coordinator's copy of the file
+//! counts, because helpers do not know about each other. Parsing accepts each entry individually.
+//! [`Config::network`] checks them against each other and against the helpers; only the coordinator calls it,
+//! so that operators can edit the file step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,36 +12,36 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{Bandwidth, Config};
 
-/// In a link, any client.
+/// The name that stands for any client in a link.
 pub const CLIENT: &str = "client";
 
-/// A rack, if more is known of it than who is in it.
+/// A rack with a region or a bandwidth limit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RackConfig {
-    /// As helpers name it.
+    /// Its name, as used by helpers.
     pub name: String,
-    /// The region that it is in.
+    /// The region that contains it.
     #[serde(default)]
     pub region: Option<String>,
-    /// What all of its nodes together can send out of it.
+    /// Total bandwidth from its nodes to the outside.
     #[serde(default)]
     pub up: Option<Bandwidth>,
-    /// What all of its nodes together can receive from outside.
+    /// Total bandwidth from the outside to its nodes.
     #[serde(default)]
     pub down: Option<Bandwidth>,
 }
 
-/// A region, if more is known of it than which racks are in it.
+/// A region with a bandwidth limit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionConfig {
-    /// As racks name it.
+    /// Its name, as used by racks.
     pub name: String,
-    /// What all of its nodes together can send out of it.
+    /// Total bandwidth from its nodes to the outside.
     #[serde(default)]
     pub up: Option<Bandwidth>,
-    /// What all of its nodes together can receive from outside.
+    /// Total bandwidth from the outside to its nodes.
     #[serde(default)]
     pub down: Option<Bandwidth>,
 }
@@ -48,25 +50,25 @@ pub struct RegionConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
-    /// A helper or [`CLIENT`]; or a rack or a region, whose nodes share the link.
+    /// A helper or [`CLIENT`], or a rack or region whose nodes share the link.
     pub from: String,
-    /// The same kind of thing.
+    /// The receiver, of the same kind as `from`.
     pub to: String,
-    /// What it carries.
+    /// Its bandwidth.
     pub rate: Bandwidth,
 }
 
-/// Links between all of some helpers, or of some racks or regions.
+/// Links between all pairs of some helpers, or of some racks or regions.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatrixConfig {
-    /// Who.
+    /// The names of the helpers, racks or regions.
     pub names: Vec<String>,
-    /// A row for each sender with a rate for each receiver; `-` where nothing is said.
+    /// A row for each sender with a rate for each receiver; `-` means unspecified.
     pub rates: Vec<Vec<Entry>>,
 }
 
-/// A place in a matrix.
+/// An element of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(pub Option<Bandwidth>);
 
@@ -80,23 +82,23 @@ impl<'de> Deserialize<'de> for Entry {
     }
 }
 
-/// What lies between nodes, free of contradictions.
+/// The validated network between nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Network {
-    /// The region of racks.
+    /// The region of each rack.
     pub regions: BTreeMap<String, String>,
-    /// Trunks of racks and regions, out of it and into it, in bytes per second.
+    /// The bandwidth out of and into each rack or region, in bytes per second.
     pub trunks: BTreeMap<String, [Option<f64>; 2]>,
-    /// What one helper, or a client, can send another, in bytes per second.
+    /// The bandwidth from one helper or client to another, in bytes per second.
     pub pairs: BTreeMap<(String, String), f64>,
-    /// What the nodes of one rack or region together can send those of another, in bytes per second.
+    /// The total bandwidth from the nodes of one rack or region to those of another, in bytes per second.
     pub between: BTreeMap<(String, String), f64>,
 }
 
-/// What cannot be true of a network, and where it stands.
+/// A contradiction in the network's description, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// A rack or a region that is described twice, or one of each of the same name.
+    /// A rack or region is described twice, or a rack and a region share a name.
     #[error("{entry}: `{name}` is described by {first} already; racks and regions need names of their own")]
     Twice {
         /// The second one.
@@ -112,11 +114,11 @@ pub enum NetworkError {
         known_text("racks with helpers", known)
     )]
     EmptyRack {
-        /// Where it is described.
+        /// The position of the description.
         entry: String,
         /// The rack.
         name: String,
-        /// Racks that helpers are in.
+        /// The racks that have helpers.
         known: Vec<String>,
     },
     /// A region without a rack.
@@ -124,22 +126,22 @@ pub enum NetworkError {
         "{entry}: no rack is in region `{name}`; give a [[rack]] `region = \"{name}\"`, or take the region out"
     )]
     EmptyRegion {
-        /// Where it is described.
+        /// The position of the description.
         entry: String,
         /// The region.
         name: String,
     },
-    /// A link of somebody who is not there.
+    /// A link refers to an unknown name.
     #[error("{entry}: `{name}` is no helper, rack or region of this file ({})", known_text("it has", known))]
     Unknown {
         /// The link or matrix.
         entry: String,
         /// The name.
         name: String,
-        /// Names that there are.
+        /// The known names.
         known: Vec<String>,
     },
-    /// A name that means two things.
+    /// A name that denotes both a helper and a rack or region.
     #[error("{entry}: `{name}` is a helper as well as a rack or a region; rename one of them")]
     Ambiguous {
         /// The link or matrix.
@@ -147,7 +149,7 @@ pub enum NetworkError {
         /// The name.
         name: String,
     },
-    /// A link between a node and a place.
+    /// A link between a helper and a rack or region.
     #[error(
         "{entry}: `{from}` and `{to}` are not of one kind; a link joins two helpers, or two racks or regions"
     )]
@@ -159,7 +161,7 @@ pub enum NetworkError {
         /// Its receiver.
         to: String,
     },
-    /// A link from something to itself.
+    /// A link from a name to itself.
     #[error(
         "{entry}: a link from `{name}` to itself carries nothing; leave it out, or write `-` in a matrix"
     )]
@@ -176,14 +178,14 @@ pub enum NetworkError {
     Shape {
         /// The matrix.
         entry: String,
-        /// How many names.
+        /// The number of names.
         names: usize,
-        /// How many rows.
+        /// The number of rows.
         rows: usize,
-        /// The length of a row.
+        /// The length of the first row that does not fit.
         rates: usize,
     },
-    /// Two rates for one link.
+    /// A link has two rates.
     #[error(
         "{entry}: the link from `{from}` to `{to}` has {given}, and {was} elsewhere in this file; say one"
     )]
@@ -194,9 +196,9 @@ pub enum NetworkError {
         from: String,
         /// Its receiver.
         to: String,
-        /// What was said first.
+        /// The first rate.
         was: Bandwidth,
-        /// What was said then.
+        /// The second rate.
         given: Bandwidth,
     },
 }
@@ -207,10 +209,10 @@ fn known_text(what: &str, known: &[String]) -> String {
 }
 
 impl Config {
-    /// What lies between the helpers.
+    /// The network between the helpers.
     ///
     /// # Errors
-    /// The first thing that cannot be true.
+    /// The first contradiction in the file.
     pub fn network(&self) -> Result<Network, NetworkError> {
         let mut survey = Survey { config: self, network: Network::default(), said: BTreeMap::new() };
         survey.take_places()?;
@@ -224,7 +226,7 @@ impl Config {
     }
 }
 
-/// What an end of a link is.
+/// The kind of a link's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Node,
@@ -234,7 +236,7 @@ enum End {
 struct Survey<'a> {
     config: &'a Config,
     network: Network,
-    /// Rates as they were written.
+    /// Rates as written in the file.
     said: BTreeMap<(String, String), Bandwidth>,
 }
 

@@ -1,8 +1,8 @@
-//! Sizes and rates as people write them, on the command line and in `mend.toml`.
+//! Sizes and rates as people write them on the command line and in `mend.toml`.
 //!
-//! Parsing is exact: a text that is not a whole number of bytes (or bits per second) is refused, and
-//! displaying gives a text that parses to the same value. The `bytesize` crate was looked at: it rounds
-//! when it displays, and configuration must not.
+//! Parsing is exact: a text that is not a whole number of bytes (or bits per second) is rejected, and the
+//! displayed text parses back to the same value. The `bytesize` crate rounds when it displays, which a
+//! configuration must not do.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 
 /// A number of bytes: `64MiB`, `4KiB`, `1.5GiB`, or a plain number of bytes.
 ///
-/// Units are those of GNU tools, in any case: `K` and `KiB` are 1024, `KB` is 1000, up to `P`.
+/// Units follow GNU tools and ignore case: `K` and `KiB` are 1024, `KB` is 1000, up to `P`.
 ///
 /// ```
 /// use cluster::ByteSize;
@@ -23,9 +23,10 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
-/// A rate above zero: `1gbit`, `2.5gbit`, `500mbit` (bits per second), or `100MB/s`, `64MiB/s` (bytes).
+/// A positive rate: `1gbit`, `2.5gbit`, `500mbit` (bits per second), or `100MB/s`, `64MiB/s` (bytes per
+/// second).
 ///
-/// `mbps` and `Mb/s` are refused, because half of their readers take them for bytes.
+/// `mbps` and `Mb/s` are rejected because many people read them as bytes.
 ///
 /// ```
 /// use cluster::Bandwidth;
@@ -36,13 +37,13 @@ pub struct ByteSize(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(u64);
 
-/// A text that is no [`ByteSize`] or no [`Bandwidth`].
+/// The text is not a [`ByteSize`] or not a [`Bandwidth`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// Not a whole number of bytes.
     #[error("`{0}` is not a size: write a number of bytes with a unit, such as 64MiB, 4KiB or 1GiB")]
     Size(String),
-    /// Not a whole number of bits per second above zero.
+    /// Not a positive whole number of bits per second.
     #[error(
         "`{0}` is not a bandwidth: write bits per second such as 1gbit or 500mbit, or bytes such as 100MB/s"
     )]
@@ -55,7 +56,7 @@ const BIT_UNITS: [(&str, u64); 5] =
     [("tbit", 1_000_000_000_000), ("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
 
 impl ByteSize {
-    /// A size of so many bytes.
+    /// A size of `bytes` bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
@@ -67,7 +68,7 @@ impl ByteSize {
 }
 
 impl Bandwidth {
-    /// A rate of so many bits per second; `None` for zero, at which nothing would ever arrive.
+    /// A rate of `bits` bits per second; `None` for zero, at which no transfer would end.
     pub const fn from_bits_per_second(bits: u64) -> Option<Self> {
         if bits == 0 { None } else { Some(Self(bits)) }
     }
@@ -114,7 +115,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// Bytes in a unit as GNU tools write it.
+/// The number of bytes in a unit of GNU tools.
 fn byte_unit(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     let (prefix, base) = match unit.strip_suffix("ib") {
@@ -128,7 +129,7 @@ fn byte_unit(unit: &str) -> Option<u64> {
     Some(base.pow(power as u32))
 }
 
-/// Bits per second in a unit: `mbit`, `Mbit/s`, or a byte unit that ends in `B/s`.
+/// The number of bits per second in a unit: `mbit`, `Mbit/s`, or a byte unit that ends in `B/s`.
 fn rate_unit(unit: &str) -> Option<u64> {
     if let Some(bytes) = unit.strip_suffix("/s").filter(|bytes| bytes.ends_with('B')) {
         return byte_unit(bytes)?.checked_mul(8);
@@ -138,7 +139,7 @@ fn rate_unit(unit: &str) -> Option<u64> {
     BIT_UNITS.iter().find(|(known, _)| *known == bits).map(|&(_, multiplier)| multiplier)
 }
 
-/// `number * multiplier`, if that is a whole number that fits.
+/// `number * multiplier`, if it is an integer that fits.
 fn exact_product(number: &str, multiplier: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() {
@@ -194,7 +195,7 @@ impl<'de> Deserialize<'de> for Bandwidth {
     }
 }
 
-/// Takes a text or a plain number.
+/// Accepts a text or a plain number.
 struct ByteSizeVisitor;
 
 impl Visitor<'_> for ByteSizeVisitor {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_rejected() {
         let too_large = ["18446744073709551616", "16384PiB", "99999999999999999999999999999999999999999999"];
         let others = [
             "", "MiB", "-1", "1.", ".5", "1.5", "0.1KiB", "1.2.3", "64QiB", "64iB", "64 M iB", "1e3",
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bandwidth_is_refused() {
+    fn invalid_bandwidths_are_rejected() {
         for text in
             ["", "0gbit", "100", "1mbps", "1Mb/s", "1MB", "1gbit/h", "0.5bit", "20000000tbit", "4096PiB/s"]
         {

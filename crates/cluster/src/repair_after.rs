@@ -1,4 +1,4 @@
-//! How long a helper may be gone before its blocks are rebuilt elsewhere: `10m`, `1h 30m`, or `never`.
+//! How long a helper may be down before its blocks are rebuilt elsewhere: `10m`, `1h 30m`, or `never`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a helper may be gone before its blocks are rebuilt elsewhere.
+/// How long a helper may be down before its blocks are rebuilt elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum RepairAfter {
-    /// As long as this.
+    /// After this time.
     Time(Duration),
-    /// Nothing is rebuilt unless somebody asks for it.
+    /// Never without an explicit request.
     Never,
 }
 
-/// A text that is no [`RepairAfter`].
+/// The text is not a [`RepairAfter`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no time: write one such as 10m or 1h 30m, at most a year, or never")]
 pub struct ParseRepairAfterError {
-    /// The text refused.
+    /// The rejected text.
     pub text: String,
 }
 
 impl RepairAfter {
-    /// Longer ones would overflow somewhere and help nobody.
+    /// The maximum; longer times would risk overflows and have no use.
     const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-    /// The time; `None` if never.
+    /// The time; `None` for never.
     pub fn time(self) -> Option<Duration> {
         match self {
             Self::Time(time) => Some(time),
@@ -37,7 +37,7 @@ impl RepairAfter {
     }
 }
 
-/// A restart of a machine takes less, and most operators have noticed by then.
+/// Ten minutes: longer than the reboot of a machine, and long enough for most operators to notice.
 impl Default for RepairAfter {
     fn default() -> Self {
         Self::Time(Duration::from_secs(600))
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_state_can_be_read() {
         for text in ["10m", "1h 30m", "2s", "never", "0s"] {
             assert_eq!(text.parse::<RepairAfter>().unwrap().to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! Roles: what a certificate says its holder is.
+//! Roles, as stated in certificates.
 
 use std::fmt;
 
@@ -12,27 +12,27 @@ const HELPER_SUFFIX: &str = ".helper.mend";
 const CLIENT_SUFFIX: &str = ".client.mend";
 const PLUGIN_SUFFIX: &str = ".plugin.mend";
 
-/// What a node or a person is in the cluster; a certificate carries exactly one.
+/// The role of a cluster member; a certificate states exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// The coordinator: plans repairs and hands out tasks.
+    /// The coordinator, which plans repairs and dispatches tasks.
     Coordinator,
-    /// The helper of this name: holds blocks and executes its coordinator's tasks.
+    /// The helper of this name, which holds blocks and executes its coordinator's tasks.
     Helper(Name),
-    /// The client of this name: puts, reads, repairs and watches.
+    /// The client of this name, which puts, reads, repairs and watches.
     Client(Name),
-    /// The plug-in of this name: part of another system, which describes that system's stripes and has them read and
-    /// repaired, and sees nothing else.
+    /// The plug-in of this name, a part of another system. It may only describe, read and repair that
+    /// system's stripes.
     Plugin(Name),
 }
 
 impl Role {
-    /// The client that `mend init` makes: `admin`.
+    /// The client that `mend init` creates: `admin`.
     pub fn default_client() -> Self {
         Role::Client(Name::try_from("admin".to_owned()).expect("`admin` is a name"))
     }
 
-    /// The DNS name in this role's certificate, such as `h1.helper.mend`. It is never looked up.
+    /// The DNS name in this role's certificate, such as `h1.helper.mend`. It is never resolved.
     pub fn dns_name(&self) -> String {
         match self {
             Role::Coordinator => COORDINATOR_DNS_NAME.to_owned(),
@@ -42,12 +42,12 @@ impl Role {
         }
     }
 
-    /// The server name to demand when dialling this role, whatever its address is.
+    /// The server name to verify when dialling this role, whatever its address.
     pub fn server_name(&self) -> ServerName<'static> {
         ServerName::try_from(self.dns_name()).expect("a role's name is a DNS name, since a Name is one label")
     }
 
-    /// The role whose certificates carry this DNS name; no two names are one role.
+    /// The role whose certificates contain this DNS name. Distinct names map to distinct roles.
     pub fn from_dns_name(dns_name: &str) -> Option<Self> {
         if dns_name == COORDINATOR_DNS_NAME {
             return Some(Role::Coordinator);
@@ -76,13 +76,13 @@ impl fmt::Display for Role {
 /// The role of a peer, read from the certificates of a **finished** handshake
 /// (`connection.peer_certificates()`).
 ///
-/// It reads and does not verify: the handshake has verified already, if it was made with an
-/// [`Identity`](crate::Identity)'s configuration. `None` means a certificate of this authority that is no
-/// role's; refuse it.
+/// This function does not verify the certificates: a handshake with an [`Identity`](crate::Identity)'s
+/// configuration has done that. `None` means a certificate of this authority that names no role; reject the
+/// peer.
 pub fn peer_role(certificates: &[CertificateDer<'_>]) -> Option<Role> {
     let end_entity = EndEntityCert::try_from(certificates.first()?).ok()?;
     let mut dns_names = end_entity.valid_dns_names();
-    // Two names would let one certificate be two peers; the authority never issues that.
+    // A certificate with two names could pose as two peers; the authority never issues one.
     match (dns_names.next(), dns_names.next()) {
         (Some(only), None) => Role::from_dns_name(only),
         _ => None,

@@ -1,11 +1,11 @@
-//! `[store]` of `mend.toml`: the storage system that a cluster repairs, where it is not Mend's own files.
+//! The `[store]` section of `mend.toml`: the attached storage system, if any.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml_edit::{Array, Table, value};
 
-/// A storage system beside which Mend works.
+/// An attached storage system.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StoreConfig {
@@ -19,12 +19,12 @@ pub enum StoreConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeaweedfsConfig {
-    /// Its masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one is enough.
+    /// Its masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one suffices.
     pub masters: Vec<String>,
-    /// Its `security.toml`, absolute or relative to the cluster folder, if its gRPC ports speak TLS.
+    /// Its `security.toml`, absolute or relative to the cluster folder, if its gRPC ports use TLS.
     #[serde(default)]
     pub security: Option<PathBuf>,
-    /// What is done about damage without being asked for.
+    /// Automatic repair of damage.
     #[serde(default)]
     pub repair: OwnRepair,
 }
@@ -33,27 +33,29 @@ pub struct SeaweedfsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HdfsConfig {
-    /// How its NameNode is asked. Without, the coordinator knows of no file: it serves the stripes that DataNodes describe.
+    /// How to reach its NameNode. Without it, the coordinator knows no files and serves only stripes that
+    /// DataNodes describe.
     #[serde(default)]
     pub namenode: Option<NameNodeConfig>,
-    /// What is done about damage without being asked for.
+    /// Automatic repair of damage.
     #[serde(default)]
     pub repair: OwnRepair,
 }
 
-/// A NameNode, which is asked by Hadoop's own client in a JVM that the coordinator runs.
+/// A NameNode. The coordinator queries it with Hadoop's own client in a JVM.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NameNodeConfig {
-    /// That JVM's class path: what `hadoop classpath` prints, and Mend's jar.
+    /// The class path of the JVM: the output of `hadoop classpath` plus Mend's jar.
     pub classpath: String,
-    /// `hdfs://HOST:PORT` or `hdfs://NAMESERVICE`; left out, what the configuration on the class path says.
+    /// `hdfs://HOST:PORT` or `hdfs://NAMESERVICE`; if absent, taken from the Hadoop configuration on the
+    /// class path.
     #[serde(default)]
     pub uri: Option<String>,
-    /// The `java` that runs it.
+    /// The `java` executable.
     #[serde(default = "usual_java")]
     pub java: PathBuf,
-    /// Further settings of Hadoop's client, `KEY=VALUE`.
+    /// Additional settings for Hadoop's client, `KEY=VALUE`.
     #[serde(default)]
     pub settings: Vec<String>,
     /// The folders whose files are repaired.
@@ -61,16 +63,16 @@ pub struct NameNodeConfig {
     pub paths: Vec<String>,
 }
 
-/// What a coordinator does about damage without being asked for.
+/// The coordinator's automatic reaction to damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OwnRepair {
-    /// It repairs it.
+    /// Repairs it.
     #[default]
     Auto,
-    /// It says in its log what it would repair.
+    /// Logs what it would repair.
     DryRun,
-    /// Nothing.
+    /// Does nothing.
     Off,
 }
 
@@ -127,7 +129,7 @@ impl HdfsConfig {
 }
 
 impl NameNodeConfig {
-    /// A NameNode that is asked with this class path, all else as usual.
+    /// A NameNode with this class path and defaults otherwise.
     pub fn new(classpath: String) -> Self {
         Self { classpath, uri: None, java: usual_java(), settings: Vec::new(), paths: everything() }
     }

@@ -1,4 +1,4 @@
-//! The cluster folder on a real disk: made, opened, extended, and everything that can be wrong with it.
+//! The cluster folder on a real disk: creating, opening and extending it, and its error cases.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_made_is_what_is_opened() {
+fn a_created_folder_can_be_opened() {
     let (_scratch, made) = init();
     let opened = Cluster::open(made.folder()).unwrap();
     assert_eq!(opened.config(), made.config());

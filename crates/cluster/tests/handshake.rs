@@ -1,4 +1,4 @@
-//! Real handshakes over loopback: who gets in, who is told apart, who is turned away.
+//! Real handshakes over loopback: accepted members, identified roles, rejected peers.
 
 use std::fs;
 use std::io;
@@ -24,17 +24,18 @@ fn helper(name: &str) -> Role {
     Role::Helper(name.parse().unwrap())
 }
 
-/// Who each side took the other for, after a byte has gone each way.
+/// The role that each side saw in its peer, after a byte was sent each way.
 type Met = (io::Result<Option<Role>>, io::Result<Option<Role>>);
 
-/// `server` accepts one connection, `dialler` dials it and demands `wanted`; says what each side got.
+/// Lets `server` accept one connection from `dialler`, which requires the role `wanted`. Returns each side's
+/// result.
 async fn meet(server: &Identity, dialler: ClientConfig, wanted: &Role) -> Met {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = TlsAcceptor::from(server.server_config());
     let accepts = async {
         let mut stream = acceptor.accept(listener.accept().await?.0).await?;
-        // With TLS 1.3 a refusal of the dialler's certificate reaches it only now.
+        // With TLS 1.3, the dialler learns of a rejected certificate only here.
         stream.write_u8(1).await?;
         stream.read_u8().await?;
         Ok(role_of(stream.get_ref().1.peer_certificates()))
@@ -122,7 +123,7 @@ async fn a_stranger_who_trusts_the_server_is_turned_away_by_it() {
     let (_scratch, cluster) = init();
     let (_other_scratch, other) = init();
     let coordinator = cluster.identity(&Role::Coordinator).unwrap();
-    // The stranger has its own cluster's certificate but this cluster's ca.pem, which is no secret.
+    // The stranger holds a certificate of its own cluster, and this cluster's ca.pem, which is public.
     let mut both = fs::read(other.authority_certificate()).unwrap();
     both.extend(fs::read(cluster.authority_certificate()).unwrap());
     fs::write(other.authority_certificate(), both).unwrap();
@@ -155,7 +156,7 @@ async fn a_dialler_without_a_certificate_is_turned_away() {
 async fn one_authority_replaces_another_while_both_are_trusted() {
     let (_scratch, old) = init();
     let (_new_scratch, new) = init();
-    // The state half-way through docs/security.md's recipe: every ca.pem holds both authorities.
+    // The intermediate state of the procedure in docs/security.md: every ca.pem holds both authorities.
     let read = |cluster: &Cluster| fs::read_to_string(cluster.authority_certificate()).unwrap();
     let both = format!("{}{}", read(&new), read(&old));
     for cluster in [&old, &new] {

@@ -1,6 +1,6 @@
-//! Makes `fuzz/seeds` anew, by the encoders that a cluster uses: `cargo run -p mend-fuzz --example seeds`.
+//! Regenerates `fuzz/seeds` with the encoders that a cluster uses: `cargo run -p mend-fuzz --example seeds`.
 //!
-//! Inputs that were found by fuzzing are kept; their names begin with `found-`.
+//! Inputs found by fuzzing are kept; their names start with `found-`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ fn control() -> Result<()> {
         ("clay-4-2-3", Scheme::Pipelined),
     ] {
         let all = assignments(code, scheme)?;
-        // A requestor and a helper: what lies between them is like the one or the other.
+        // A requestor and a source; all other nodes resemble one of them.
         let ends = [all.first(), all.last()].into_iter().flatten();
         for assignment in ends {
             down.add_json(&ToNode::Assign(Box::new(assignment.clone())))?;
@@ -228,7 +228,7 @@ fn to_node() -> Vec<ToNode> {
     ]
 }
 
-/// What a coordinator hands out for a repair of block 1 onto a node that holds none.
+/// The assignments for a repair of block 1 to a node without a block of the stripe.
 fn assignments(code: &str, scheme: Scheme) -> Result<Vec<Assignment>> {
     let code = code.parse::<CodeSpec>()?.build()?;
     let (n, block_bytes) = (code.blocks() as u32, 8192 * code.sub_blocks() as u64);
@@ -372,7 +372,7 @@ fn repair() -> views::RepairView {
     }
 }
 
-/// Blocks as a helper stores them, for the checksum files beside them.
+/// Blocks stored as by a helper, for their checksum files.
 fn disks() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let mut files = Folder::of("checksum_file")?;
@@ -395,7 +395,7 @@ fn disks() -> Result<()> {
     ["17.3", "a-B_c", "0"].iter().try_for_each(|name| names.add(name))
 }
 
-/// What SeaweedFS 4.48 wrote, and names as it gives them.
+/// Files written by SeaweedFS 4.48, and names in its format.
 fn seaweedfs() -> Result<()> {
     Folder::of("ecsum")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.ecsum"))?;
     Folder::of("vif")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.vif"))?;
@@ -403,7 +403,7 @@ fn seaweedfs() -> Result<()> {
     ["17.ec03", "pictures_17.ec31", "a_b_4294967295.ec00"].iter().try_for_each(|name| names.add(name))
 }
 
-/// Files of checksums of three bytes as HDFS begins them, and names as it gives them.
+/// Checksum files with the header of HDFS and one checksum, and names in its format.
 fn hdfs() -> Result<()> {
     let mut files = Folder::of("hdfs_meta")?;
     for header in [[0, 1, 2, 0, 0, 2, 0], [0, 1, 1, 0, 0, 16, 0]] {
@@ -434,7 +434,7 @@ fn hdfs() -> Result<()> {
     answers.add(format!("{node}a 900 12\n{held}s 1 2 1\nx %2Fc+d no permission\n"))
 }
 
-/// What a block says of its stripe.
+/// A block's label.
 fn label() -> StripeLabel {
     StripeLabel {
         cluster: "0123456789abcdef0123456789abcdef".into(),
@@ -541,7 +541,7 @@ fn texts() -> Result<()> {
     Ok(())
 }
 
-/// A cluster folder's configuration and certificates.
+/// The configuration and certificates of a cluster folder.
 fn folder() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let options = InitOptions { helpers: 2, ..InitOptions::default() };
@@ -563,7 +563,7 @@ fn digest(sum: u32) -> Digest {
     Digest::of_u32("crc32c-list", sum)
 }
 
-/// A digest as `dir` makes them now.
+/// A digest of the kind that `dir` uses today.
 fn strong() -> Digest {
     Digest::new(stores::dir::DIGEST_KIND, &[7; 32]).expect("32 bytes")
 }

@@ -1,4 +1,4 @@
-//! The control plane, both ways, without the length in front; and relays built from assignments.
+//! Control messages in both directions, without the length prefix, and relays built from assignments.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -8,9 +8,9 @@ use repair::{Action, Assignment, Buffer, BufferPool, Gathering, Relay};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A relay is driven for so many actions.
+/// The maximum number of actions of a relay.
 const ACTIONS: usize = 200;
-/// And while its buffers stay below this: arithmetic on megabytes finds nothing that kilobytes do not.
+/// The maximum buffer size of a relay: larger buffers find no more bugs than small ones.
 const BYTES: usize = 1 << 20;
 
 pub(crate) fn from_node(bytes: &[u8]) -> bool {
@@ -36,7 +36,7 @@ fn message<M: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) ->
     Some(message)
 }
 
-/// What a node does with an assignment: refuse it, or play its part with disks full of zeros.
+/// Handles an assignment as a node would: rejects it, or executes it with disks full of zeros.
 fn carry_out(assignment: &Assignment) {
     let Ok(mut relay) = Relay::new(assignment, BYTES, BufferPool::default()) else { return };
     let mut gathering = Gathering::new(assignment);
@@ -75,7 +75,7 @@ fn carry_out(assignment: &Assignment) {
     }
 }
 
-/// Frames that may be due, and some that are not.
+/// Sends frames, of which some are expected and some are not.
 fn feed(assignment: &Assignment, relay: &mut Relay, moved: &mut usize) {
     let inlets = assignment.inlets.len().min(4);
     for inlet in (0..inlets).filter(|&inlet| relay.wants(inlet)).collect::<Vec<_>>() {
@@ -84,7 +84,7 @@ fn feed(assignment: &Assignment, relay: &mut Relay, moved: &mut usize) {
             *moved += bytes;
             if *moved <= BYTES {
                 let buffer = relay.buffer(bytes);
-                let _ = relay.handle_received(inlet, stream, slice, buffer); // It may not be due.
+                let _ = relay.handle_received(inlet, stream, slice, buffer); // The frame may be unexpected.
             }
         }
     }

@@ -1,14 +1,14 @@
-//! The data plane: what anybody can send to a data port.
+//! The data plane: input that anyone can send to a data port.
 
 use repair::wire::edge::{FrameHeader, GREETING_BYTES, Greeting, HEADER_BYTES, crc32c};
 
-/// A payload may have so many bytes here.
+/// The maximum payload size.
 const LIMIT: u32 = 1 << 20;
 
 pub(crate) fn greeting(bytes: &[u8]) -> bool {
     let Some(bytes) = bytes.first_chunk::<GREETING_BYTES>() else { return false };
     let accepted = greet(bytes);
-    // Behind the checksum, where mutations seldom get.
+    // Repeat with a valid checksum, which mutations rarely produce.
     let mut sealed = *bytes;
     let checksum = crc32c(&[&sealed[..GREETING_BYTES - 4]]);
     sealed[GREETING_BYTES - 4..].copy_from_slice(&checksum.to_be_bytes());
@@ -22,7 +22,7 @@ fn greet(bytes: &[u8; GREETING_BYTES]) -> bool {
     true
 }
 
-/// One frame after another, as a reader takes them from a connection.
+/// Decodes consecutive frames, like a reader of a connection.
 pub(crate) fn frames(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     let mut accepted = !rest.is_empty();

@@ -1,4 +1,4 @@
-//! Bodies of the API: what clients ask, and what a coordinator answers.
+//! Bodies of API requests and responses.
 
 use std::fmt::Debug;
 

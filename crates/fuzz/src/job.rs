@@ -1,4 +1,4 @@
-//! What a helper says of its part of a repair, heard by the coordinator's job in every phase of it.
+//! A helper's reports, delivered to the coordinator's job in every phase of a repair.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use repair::{
     Report, Scheme, SliceSet, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
-/// The node that gets the rebuilt block, and one that it is rebuilt from.
+/// The requestor, and one of the sources.
 const SPEAKERS: [NodeId; 2] = [NodeId(4), NodeId(0)];
-/// Honest reports that come before: from the first plan to the block that is read back.
+/// The number of honest reports before the fuzzed one: from the first plan to the read-back.
 const REPORTS_BEFORE: usize = 7;
-/// A job that has not ended by then has hung.
+/// The step limit, after which the job counts as hung.
 const STEPS: usize = 4000;
 const STEP: Duration = Duration::from_millis(250);
 fn digest() -> Digest {
     Digest::of_u32("crc32c", 17)
 }
 
-/// A message of a helper; reports on its job are heard.
+/// Decodes a helper's message; a report is delivered to the job.
 pub(crate) fn reports(bytes: &[u8]) -> bool {
     let Ok(FromNode::Report { report, .. }) = control::decode(bytes) else { return false };
     for before in 0..REPORTS_BEFORE {
@@ -31,7 +31,7 @@ pub(crate) fn reports(bytes: &[u8]) -> bool {
     true
 }
 
-/// A repair of block 1 of RS(4,2), with nodes that do what they are told.
+/// A repair of block 1 of RS(4,2), with well-behaved nodes.
 struct Scene {
     topology: Topology,
     job: Job,
@@ -76,7 +76,7 @@ impl Scene {
         Self { topology, job, now: Duration::ZERO }
     }
 
-    /// Lets nodes report, one of them what was decoded, and time pass until the job has ended.
+    /// Runs the job to its end. Nodes report honestly, except for one decoded report of `speaker`.
     fn play(&mut self, before: usize, speaker: NodeId, report: &Report) {
         let mut reports = 0;
         for _ in 0..STEPS {

@@ -1,11 +1,11 @@
-//! Every decoder of bytes from outside, as a function that takes any bytes.
+//! Every decoder of external bytes, as a function of arbitrary bytes.
 //!
-//! A target decodes, and holds against what it got whatever must be true of it: it is encoded to the same again, it
-//! is within its bounds, what is built from it can be used. It panics if that is not so, and says whether the bytes
-//! were taken. `fuzz/` hands these functions to cargo-fuzz; `tests/corpus.rs` runs them over `fuzz/seeds` and
-//! mutations of it, on any toolchain.
+//! A target decodes its input and checks the result: it must encode to the same bytes, respect its bounds,
+//! and be usable. The target panics otherwise, and returns whether the input was accepted. `fuzz/` passes
+//! these functions to cargo-fuzz. `tests/corpus.rs` runs them on `fuzz/seeds` and mutations of these, with
+//! any toolchain.
 //!
-//! Deliberately absent: sockets, files, threads. What a target does depends on its bytes alone.
+//! A target's behaviour depends only on its input: it uses no sockets, files or threads.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -15,19 +15,19 @@ mod job;
 mod stored;
 mod text;
 
-/// A decoder of outside bytes.
+/// A decoder of external bytes.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The name of its folder in `fuzz/seeds` and of its file in `fuzz/fuzz_targets`.
+    /// The name of its folder in `fuzz/seeds`, and of its file in `fuzz/fuzz_targets`.
     pub name: &'static str,
-    /// Decodes the bytes; whether they were taken.
+    /// Decodes the bytes; returns whether they were accepted.
     ///
     /// # Panics
-    /// If the decoder does, or what it made of the bytes is not sound: the defects that are looked for.
+    /// If the decoder panics or its result is invalid; these are the bugs to find.
     pub run: fn(&[u8]) -> bool,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "edge_greeting", run: edge::greeting },
     Target { name: "edge_frames", run: edge::frames },
@@ -55,10 +55,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "certificate", run: text::certificate },
 ];
 
-/// Runs a target by its name.
+/// Runs a target by name.
 ///
 /// # Panics
-/// If there is no such target, or it found a defect.
+/// If the target does not exist or finds a bug.
 pub fn run(name: &str, bytes: &[u8]) -> bool {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("there is no target {name}")).run)(bytes)

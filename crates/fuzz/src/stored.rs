@@ -1,4 +1,4 @@
-//! What is on disks: checksum files, names of block files, records of the catalog.
+//! Data on disks: checksum files, names of block files, records of the catalog.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ use stores::seaweedfs::fuzzing as seaweedfs;
 
 pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
     let accepted = fuzzing::checksum_file(bytes);
-    // Behind the file's own checksum, where mutations seldom get.
+    // Repeat with a valid file checksum, which mutations rarely produce.
     if let Some((body, _)) = bytes.split_last_chunk::<4>() {
         fuzzing::checksum_file(&[body, &crc32c(&[body]).to_be_bytes()].concat());
     }
@@ -33,7 +33,7 @@ pub(crate) fn block_name(bytes: &[u8]) -> bool {
 
 pub(crate) fn ecsum(bytes: &[u8]) -> bool {
     let accepted = seaweedfs::ecsum(bytes);
-    // Behind the file's own checksum, where mutations seldom get.
+    // Repeat with a valid file checksum, which mutations rarely produce.
     if let Some(payload) = bytes.get(14..) {
         let length = u32::try_from(payload.len()).expect("a small input").to_be_bytes();
         let sum = crc32c(&[payload]).to_be_bytes();
@@ -59,12 +59,12 @@ pub(crate) fn hdfs_name(bytes: &[u8]) -> bool {
         .is_ok_and(|name| replicas::is_replica_name(name) | replicas::is_policy_name(name))
 }
 
-/// What a DataNode says when it is asked for a block, or given one.
+/// A DataNode's response to a read or a write of a block.
 pub(crate) fn datanode_answer(bytes: &[u8]) -> bool {
     replicas::datanode_answer(bytes)
 }
 
-/// Lines of an answer; a group that is taken is a stripe, or holds nothing.
+/// Lines of a response; every accepted group must be a valid stripe or empty.
 pub(crate) fn namenode_answer(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut listing = hdfs::Listing::default();
@@ -91,7 +91,7 @@ pub(crate) fn catalog_record(bytes: &[u8]) -> bool {
     put.is_some() || stripe || file || node
 }
 
-/// As the catalog reads and writes its values.
+/// Decodes a record and checks that it survives re-encoding, as in the catalog.
 fn record<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
     let record: T = serde_json::from_slice(bytes).ok()?;
     let encoded = serde_json::to_vec(&record).expect("records have string keys");

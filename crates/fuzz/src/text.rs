@@ -1,4 +1,4 @@
-//! What people and certificates say: configuration, ranges, addresses, sizes, codes, roles.
+//! Input from people and certificates: configuration, ranges, addresses, sizes, codes, roles.
 
 use std::fmt::{Debug, Display};
 use std::path::Path;
@@ -10,11 +10,11 @@ use codes::CodeSpec;
 use repair::{Chunking, Scheme};
 use rustls_pki_types::CertificateDer;
 
-/// Larger codes are checked and not made: that takes a while, and reads no more of the text.
+/// Larger codes are only parsed: building them is slow and uses no more of the input.
 const MAX_BLOCKS: usize = 24;
 const MAX_SUB_BLOCKS: usize = 64;
 
-/// A text that is taken prints as one that is the same value.
+/// Checks that an accepted text prints as a text with the same value.
 fn round<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T> {
     let value: T = text.parse().ok()?;
     let shown = value.to_string();

@@ -1,7 +1,7 @@
-//! Every target over its seeds, and over mutations of them from a fixed seed.
+//! Runs every target on its seeds, and on mutations of them with a fixed random seed.
 //!
-//! `MEND_FUZZ_RUNS` is the number of mutations of each target. A failure prints the input; add it to `fuzz/seeds`
-//! under a name that begins with `found-`, and it is run for ever.
+//! `MEND_FUZZ_RUNS` is the number of mutations for each target. A failure prints the input; add it to
+//! `fuzz/seeds` under a name that starts with `found-` to keep it as a regression test.
 
 mod mutation;
 

@@ -1,4 +1,4 @@
-//! [`Account`]: what a plan says that it costs, to stand beside what was measured.
+//! [`Account`]: a plan's predicted cost, for comparison with the measurement.
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
@@ -9,27 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::way::Way;
 
-/// Beyond any helper's number.
+/// Larger than any helper's number.
 const REQUESTOR: NodeId = NodeId(u32::MAX);
 
-/// What a plan says that it costs, in blocks and in timeslots of links that are all equal.
+/// A plan's predicted cost, in blocks, and in timeslots of uniform links.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// Blocks read from disks.
     pub disk_blocks: f64,
-    /// Ranges of neighbouring bytes that are read.
+    /// The number of contiguous byte ranges read.
     #[serde(default)]
     pub disk_reads: u64,
-    /// Blocks over all links.
+    /// Blocks sent over all links.
     pub network_blocks: f64,
-    /// The time to send so many blocks over one link.
+    /// The predicted time; one timeslot sends one block over one link.
     pub timeslots: f64,
 }
 
-/// The account of the plan that rebuilds the lost blocks at a node that has none, with every block on a node of its own.
+/// The cost of the plan that rebuilds the lost blocks on a node without a block of the stripe, with every
+/// block on a separate node.
 ///
 /// # Errors
-/// [`PlanError`] if there is no such plan.
+/// [`PlanError`] if no such plan exists.
 pub(crate) fn account(
     code: &CodeSpec,
     block_bytes: u64,

@@ -1,6 +1,5 @@
-//! The process that a lab starts in a namespace of its own to take part as a client: it carries out one
-//! [`Instruction`] after another. Times are taken here, beside the library that users call, so that neither the start of
-//! a process nor a TLS handshake is part of them.
+//! The client process of the lab, in its own namespace. It executes one [`Instruction`] after another. It
+//! measures times next to the client library, which excludes process startup and TLS handshakes.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -25,24 +24,24 @@ use tokio::task::JoinSet;
 use crate::direct;
 use crate::instruction::{Answer, BlockAt, Expected, Instruction, Piece, ReadInstruction, Took};
 
-/// The variable that names the rack it stands in, as for `mend get`.
+/// The environment variable with the client's rack, as for `mend get`.
 pub(crate) const RACK: &str = "MEND_RACK";
-/// How long the coordinator is to wait for a repair's end before it answers.
+/// How long the coordinator waits for the end of a repair before it responds.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Pieces are read in this stride, so that neighbours are not read one after the other.
+/// The stride between pieces read in succession, so that adjacent pieces are not read back to back.
 const STRIDE: usize = 7919;
 
-/// Carries out orders from standard input until it ends.
+/// Executes instructions from standard input until it closes.
 ///
 /// # Errors
-/// The pipes broke, or the cluster folder cannot be used.
+/// If a pipe breaks or the cluster folder is unusable.
 pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let opened = Cluster::open(cluster).map_err(io::Error::other)?;
     let options = ClientOptions { rack: env::var(RACK).ok(), ..ClientOptions::default() };
     let client = Client::connect_with(&opened, &Role::default_client(), options).map_err(io::Error::other)?;
-    // The session stands before anything is timed, as it does in any client after its first read.
+    // Open the session before any measurement, as any client does with its first read.
     runtime.block_on(client.node()).map_err(io::Error::other)?;
     let mut agent = Agent { client, rooms: Vec::new() };
     let served = runtime.block_on(agent.serve(read_lines()));
@@ -50,22 +49,22 @@ pub(crate) fn run(cluster: &Path) -> io::Result<()> {
     served
 }
 
-/// The lines of standard input, read on a thread of their own: a client that waits for orders goes on answering the
-/// coordinator, which would end the session otherwise.
+/// Reads the lines of standard input on a separate thread. The client keeps answering the coordinator's pings
+/// while it waits for instructions; otherwise the session would end.
 fn read_lines() -> mpsc::UnboundedReceiver<io::Result<String>> {
     let (lines, orders) = mpsc::unbounded_channel();
-    // It ends with its input, or when nobody listens any more.
+    // The thread ends at the end of the input, or when the receiver is dropped.
     std::thread::spawn(move || io::stdin().lock().lines().try_for_each(|line| lines.send(line).ok()));
     orders
 }
 
 struct Agent {
     client: Client,
-    /// What the last read brought.
+    /// The results of the last read.
     rooms: Vec<Arc<Room>>,
 }
 
-/// Why an order failed.
+/// The reason why an instruction failed.
 #[derive(Debug, thiserror::Error)]
 enum AgentError {
     #[error(transparent)]
@@ -200,7 +199,7 @@ impl Agent {
     }
 
     async fn read(&mut self, order: &ReadInstruction) -> Result<Took, AgentError> {
-        // The memory of the last read is used again: fresh pages would be part of the time.
+        // Reuse the memory of the last read: page faults of fresh memory would add to the time.
         let mut used = std::mem::take(&mut self.rooms).into_iter();
         self.rooms = order
             .blocks
@@ -258,7 +257,7 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
-    /// Clients that read one piece after the other, until the time is over.
+    /// Runs clients that each read one piece after another until the time is up.
     async fn steady(
         &self,
         pieces: Arc<Vec<Piece>>,
@@ -295,7 +294,7 @@ impl Agent {
         Ok(Answer::Many { latencies_ns, failures })
     }
 
-    /// Has the coordinator repair a stripe; all of these blocks must come back, on nodes of their own.
+    /// Asks the coordinator to repair a stripe. All of these blocks must be rebuilt, each on a separate node.
     async fn repair(&self, request: RepairRequest, blocks: &[String]) -> Result<Answer, AgentError> {
         let started = Instant::now();
         let mut view = self.client.repair(&request).await?;
@@ -324,7 +323,7 @@ impl Agent {
     }
 }
 
-/// A read somewhere in a piece that need not be lost.
+/// A small read at some offset of a piece, lost or not.
 fn small_read(piece: &Piece, block_bytes: u64, bytes: u64, number: u64) -> ReadInstruction {
     let start = number * bytes % (block_bytes - bytes + 1);
     ReadInstruction {
@@ -339,7 +338,7 @@ fn small_read(piece: &Piece, block_bytes: u64, bytes: u64, number: u64) -> ReadI
     }
 }
 
-/// One read, timed.
+/// One read, with its time.
 async fn read(client: &Client, order: &ReadInstruction, rooms: Vec<Arc<Room>>) -> Result<Took, AgentError> {
     let blocks: Vec<_> = order.blocks.iter().map(|&block| BlockIndex(block)).collect();
     let request = ReadRequest {
@@ -357,20 +356,20 @@ async fn read(client: &Client, order: &ReadInstruction, rooms: Vec<Arc<Room>>) -
     let sinks = Arc::new(Rooms { rooms, came: came.clone() });
     let started = Instant::now();
     let ended = client.read(request, sinks).await?;
-    // The call returns a little later, when the coordinator has heard of it.
+    // Use the arrival time of the last byte: the call returns later, after the coordinator's confirmation.
     let came = came.lock().unwrap_or_else(PoisonError::into_inner).take();
     let ns = nanoseconds(came.as_ref().map_or(started.elapsed(), |came: &Came| came.last - started));
     let first_byte_ns = came.map(|came| nanoseconds(came.first - started));
     Ok(Took { ns, first_byte_ns, scheme: ended.scheme, replanned: ended.replanned })
 }
 
-/// When the first bytes of a read were in memory, and when the last.
+/// The arrival times of a read's first and last bytes.
 struct Came {
     first: Instant,
     last: Instant,
 }
 
-/// Memory for (a part of) one block.
+/// Memory for a block or part of one.
 struct Room {
     block: u16,
     start: u64,
@@ -378,8 +377,8 @@ struct Room {
 }
 
 impl Room {
-    /// For a whole block. What is in it differs from any block in nearly all bytes, so that one that was not
-    /// delivered shows.
+    /// Room for a whole block. Its initial content differs from any real block in nearly all bytes, which
+    /// reveals missing data.
     fn new(block: u16, bytes: usize, used: Option<Arc<Room>>) -> Self {
         let mut memory = used.map(|used| std::mem::take(&mut *used.bytes())).unwrap_or_default();
         memory.clear();
@@ -395,7 +394,7 @@ impl Room {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds it against a file from `skip` bytes into the block on.
+    /// Compares the room with a file, starting `skip` bytes into the block.
     fn compare(&self, expected: &Expected, skip: u64) -> Result<(), AgentError> {
         let found = self.bytes();
         let mut wanted = vec![0; found.len()];
@@ -437,7 +436,7 @@ impl Sinks for Rooms {
     }
 }
 
-/// A room that notes when something came.
+/// A room that records arrival times.
 struct TimedRoom {
     room: Arc<Room>,
     id: BlockId,
@@ -445,7 +444,7 @@ struct TimedRoom {
 }
 
 impl TimedRoom {
-    /// Hands the place of these bytes to `work`.
+    /// Passes the memory of the given bytes to `work`.
     fn at(&self, offset: u64, bytes: usize, work: impl FnOnce(&mut [u8])) -> Result<(), BlockError> {
         let mut room = self.room.bytes();
         let at = offset.checked_sub(self.room.start).map(|at| at as usize);

@@ -1,4 +1,4 @@
-//! The self-check: is a plain connection as fast as its link is said to be?
+//! The self-check: does a plain connection reach its link's nominal rate?
 
 use serde::{Deserialize, Serialize};
 
@@ -8,42 +8,42 @@ use crate::instruction::{Answer, Instruction};
 use crate::meter::Meter;
 use crate::network::{Network, Place};
 
-/// What is sent: enough that a burst at the start does not count.
+/// The number of bytes to send, enough to make the initial burst negligible.
 pub const CHECK_BYTES: u64 = 64 << 20;
-/// How far from nominal a direct send may be.
+/// The tolerated relative deviation from the nominal time.
 pub const TOLERANCE: f64 = 0.01;
-/// Tries, since another program may have disturbed the first.
+/// The number of attempts, because other programs may disturb some.
 const TRIES: u32 = 4;
 
-/// What a direct send took.
+/// The result of a direct send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// From where to where.
+    /// The two ends of the link.
     pub link: String,
-    /// What was sent.
+    /// The number of bytes sent.
     pub bytes: u64,
-    /// What it should take; `None` on a link that is not shaped.
+    /// The nominal time; `None` for an unshaped link.
     pub nominal_s: Option<f64>,
-    /// What it took; the try that came closest.
+    /// The measured time of the attempt closest to the nominal time.
     pub measured_s: f64,
-    /// Whether other programs ran meanwhile.
+    /// Whether other programs ran during the send.
     pub disturbed: bool,
-    /// Whether the processors may have set the time.
+    /// Whether the processors may have been the bottleneck.
     pub cpu_bound: bool,
 }
 
 impl Check {
-    /// Measured over nominal.
+    /// Measured time divided by nominal time.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.measured_s / self.nominal_s?)
     }
 
-    /// Whether figures of this lab may be believed.
+    /// Whether the lab's figures can be trusted.
     pub fn holds(&self) -> bool {
         self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
     }
 
-    /// The finding in one line.
+    /// The result in one line.
     pub fn summary(&self) -> String {
         let (link, measured) = (&self.link, self.measured_s);
         let (Some(nominal), Some(ratio)) = (self.nominal_s, self.ratio()) else {

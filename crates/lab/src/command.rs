@@ -19,109 +19,110 @@ use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::{agent, bench, direct, figure, hdfs, nodes, seaweedfs};
 
-/// Where reports go: they are large, anybody can make them again, and so they are no part of the repository.
+/// The folder for reports. They are large and reproducible, so they are not part of the repository.
 const REPORTS: &str = "target/lab";
 
-/// Measure on shaped links: network namespaces on this machine (needs root)
+/// Run measurements on shaped links in network namespaces (needs root)
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a network with a cluster in it, and leave it up
+    /// Create a network with a cluster in it, and leave it running
     Up {
-        /// What it looks like
+        /// The network to create
         #[command(flatten)]
         network: NetworkArgs,
     },
-    /// Remove the lab and all that is in it, also one that was killed
+    /// Remove the lab with everything in it, even after a crash
     Down,
     /// Show whether a lab is up
     Status,
-    /// Make a network, compare a direct send with its nominal rate, and remove it
+    /// Create a network, compare a direct send with its nominal rate, and remove the network
     Check {
-        /// What it looks like
+        /// The network to create
         #[command(flatten)]
         network: NetworkArgs,
     },
-    /// Carry out a scenario and write its report
+    /// Run a scenario and write its report
     Run {
         /// The scenario, a TOML file (docs/lab.md)
         scenario: PathBuf,
         /// The report, a JSON file [default: target/lab/NAME.json]
         #[arg(long, short, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Measure each so often, whatever the scenario says
+        /// Number of repetitions, overriding the scenario
         #[arg(long, value_name = "N")]
         repetitions: Option<u32>,
     },
-    /// Measure a figure of a paper again: table and drawing beside the paper's numbers
+    /// Reproduce a figure of a paper: a table and a drawing next to the paper's numbers
     Figure {
-        /// Which; `mend lab figures` lists them
+        /// The figure's name; `mend lab figures` lists them
         #[arg(required_unless_present = "all")]
         name: Option<String>,
-        /// All of them
+        /// Reproduce all figures
         #[arg(long, conflicts_with = "name")]
         all: bool,
         /// The folder for tables and drawings
         #[arg(long, default_value = "docs/results", value_name = "DIR")]
         out: PathBuf,
-        /// The folder for the reports that they are made of, as JSON
+        /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
         reports: PathBuf,
-        /// Measure each so often, whatever the figure says
+        /// Number of repetitions, overriding the figure
         #[arg(long, value_name = "N")]
         repetitions: Option<u32>,
-        /// Draw again from the reports that are there, without measuring
+        /// Redraw from existing reports, without measuring
         #[arg(long)]
         redraw: bool,
     },
     /// List the figures
     Figures,
-    /// Measure each target and say whether it holds; less than ten minutes
+    /// Measure each target and check whether it is met; takes less than ten minutes
     Bench {
         /// The folder for the table
         #[arg(long, default_value = "docs/results", value_name = "DIR")]
         out: PathBuf,
-        /// The folder for the reports that it is made of, as JSON
+        /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
         reports: PathBuf,
-        /// Only targets whose name contains this
+        /// Only measure targets whose name contains this text
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
-    /// Whole nodes: recovered under every policy, drained in every way, with caps and reads beside; half an hour
+    /// Measure whole nodes: recovery under every policy, drains of every kind, caps, and concurrent reads;
+    /// takes half an hour
     Nodes(NodesArgs),
-    /// A real SeaweedFS cluster, with Mend beside it and without
+    /// Measure a real SeaweedFS cluster with and without Mend
     Seaweedfs {
-        /// What to do with it
+        /// The action
         #[command(subcommand)]
         what: seaweedfs::Verb,
     },
-    /// A real HDFS, which repairs by itself and then has Mend do it
+    /// Measure a real HDFS, first repairing on its own and then with Mend
     Hdfs {
-        /// What to do with it
+        /// The action
         #[command(subcommand)]
         what: hdfs::Verb,
     },
-    /// Send bytes to whoever asks (started by the lab inside a namespace)
+    /// Send bytes on request (started by the lab inside a namespace)
     #[command(hide = true)]
     DirectServe {
-        /// Where
+        /// The listen address
         #[arg(long)]
         listen: SocketAddr,
     },
-    /// One link of a bare chain of relays (started by the lab inside a namespace)
+    /// Run one relay of a bare chain (started by the lab inside a namespace)
     #[command(hide = true)]
     DirectRelay {
-        /// Where
+        /// The listen address
         #[arg(long)]
         listen: SocketAddr,
-        /// The link before it
+        /// The address of the previous relay
         #[arg(long)]
         from: Option<SocketAddr>,
-        /// Bytes passed on at once
+        /// Bytes to forward at once
         #[arg(long)]
         slice_bytes: usize,
     },
-    /// Carry out orders from standard input (started by the lab inside a namespace)
+    /// Execute instructions from standard input (started by the lab inside a namespace)
     #[command(hide = true)]
     Agent {
         /// The cluster folder
@@ -130,30 +131,30 @@ pub enum Command {
     },
 }
 
-/// What a network looks like.
+/// The network to create.
 #[derive(Debug, Args)]
 pub struct NetworkArgs {
-    /// Helpers
+    /// Number of helpers
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub nodes: u16,
-    /// Of every link, in both directions; `unshaped` leaves it to the processors
+    /// Rate of every link, in both directions; `unshaped` is limited by the processors only
     #[arg(long, default_value = "1gbit")]
     pub rate: Rate,
-    /// Racks and the rate between each and the core, such as 3:400mbit
+    /// Racks, and the rate of the link from each to the core, such as 3:400mbit
     #[arg(long, value_name = "COUNT:RATE")]
     pub racks: Option<Racks>,
-    /// A rate for every pair: north-america, asia, or a file
+    /// A rate for every pair of nodes: north-america, asia, or a file
     #[arg(long, value_name = "MATRIX")]
     pub matrix: Option<Matrix>,
-    /// The rate from each helper to the client
+    /// Rate from each helper to the client
     #[arg(long, value_name = "RATE")]
     pub edge: Option<Bandwidth>,
 }
 
-/// Carries a verb out. May be called from anywhere, also from a runtime's thread.
+/// Runs a verb. Also works on a thread of an async runtime.
 ///
 /// # Errors
-/// [`LabError`]; a lab that was made is removed.
+/// [`LabError`]; the lab is removed before.
 pub fn execute(command: Command) -> Result<ExitCode, LabError> {
     match command {
         Command::DirectServe { listen } => {
@@ -163,7 +164,7 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
             direct::relay(listen, from, slice_bytes)
                 .map_err(LabError::file("listen at", listen.to_string()))?;
         }
-        // On a thread of its own: it makes a runtime.
+        // Use a separate thread, because the agent creates a runtime.
         Command::Agent { cluster } => {
             on_thread(move || agent::run(&cluster)).map_err(LabError::file("serve", "standard input"))?
         }
@@ -266,7 +267,7 @@ fn trusted(report: &Report) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Where results go.
+/// The folders for results.
 #[derive(Debug, Clone)]
 pub struct Folders {
     /// Tables and drawings, for people.
@@ -285,7 +286,7 @@ impl Folders {
     }
 }
 
-/// Writes a page; its folder is made if it is not there.
+/// Writes a page, creating its folder if needed.
 pub(crate) fn write_page(path: &Path, text: &str) -> Result<(), LabError> {
     make_folder_of(path)?;
     fs::write(path, text).map_err(LabError::file("write", path))
@@ -296,7 +297,7 @@ fn make_folder_of(path: &Path) -> Result<(), LabError> {
     folder.map_or(Ok(()), |folder| fs::create_dir_all(folder).map_err(LabError::file("create", folder)))
 }
 
-/// Writes a report; its folder is made if it is not there.
+/// Writes a report, creating its folder if needed.
 pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), LabError> {
     make_folder_of(path)?;
     let text = serde_json::to_string_pretty(value).expect("plain data") + "\n";
@@ -312,12 +313,12 @@ impl NetworkArgs {
     }
 }
 
-/// Runs on a thread of its own, where a runtime may be made whatever the caller is.
+/// Runs `work` on a separate thread, where it may create a runtime whatever the caller's context.
 fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join().expect("a panic has been printed"))
 }
 
-/// Runs `work`, and removes the lab if the user stops it.
+/// Runs `work`, and removes the lab if the user interrupts.
 fn until_interrupted(
     work: impl FnOnce() -> Result<ExitCode, LabError> + Send + 'static,
 ) -> Result<ExitCode, LabError> {
@@ -336,10 +337,10 @@ fn until_interrupted(
     })
 }
 
-/// Ends the process: the thread that measures cannot be stopped otherwise.
+/// Removes the lab and ends the process, because the measuring thread cannot be stopped.
 fn interrupted() -> LabError {
     let names = Names::default();
-    // Only our own: we may have been stopped while another process measures.
+    // Only remove our own lab; another process may be measuring.
     let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
     if is_ours && let Err(error) = Network::down(&names) {
         eprintln!("mend lab: {error}");

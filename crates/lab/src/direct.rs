@@ -1,23 +1,23 @@
-//! The yardstick: bytes over one plain TCP connection, and a bare chain of relays, both without anything of Mend.
+//! The yardsticks: bytes over one plain TCP connection, and a bare chain of relays, both without Mend.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Where a [`serve`] listens.
+/// The port of [`serve`].
 pub const PORT: u16 = 7499;
-/// Written and read at once; what a good program would use.
+/// The number of bytes per read or write, typical of an efficient program.
 const CHUNK: usize = 256 << 10;
 
-/// Sends as many bytes as asked for, to whoever asks, for ever.
+/// Serves any number of clients; each receives as many bytes as it requests.
 ///
 /// # Errors
-/// The port is taken.
+/// If the port is in use.
 pub fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     let chunk = vec![0x5a; CHUNK];
     for connection in listener.incoming() {
-        // One that breaks off is the receiver's business.
+        // A broken connection is reported by its receiver.
         let _ = connection.and_then(|connection| answer(connection, &chunk));
     }
     Ok(())
@@ -35,10 +35,10 @@ fn answer(mut connection: TcpStream, chunk: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives so many bytes; the time from the dialling that succeeded to the last byte.
+/// Receives `bytes` bytes. Returns the time from the successful connection attempt to the last byte.
 ///
 /// # Errors
-/// The connection cannot be made, or breaks.
+/// If the connection fails or breaks.
 pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
     let mut chunk = vec![0x5a; CHUNK];
     let (mut connection, started) = dial(address)?;
@@ -54,11 +54,11 @@ pub fn fetch(address: SocketAddr, bytes: u64) -> io::Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// One link of a bare chain: receives slices from `upstream` (if there is one), XORs them with bytes of its own, and
-/// sends them on to the first that asks. No disk, no checksum, no plan: what is left is the least a chain can cost.
+/// One relay of a bare chain: receives slices from `upstream`, if any, XORs them with its own bytes, and
+/// forwards them to the first client. Without disk, checksums and plans, this is the minimum cost of a chain.
 ///
 /// # Errors
-/// The port is taken, or a connection breaks.
+/// If the port is in use or a connection breaks.
 pub fn relay(listen: SocketAddr, upstream: Option<SocketAddr>, slice_bytes: usize) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     let own = vec![0x5a; slice_bytes];
@@ -92,8 +92,8 @@ fn pass_on(mut downstream: TcpStream, upstream: Option<SocketAddr>, own: &[u8]) 
     Ok(())
 }
 
-/// Dials, and tries again for a moment: the other end may have been started just now. Also when the try that
-/// succeeded began.
+/// Dials with retries, because the other end may still be starting. Also returns the start time of the
+/// successful attempt.
 fn dial(address: SocketAddr) -> io::Result<(TcpStream, Instant)> {
     let give_up = Instant::now() + Duration::from_secs(5);
     loop {

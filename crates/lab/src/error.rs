@@ -1,4 +1,4 @@
-//! Why the lab could not do what it was asked to.
+//! Errors of the lab.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,75 +8,75 @@ use crate::scenario::ScenarioError;
 use crate::shell::ScriptError;
 use crate::topology::TopologyError;
 
-/// Why the lab could not do what it was asked to.
+/// An error of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// No network.
+    /// The network could not be created, changed or removed.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The topology makes no sense.
+    /// The topology is invalid.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The scenario makes no sense.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A system's tool failed.
+    /// A system tool failed.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// A file cannot be used.
+    /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The cluster in the lab cannot be made.
+    /// The cluster in the lab could not be created.
     #[error("cannot make the lab's cluster: {0}")]
     Cluster(String),
-    /// There is nothing to measure.
+    /// The `mend` binary was not found.
     #[error(
         "there is no `mend` beside this program or on PATH; build it with `cargo build --release -p mend-cli`, or name one in MEND_BINARY"
     )]
     NoMend,
-    /// A process in the lab did not start.
+    /// A process in the lab failed to start.
     #[error("{name} did not start in the lab ({program}): {said}")]
     NotReady {
-        /// Who.
+        /// The process.
         name: String,
-        /// Which program was to be it.
+        /// Its program.
         program: String,
-        /// What it said last.
+        /// The end of its log.
         said: String,
     },
-    /// A process in the lab did not do what it should.
+    /// A process in the lab failed.
     #[error("{who} in the lab: {reason}")]
     Agent {
-        /// Who.
+        /// The process.
         who: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// A repaired block is wrong: nothing else of the run counts.
+    /// A repaired block is wrong, which invalidates the whole run.
     #[error("WRONG BYTES after {what}: {reason}")]
     WrongBytes {
-        /// What was done.
+        /// The operation.
         what: String,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
-    /// There is no disk to read.
+    /// The blocks are not on a disk of their own.
     #[error("cold = true, and {} is on no disk of its own: set TMPDIR to a folder that is", path.display())]
     NoDevice {
-        /// Where the lab's blocks are.
+        /// The folder with the lab's blocks.
         path: PathBuf,
     },
-    /// No such figure.
+    /// The figure does not exist.
     #[error("there is no figure `{name}`; `mend lab figures` lists them")]
     NoFigure {
-        /// As asked for.
+        /// The requested name.
         name: String,
     },
     /// A drawing failed.
@@ -84,18 +84,18 @@ pub enum LabError {
     Draw {
         /// The file.
         path: PathBuf,
-        /// What the drawing library says.
+        /// The drawing library's message.
         reason: String,
     },
-    /// Another system cannot be had.
+    /// Another system is unavailable.
     #[error("no {system}: {reason}")]
     NoSystem {
-        /// Which.
+        /// The system.
         system: &'static str,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// Stopped by the user.
+    /// The user interrupted the lab.
     #[error("stopped; the lab was removed")]
     Interrupted,
 }

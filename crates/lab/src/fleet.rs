@@ -23,14 +23,14 @@ use crate::told;
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
 const HELPER_PORT: u16 = 7410;
-/// The ports of a cluster with encrypted data edges are so much higher, so that it may stand beside a plain one.
+/// The port offset of a cluster with encrypted data edges, which may run next to a plain one.
 const ENCRYPTED_PORTS: u16 = 100;
-/// How long a process may take to start on a busy machine.
+/// The time limit for starting a process on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long an order may take: a conventional repair of a large block over a slow link takes minutes.
+/// The time limit for an instruction: conventional repair of a large block over a slow link takes minutes.
 const ORDER_LIMIT: Duration = Duration::from_secs(900);
 
-/// What is started inside the namespaces.
+/// The programs to start inside the namespaces.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// `mend`, for the coordinator and the helpers.
@@ -39,22 +39,22 @@ pub struct Programs {
     pub lab: PathBuf,
 }
 
-/// Processes of a cluster; they end when it is dropped.
+/// The processes of a cluster; dropping this ends them.
 pub struct Fleet {
     programs: Programs,
     work: PathBuf,
     cluster: PathBuf,
     members: BTreeMap<String, Child>,
     servers: Vec<Child>,
-    /// Where plain senders are.
+    /// The nodes that run plain senders.
     senders: BTreeSet<Place>,
-    /// The ends of bare chains, by relays and bytes of a slice.
+    /// The last relays of bare chains, by number of relays and slice size.
     chains: BTreeMap<(u16, u32), SocketAddr>,
     reader: Option<Agent>,
     loader: Option<Agent>,
 }
 
-/// A process that carries out orders.
+/// A process that executes instructions.
 struct Agent {
     name: &'static str,
     child: Child,
@@ -64,10 +64,10 @@ struct Agent {
 }
 
 impl Programs {
-    /// This program, and the `mend` that `MEND_BINARY` names, or that is beside this program, or on PATH.
+    /// Finds this program and `mend`: the one named by `MEND_BINARY`, in this program's folder, or on PATH.
     ///
     /// # Errors
-    /// [`LabError::File`] if this program does not know where it is; [`LabError::NoMend`].
+    /// [`LabError::File`] if this program's path is unknown; [`LabError::NoMend`].
     pub fn find() -> Result<Self, LabError> {
         let lab = std::env::current_exe().map_err(LabError::file("find", "this program"))?;
         let named = std::env::var_os("MEND_BINARY").map(PathBuf::from);
@@ -82,20 +82,20 @@ impl Programs {
 }
 
 impl Fleet {
-    /// Makes a cluster folder below the temporary folder and starts its members. The folder is removed with the
-    /// network.
+    /// Creates a cluster folder below the temporary folder and starts the members. The folder is removed with
+    /// the network.
     ///
     /// # Errors
-    /// [`LabError`]: whatever did not start, with its last words.
+    /// [`LabError`] for a process that failed to start, with the end of its log.
     pub fn start(network: &mut Network, programs: &Programs) -> Result<Self, LabError> {
         Self::start_with(network, programs, false)
     }
 
-    /// Like [`start`](Self::start); `data_tls` says whether data edges are encrypted. One of either kind may run in a
-    /// network.
+    /// Like [`start`](Self::start); `data_tls` says whether data edges are encrypted. One plain and one
+    /// encrypted cluster may share a network.
     ///
     /// # Errors
-    /// As of [`start`](Self::start).
+    /// As [`start`](Self::start).
     pub fn start_with(network: &mut Network, programs: &Programs, data_tls: bool) -> Result<Self, LabError> {
         let prefix = format!("{}-", network.names().of(Place::Coordinator).trim_end_matches("-coord"));
         let work = tempfile::Builder::new().prefix(&prefix).tempdir();
@@ -131,7 +131,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Where files of the lab may be put.
+    /// A folder for the lab's files.
     pub fn work(&self) -> &Path {
         &self.work
     }
@@ -146,7 +146,7 @@ impl Fleet {
         self.cluster.join("helpers").join(helper).join("blocks")
     }
 
-    /// Has the system forget what it keeps in memory of the blocks.
+    /// Evicts the blocks from the page cache.
     ///
     /// # Errors
     /// [`LabError::File`].
@@ -155,29 +155,29 @@ impl Fleet {
         forget_cached(&folder).map_err(LabError::file("read", &folder))
     }
 
-    /// Leaves the members running when this is dropped.
+    /// Leaves the members running on drop.
     pub fn keep(mut self) {
         self.members.clear();
     }
 
-    /// Ends the members and the agents; the cluster's folder stays.
+    /// Ends the members and the agents; keeps the cluster folder.
     pub(crate) fn stop(&mut self) {
         let agents = self.reader.take().into_iter().chain(self.loader.take()).map(|agent| agent.child);
         end(agents.chain(std::mem::take(&mut self.members).into_values()));
     }
 
-    /// Starts the members again, with what is in the cluster's folder now.
+    /// Restarts the members with the current content of the cluster folder.
     ///
     /// # Errors
-    /// [`LabError`]: whatever did not start, with its last words.
+    /// [`LabError`] for a process that failed to start, with the end of its log.
     pub(crate) fn start_again(&mut self, network: &Network) -> Result<(), LabError> {
         self.start_members(network)
     }
 
-    /// Kills a helper as a power cut would.
+    /// Kills a helper without a clean shutdown.
     ///
     /// # Errors
-    /// [`LabError::File`] if it cannot be killed.
+    /// [`LabError::File`] if the process cannot be killed.
     pub fn kill(&mut self, helper: &str) -> Result<(), LabError> {
         if let Some(mut child) = self.members.remove(helper) {
             child.kill().and_then(|()| child.wait()).map_err(LabError::file("kill", helper))?;
@@ -185,7 +185,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts a helper that was killed.
+    /// Restarts a killed helper.
     ///
     /// # Errors
     /// [`LabError`].
@@ -195,14 +195,14 @@ impl Fleet {
         self.await_ready(helper)
     }
 
-    /// Peak resident bytes of a member since it started.
+    /// Peak resident memory of a member since its start, in bytes.
     pub fn peak_memory(&self, member: &str) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.members.get(member)?.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Has the client in its own namespace carry out an order.
+    /// Sends an instruction to the client in the client's namespace.
     pub(crate) fn ask(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.reader.is_none() {
             self.reader = Some(self.spawn_agent(network, "client", Place::Client)?);
@@ -210,7 +210,7 @@ impl Fleet {
         self.reader.as_mut().expect("started above").ask(order)
     }
 
-    /// Has a client beside the coordinator, whose link is not shaped, carry out an order.
+    /// Sends an instruction to the client in the coordinator's namespace, whose link is unshaped.
     pub(crate) fn ask_loader(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.loader.is_none() {
             self.loader = Some(self.spawn_agent(network, "loader", Place::Coordinator)?);
@@ -218,7 +218,7 @@ impl Fleet {
         self.loader.as_mut().expect("started above").ask(order)
     }
 
-    /// The address of a plain sender at a helper, started if there is none.
+    /// The address of a helper's plain sender, which is started if necessary.
     pub(crate) fn sender(&mut self, network: &Network, at: Place) -> Result<SocketAddr, LabError> {
         let address = SocketAddr::from((at.address(), direct::PORT));
         if self.senders.insert(at) {
@@ -227,7 +227,7 @@ impl Fleet {
         Ok(address)
     }
 
-    /// A bare chain of relays through so many helpers, started if there is none; the address of its end.
+    /// The address of the last relay of a bare chain through `hops` helpers, which is started if necessary.
     pub(crate) fn chain(
         &mut self,
         network: &Network,
@@ -287,7 +287,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until a member has said that it is ready.
+    /// Waits until a member has printed its ready line.
     fn await_ready(&mut self, name: &str) -> Result<(), LabError> {
         let give_up = Instant::now() + START_LIMIT;
         let output = self.work.join(name).with_extension("out");
@@ -323,7 +323,7 @@ impl Fleet {
         let input = child.stdin.take().expect("piped above");
         let output = BufReader::new(child.stdout.take().expect("piped above"));
         let (sender, answers) = channel();
-        // A thread, so that waiting for an answer can have an end.
+        // Read on a thread, which allows a time limit for answers.
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Ok(Agent { name, child, input, answers, log })
     }
@@ -362,7 +362,7 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
         listen_host: Place::Coordinator.address().into(),
         api_port: API_PORT + above,
         control_port: CONTROL_PORT + above,
-        // Said in either case: the lab's addresses are not on loopback.
+        // Set explicitly, because the lab's addresses are not on loopback.
         data_tls: Some(data_tls),
         ..InitOptions::default()
     };
@@ -387,12 +387,12 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
 
 fn end(children: impl Iterator<Item = Child>) {
     for mut child in children {
-        let _ = child.kill(); // It may have ended by itself.
+        let _ = child.kill(); // The process may have ended already.
         let _ = child.wait();
     }
 }
 
-/// The end of a log, for an error.
+/// The end of a log, for an error message.
 fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(5).collect();

@@ -1,4 +1,4 @@
-//! What the lab asks of its agent inside a namespace, and what the agent answers: one JSON object per line.
+//! Instructions to the agent inside a namespace, and its answers: one JSON object per line.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -7,27 +7,27 @@ use std::path::PathBuf;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
-/// One thing to do, to completion; the answer comes after it.
+/// An instruction; the answer follows once it is complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub(crate) enum Instruction {
-    /// Which helpers are up?
+    /// Report which helpers are up.
     Nodes,
     /// Store a file as one stripe.
     Put { path: PathBuf, name: String, code: String, block_bytes: u64 },
-    /// Where is a stored file?
+    /// Report where a stored file's blocks are.
     Layout { name: String },
-    /// Forget a stored file.
+    /// Remove a stored file.
     Remove { name: String },
     /// Receive bytes over a plain connection.
     Direct { address: SocketAddr, bytes: u64 },
     /// Read blocks as if they were lost, into memory.
     Read(ReadInstruction),
-    /// Hold what the last read brought against bytes of a file.
+    /// Compare the blocks of the last read with a file.
     Compare { expected: Vec<Expected> },
     /// Read a block of a stripe to a file.
     Save { stripe: String, block: u16, window: Range<u64>, block_bytes: u64, path: PathBuf },
-    /// Many small reads at once, each of `bytes` of a block that is taken as lost.
+    /// Many concurrent small reads, each of `bytes` bytes of a block treated as lost.
     Many {
         stripe: String,
         block: u16,
@@ -37,9 +37,9 @@ pub(crate) enum Instruction {
         scheme: Scheme,
         expected: Expected,
     },
-    /// For so long, clients that each read `bytes` somewhere in one of these pieces after the other.
+    /// Run clients for a fixed time; each reads `bytes` bytes in one of the pieces after another.
     Steady { pieces: Vec<Piece>, block_bytes: u64, clients: usize, bytes: u64, last_ms: u64 },
-    /// Repair the lost blocks of a stripe, which are these, onto nodes that the coordinator chooses.
+    /// Repair the lost blocks of a stripe onto nodes that the coordinator chooses.
     Repair { stripe: String, blocks: Vec<String>, scheme: Scheme, slice_bytes: Option<u32> },
 }
 
@@ -47,14 +47,14 @@ pub(crate) enum Instruction {
 pub(crate) struct ReadInstruction {
     pub(crate) stripe: String,
     pub(crate) blocks: Vec<u16>,
-    /// Of a sub-block.
+    /// Offsets within a sub-block.
     pub(crate) window: Range<u64>,
-    /// Of a block: what is delivered of each.
+    /// The number of bytes delivered for each block.
     pub(crate) block_bytes: u64,
     pub(crate) scheme: Scheme,
     pub(crate) slice_bytes: Option<u32>,
     pub(crate) pacing: Option<Pacing>,
-    /// Whether the blocks are to be taken as lost; otherwise they are read as they are.
+    /// Whether to treat the blocks as lost; otherwise they are read directly.
     pub(crate) pretend_lost: bool,
 }
 
@@ -65,12 +65,12 @@ pub(crate) struct Piece {
     pub(crate) block: u16,
 }
 
-/// The bytes that a block must have.
+/// The expected bytes of a block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Expected {
     pub(crate) block: u16,
     pub(crate) path: PathBuf,
-    /// Where the block begins in the file.
+    /// The offset of the block in the file.
     pub(crate) offset: u64,
 }
 
@@ -87,10 +87,10 @@ pub(crate) enum Answer {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Took {
-    /// From the request to the last byte in memory and the coordinator's word that it was all; to the end of a repair
-    /// that is published and read back.
+    /// For reads, the time until the last byte is in memory and the coordinator has confirmed the end. For
+    /// repairs, the time until the block is published and read back.
     pub(crate) ns: u64,
-    /// From the request to the first byte in memory; none of a repair.
+    /// The time until the first byte is in memory; none for a repair.
     pub(crate) first_byte_ns: Option<u64>,
     pub(crate) scheme: Option<Scheme>,
     pub(crate) replanned: Vec<String>,

@@ -1,14 +1,15 @@
 //! The lab measures Mend on one machine with shaped links.
 //!
-//! A [`Network`] is a namespace per node and links whose both ends are shaped; a [`Fleet`] is a real cluster in it,
-//! one process per node; a [`Scenario`] says what to measure, and [`run`] measures it: every repair next to a direct send
-//! of one block in the same run, every repaired block compared with the lost one, every run that other programs
-//! disturbed repeated or marked. [`figure`] does this for the papers' figures and [`mod@bench`] for our targets. [`seaweedfs`] measures a real SeaweedFS
-//! cluster, with Mend beside it and without.
+//! A [`Network`] has a namespace per node and links shaped at both ends. A [`Fleet`] is a real cluster in it,
+//! with one process per node. A [`Scenario`] describes what to measure, and [`run`] measures it: every repair
+//! is compared with a direct send of one block in the same run, every repaired block is compared with the
+//! lost one, and runs disturbed by other programs are repeated or marked. [`figure`] does this for the
+//! papers' figures and [`mod@bench`] for our targets. [`seaweedfs`] measures a real SeaweedFS cluster with
+//! and without Mend.
 //!
-//! Always true: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes all of
-//! it, even after a crash. Deliberately absent: code paths of Mend that only the lab takes. The lab starts the binary
-//! that users start and reads through the library that users call.
+//! Invariants: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes
+//! everything, even after a crash. Mend has no code path for the lab: the lab starts the binary that users
+//! start, and reads through the library that users call.
 #![forbid(unsafe_code)]
 
 mod account;

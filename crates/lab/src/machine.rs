@@ -1,52 +1,52 @@
-//! Where and with what something was measured, and how busy the machine was meanwhile.
+//! The machine and version of a measurement, and the machine's load.
 
 use std::fs;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine and a version of Mend: figures mean nothing without.
+/// The machine and Mend's version, which figures need to be meaningful.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its processor.
+    /// The processor model.
     pub processor: String,
-    /// What it has of the instructions that Mend's kernels and checksums look for.
+    /// Its instruction set extensions that Mend's kernels and checksums use.
     #[serde(default)]
     pub features: Vec<String>,
-    /// Processors that are online.
+    /// The number of online processors.
     pub processors: usize,
-    /// Its kernel.
+    /// The kernel version.
     pub kernel: String,
-    /// Its memory in bytes.
+    /// The memory size in bytes.
     pub memory_bytes: u64,
-    /// The version of Mend.
+    /// Mend's version.
     pub version: String,
-    /// The commit of the checkout that the lab ran in, `+` if files differed from it; `unknown` outside of one.
+    /// The commit of the lab's checkout, with `+` for local changes; `unknown` outside a checkout.
     pub commit: String,
 }
 
-/// Processor time of the whole machine since boot, in seconds over all processors.
+/// Processor time of the whole machine since boot, in seconds summed over all processors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuTimes {
-    /// In programs.
+    /// In user programs.
     pub user: f64,
-    /// In the kernel, interrupts included.
+    /// In the kernel, including interrupts.
     pub system: f64,
-    /// Doing nothing.
+    /// Idle.
     pub idle: f64,
-    /// Taken by other virtual machines.
+    /// Stolen by other virtual machines.
     pub stolen: f64,
 }
 
-/// Ticks of /proc/stat in a second; a constant of the kernel's interface.
+/// Ticks per second in /proc/stat; fixed by the kernel's interface.
 const TICKS: f64 = 100.0;
 
-/// As /proc/cpuinfo spells them.
+/// The names as in /proc/cpuinfo.
 const FEATURES: [&str; 9] =
     ["ssse3", "avx2", "avx512bw", "gfni", "pclmulqdq", "vpclmulqdq", "aes", "asimd", "pmull"];
 
 impl Machine {
-    /// In one line, for the head of a page.
+    /// A one-line summary for the head of a page.
     pub fn summary(&self) -> String {
         let Self { processor, features, processors, kernel, commit, .. } = self;
         let memory = self.memory_bytes as f64 / f64::from(1 << 30);
@@ -56,7 +56,7 @@ impl Machine {
         )
     }
 
-    /// This machine, this version.
+    /// This machine and version.
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -94,7 +94,7 @@ fn commit() -> Option<String> {
 }
 
 impl CpuTimes {
-    /// Since boot; all zero where there is no /proc/stat.
+    /// The times since boot; zero without /proc/stat.
     pub fn now() -> Self {
         Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
@@ -107,7 +107,7 @@ impl CpuTimes {
         Self { user: at(0) + at(1), system: at(2) + at(5) + at(6), idle: at(3) + at(4), stolen: at(7) }
     }
 
-    /// What was spent since `earlier`.
+    /// The times since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl CpuTimes {
         }
     }
 
-    /// The part of all processors' time that was not idle, 0 to 1.
+    /// The busy fraction of all processors' time, from 0 to 1.
     pub fn busy(self) -> f64 {
         let spent = self.user + self.system + self.stolen;
         if spent + self.idle > 0.0 { spent / (spent + self.idle) } else { 0.0 }

@@ -1,12 +1,12 @@
-//! `mend-lab`: the lab as a program of its own, so that the binary that every helper runs carries neither namespaces
-//! nor drawings. `mend lab …` starts it.
+//! The lab as a separate program, so that the binary on every helper carries neither namespaces nor drawing
+//! code. `mend lab …` starts it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Measures Mend on shaped links: network namespaces on this machine (needs root).
+/// Runs measurements on shaped links in network namespaces on this machine (needs root).
 #[derive(Debug, Parser)]
 #[command(name = "mend-lab", version, propagate_version = true, after_help = AFTER_HELP)]
 struct Cli {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// `RUST_LOG` decides; without it only what is wrong is told.
+/// Logs to stderr at the level in `RUST_LOG`, by default errors only.
 fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));

@@ -1,4 +1,4 @@
-//! [`Medium`]: the device under the lab's blocks, and getting them out of memory so that it is read.
+//! [`Medium`]: the device under the lab's blocks, and eviction of the blocks from the page cache.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,26 +9,26 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise, major, minor};
 use serde::{Deserialize, Serialize};
 
-/// Unit of a device's counters, whatever its own sectors are.
+/// The unit of a device's counters, regardless of its sector size.
 const SECTOR_BYTES: u64 = 512;
 
-/// What a device has read, whoever asked it to.
+/// A device's read counters, including reads by other programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeviceReads {
-    /// Reads that it completed, those that the kernel merged counted as one.
+    /// Completed reads, after merging by the kernel.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub bytes: u64,
 }
 
-/// The device that a folder is on.
+/// The block device of a folder.
 #[derive(Debug)]
 pub(crate) struct Medium {
     counters: PathBuf,
 }
 
 impl Medium {
-    /// That of a folder; `None` if it is on none of its own: in memory, or on several.
+    /// The device of a folder; `None` for a file system in memory or on several devices.
     pub(crate) fn of(folder: &Path) -> Option<Self> {
         let device = fs::metadata(folder).ok()?.dev();
         let medium =
@@ -36,7 +36,7 @@ impl Medium {
         medium.reads().map(|_| medium)
     }
 
-    /// Its counters now.
+    /// The current counters.
     pub(crate) fn reads(&self) -> Option<DeviceReads> {
         parse(&fs::read_to_string(&self.counters).ok()?)
     }
@@ -57,7 +57,7 @@ impl Sub for DeviceReads {
     }
 }
 
-/// Has the system forget what it keeps in memory of all files below a folder.
+/// Evicts all files below a folder from the page cache.
 pub(crate) fn forget_cached(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -67,7 +67,7 @@ pub(crate) fn forget_cached(folder: &Path) -> io::Result<()> {
         }
         match File::open(entry.path()) {
             Ok(file) => {
-                // What is not written yet could not be forgotten.
+                // Sync first: dirty pages cannot be evicted.
                 file.sync_all()?;
                 fadvise(&file, 0, None, Advice::DontNeed)?;
             }

@@ -1,4 +1,5 @@
-//! [`Meter`]: what the kernel counted while something ran: the lab's processor time, other load, bytes per node.
+//! [`Meter`]: reads kernel counters during a measurement: the lab's processor time, other load, and traffic
+//! per node.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +12,15 @@ use crate::machine::CpuTimes;
 use crate::network::Network;
 use crate::shell::{Script, ScriptError};
 
-/// Above this part of all processors' time the machine and not the network may be what limits: /proc/stat
-/// under-counts the timers of shaped links by a tenth or so.
+/// Above this busy fraction the processors may be the bottleneck instead of the network. It leaves a margin
+/// because /proc/stat misses about a tenth of the time for the timers of shaped links.
 pub const CPU_BOUND: f64 = 0.85;
-/// Other programs' part of all processors' time that a run may contain.
+/// The tolerated share of other programs in all processors' time.
 const DISTURBED: f64 = 0.02;
-/// Ticks of /proc/stat are 10 ms, so that this much may be an error of counting.
+/// The tolerated counting error: ticks of /proc/stat are 10 ms.
 const COUNTING_ERROR: f64 = 0.03;
 
-/// Bytes that crossed a node's link, headers included.
+/// Bytes over a node's link, including headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkBytes {
     /// From the node.
@@ -28,26 +29,26 @@ pub struct LinkBytes {
     pub received_bytes: u64,
 }
 
-/// What was counted while something ran.
+/// The counts of one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metered {
-    /// Processor seconds of all the lab's processes together.
+    /// Processor seconds of all the lab's processes.
     pub cpu_s: f64,
-    /// The part of all processors' time that was not idle.
+    /// The busy fraction of all processors' time.
     pub busy: f64,
-    /// Processor seconds of programs that are not the lab's, and of other virtual machines.
+    /// Processor seconds of other programs and other virtual machines.
     pub foreign_s: f64,
-    /// Whether that is enough to doubt the time.
+    /// Whether that load makes the measured time doubtful.
     pub disturbed: bool,
-    /// Whether the processors and not the links may have set the time.
+    /// Whether the processors may have been the bottleneck instead of the links.
     pub cpu_bound: bool,
-    /// By name of the node.
+    /// Traffic by node name.
     pub traffic: BTreeMap<String, LinkBytes>,
-    /// Bytes that each helper read from its disk, the page cache included.
+    /// Bytes that each helper read from its disk or the page cache.
     pub disk: BTreeMap<String, u64>,
 }
 
-/// The kernel's counters at one moment.
+/// A snapshot of the kernel's counters.
 pub struct Meter {
     machine: CpuTimes,
     own: OwnCpu,
@@ -66,10 +67,10 @@ struct OwnCpu {
 }
 
 impl Meter {
-    /// Reads the counters.
+    /// Takes a snapshot of the counters.
     ///
     /// # Errors
-    /// [`ScriptError`] if the network's cannot be read.
+    /// [`ScriptError`] if the network's counters cannot be read.
     pub fn start(network: &Network) -> Result<Self, ScriptError> {
         let (group, net) = (network.control_group(), network.names().net());
         let traffic = traffic(&net)?;
@@ -78,10 +79,10 @@ impl Meter {
         Ok(Self { machine: CpuTimes::now(), own, traffic, read, started: Instant::now(), group, net })
     }
 
-    /// Reads them again; the difference is what happened meanwhile.
+    /// Reads the counters again and returns the differences.
     ///
     /// # Errors
-    /// [`ScriptError`] if the network's cannot be read.
+    /// [`ScriptError`] if the network's counters cannot be read.
     pub fn stop(self) -> Result<Metered, ScriptError> {
         let elapsed = self.started.elapsed();
         let machine = CpuTimes::now().since(self.machine);
@@ -108,7 +109,8 @@ impl Meter {
             busy: machine.busy(),
             foreign_s,
             disturbed,
-            // A machine that other programs keep busy says nothing about ours.
+            // With load from other programs, a busy machine does not show that our processes are the
+            // bottleneck.
             cpu_bound: own_busy > CPU_BOUND || (!disturbed && machine.busy() > CPU_BOUND),
             traffic,
             disk,
@@ -116,8 +118,8 @@ impl Meter {
     }
 }
 
-/// Time in programs that is not the lab's, and stolen time. Kernel time is left out: the kernel counts what it does
-/// for the links to whoever happens to run.
+/// User time of other programs, plus stolen time. Kernel time is left out: the kernel charges its work for
+/// the links to whichever process is running.
 fn foreign(machine: CpuTimes, own: OwnCpu) -> f64 {
     (machine.user - own.user).max(0.0) + machine.stolen
 }
@@ -138,8 +140,8 @@ impl OwnCpu {
     }
 }
 
-/// Bytes that each helper's process has got from `read` and its kin. That counts its disk, also where the page cache
-/// answers, and its data connections; what came over its link is to be taken off.
+/// Bytes that each helper's process obtained from `read` and similar calls. This covers its disk, the page
+/// cache and its data connections; the caller subtracts the traffic over its link.
 fn read_by_helpers(group: Option<&Path>) -> BTreeMap<String, u64> {
     let processes = group.and_then(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
     let read = |process: &str| {
@@ -151,7 +153,7 @@ fn read_by_helpers(group: Option<&Path>) -> BTreeMap<String, u64> {
     processes.unwrap_or_default().lines().filter_map(read).collect()
 }
 
-/// The name in `mend helper NAME`.
+/// Extracts the name from `mend helper NAME`.
 fn helper_named(command_line: &str) -> Option<String> {
     let mut words = command_line.split('\0').skip(1);
     (words.next()? == "helper").then(|| words.next().map(str::to_owned))?
@@ -175,7 +177,7 @@ struct Count {
     bytes: u64,
 }
 
-/// The bridge's ports: what one receives its node has sent.
+/// Traffic from the bridge's ports; what a port receives is what its node sent.
 fn traffic(net: &str) -> Result<BTreeMap<String, LinkBytes>, ScriptError> {
     let text = Script::new(format!("ip -n {net} -json -stats link show")).run()?;
     Ok(parse_traffic(&text))

@@ -1,4 +1,4 @@
-//! [`Report`]: what was measured, as JSON for machines and as a table for people.
+//! [`Report`]: the results, as JSON for programs and as a table for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,91 +15,91 @@ use crate::meter::{LinkBytes, Metered};
 use crate::scenario::Scenario;
 use crate::yardstick::{Yardstick, is_cpu_bound};
 
-/// What a scenario measured.
+/// The results of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was asked for.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Where and with what.
+    /// The machine and version.
     pub machine: Machine,
-    /// When it began, in milliseconds since 1970.
+    /// The start time, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// The lab's check of itself, one for every network.
+    /// The self-checks, one per network.
     pub checks: Vec<Check>,
-    /// The machine's own, where a model was held against the measurement.
+    /// The machine's constants, if the measurement is compared with a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constants: Option<Constants>,
-    /// A row for every combination.
+    /// One row per combination of parameters.
     pub rows: Vec<Row>,
 }
 
-/// One combination's figures.
+/// The figures of one combination of parameters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The network.
+    /// The network's description.
     pub network: String,
-    /// Of every node's link.
+    /// The rate of every node's link.
     pub rate: String,
-    /// From each helper to the client, if the scenario says.
+    /// The rate from each helper to the client, if specified.
     pub edge: Option<String>,
     /// The code.
     pub code: String,
-    /// Data blocks of a stripe.
+    /// The number of data blocks in a stripe.
     pub data_blocks: usize,
-    /// Bytes of a block.
+    /// The block size in bytes.
     pub block_bytes: u64,
-    /// Bytes of a slice, or `auto`.
+    /// The slice size in bytes, or `auto`.
     pub slice: String,
-    /// The scheme asked for; `ppr in rounds` if whole blocks travelled from round to round; `bare chain` of relays that
+    /// The requested scheme. `ppr in rounds` means whole blocks in rounds; `bare chain` means relays that
     /// only receive, XOR and send.
     pub scheme: String,
-    /// How nodes moved slices on, if not in the scheme's own way.
+    /// How nodes forwarded slices, if not in the scheme's default way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Pacing>,
-    /// The scheme that the planner took.
+    /// The scheme that the planner chose.
     pub used: Option<Scheme>,
-    /// The blocks that were lost; none of a bare chain.
+    /// The lost blocks; none for a bare chain.
     pub lost: Vec<u16>,
-    /// Seconds of every repetition, in the order measured.
+    /// The time of every repetition in seconds, in the order measured.
     pub times_s: Vec<f64>,
-    /// Their median.
+    /// The median time.
     pub median_s: f64,
-    /// Longest less shortest, as a part of the median.
+    /// The longest time minus the shortest, relative to the median.
     pub spread: f64,
-    /// Seconds to the first byte, median; absent if a node is the destination.
+    /// Median time to the first byte, in seconds; absent for repairs to a node.
     pub first_byte_s: Option<f64>,
-    /// Seconds of a direct send of one block, measured in between, median.
+    /// Median time of a direct send of one block, in seconds, measured in between.
     pub direct_s: f64,
-    /// Median over that of the direct send.
+    /// The median time relative to the direct send.
     pub ratio: f64,
-    /// The formula's timeslots, where there is one and the network is uniform.
+    /// The timeslots by the formula, if one exists and the network is uniform.
     pub formula: Option<f64>,
-    /// Processor seconds of all the lab's processes, median.
+    /// Median processor seconds of all the lab's processes.
     pub cpu_s: f64,
-    /// The same of the bare chain that needed least, in the same run; one block of one stripe, whatever was lost.
+    /// Processor seconds of the cheapest bare chain in the same run, for one block regardless of the losses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_cpu_s: Option<f64>,
-    /// The part of the machine's processor time that was not idle, median.
+    /// The median busy fraction of the machine's processors.
     pub busy: f64,
-    /// Repetitions that other programs disturbed, however often they were repeated.
+    /// The number of repetitions that remained disturbed by other programs despite retries.
     pub disturbed: u32,
-    /// Whether the processors and not the links may have set the time.
+    /// Whether the processors may have been the bottleneck instead of the links.
     pub cpu_bound: bool,
-    /// Whether the processors set the time of the direct send or of the bare chain already: no time measured here
-    /// says anything about Mend.
+    /// Whether the processors already limit the direct send or the bare chain; the times then say nothing
+    /// about Mend.
     #[serde(default)]
     pub saturated: bool,
-    /// Plans that were dropped on the way, over all repetitions.
+    /// The reasons for dropped plans, over all repetitions.
     pub replanned: Vec<String>,
-    /// Bytes per node in the repetition of the median, headers included.
+    /// Bytes per node in the median repetition, including headers.
     pub traffic: BTreeMap<String, LinkBytes>,
-    /// Bytes that each helper read from its disk in the same repetition, the page cache included.
+    /// Bytes that each helper read from its disk or the page cache in the same repetition.
     #[serde(default)]
     pub disk: BTreeMap<String, u64>,
-    /// What the device under the blocks read in the same repetition, other programs included.
+    /// Reads of the device under the blocks in the same repetition, including other programs'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceReads>,
-    /// What the plan says that it costs.
+    /// The plan's predicted cost.
     #[serde(default)]
     pub account: Option<Account>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Sample {
     pub(crate) device: Option<DeviceReads>,
 }
 
-/// The middle of some figures; the mean of the two middle ones of an even number; NaN of none.
+/// The median; the mean of the two middle values for an even number of values; NaN for none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -127,7 +127,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 impl Row {
-    /// Fills the figures in from the samples; what identifies the row stays.
+    /// Computes the figures from the samples; the identifying fields stay.
     pub(crate) fn fill(&mut self, samples: &[Sample], yardstick: &Yardstick) {
         let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         self.times_s = of(&|sample| sample.time_s);
@@ -154,7 +154,7 @@ impl Row {
         self.device = middle.and_then(|sample| sample.device);
     }
 
-    /// What a reader has to know before the figures are believed.
+    /// Caveats about the figures.
     pub fn marks(&self) -> String {
         let mut marks = Vec::new();
         if self.saturated {
@@ -171,17 +171,17 @@ impl Row {
         marks.join(", ")
     }
 
-    /// Whether other programs disturbed every repetition, however often it was repeated.
+    /// Whether every repetition was disturbed by other programs, despite retries.
     pub fn is_worthless(&self) -> bool {
         !self.times_s.is_empty() && self.disturbed as usize == self.times_s.len()
     }
 
-    /// Processor seconds over those of the bare chain.
+    /// Processor seconds relative to the bare chain.
     pub fn cpu_ratio(&self) -> Option<f64> {
         Some(self.cpu_s / self.bare_cpu_s?)
     }
 
-    /// All of it in one line.
+    /// A one-line summary.
     pub fn summary(&self) -> String {
         let block = cluster::ByteSize::from_bytes(self.block_bytes);
         let over_bare = self.cpu_ratio().map_or(String::new(), |ratio| format!(" ({ratio:.2} of bare)"));
@@ -198,12 +198,12 @@ impl Row {
         )
     }
 
-    /// Bytes that all helpers together read from their disks.
+    /// Bytes read from disk by all helpers.
     pub fn disk_bytes(&self) -> u64 {
         self.disk.values().sum()
     }
 
-    /// Bytes that all helpers together sent, headers included.
+    /// Bytes sent by all helpers, including headers.
     pub fn network_bytes(&self) -> u64 {
         let is_helper = |name: &str| name.starts_with('h');
         self.traffic.iter().filter(|(name, _)| is_helper(name)).map(|(_, traffic)| traffic.sent_bytes).sum()
@@ -211,7 +211,7 @@ impl Row {
 }
 
 impl Report {
-    /// Why these figures are not to be trusted; `None` if they are.
+    /// The reason to distrust these figures, if any.
     pub fn doubt(&self) -> Option<String> {
         if !self.checks.iter().all(Check::holds) {
             return Some("the self-check failed".to_owned());
@@ -219,7 +219,7 @@ impl Report {
         self.disturbance()
     }
 
-    /// What other programs disturbed so much that not one repetition is left.
+    /// Describes rows without any undisturbed repetition.
     pub fn disturbance(&self) -> Option<String> {
         let worthless = self.rows.iter().filter(|row| row.is_worthless()).count();
         let rows = self.rows.len();
@@ -228,7 +228,7 @@ impl Report {
         })
     }
 
-    /// All of it as a Markdown table, with what is to be known above it.
+    /// The report as a Markdown table, preceded by the caveats.
     pub fn to_markdown(&self) -> String {
         let mut text = self.heading();
         let columns = [
@@ -254,7 +254,7 @@ impl Report {
         text
     }
 
-    /// Machine, commit and checks.
+    /// The machine, the commit and the self-checks.
     pub fn heading(&self) -> String {
         let mut text = format!("{}\n", self.machine.summary());
         for check in &self.checks {
@@ -298,7 +298,7 @@ impl Row {
     }
 }
 
-/// A Markdown table that also lines up as plain text.
+/// A Markdown table that is also aligned as plain text.
 pub fn markdown_table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let length = |text: &str| text.chars().count();
     let width = |index: usize| {
@@ -319,7 +319,7 @@ pub fn markdown_table(columns: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 impl Sample {
-    /// One that is undisturbed and went over no link.
+    /// An undisturbed sample without link traffic.
     pub(crate) fn of_test(time_s: f64, cpu_s: f64, cpu_bound: bool) -> Self {
         let metered = Metered {
             cpu_s,

@@ -1,4 +1,4 @@
-//! What is to be measured: a TOML file, read strictly.
+//! The description of a measurement: a TOML file, parsed strictly.
 //!
 //! ```
 //! let text = r#"
@@ -30,67 +30,67 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::way::Way;
 
-/// What is to be measured. Every combination of the lists is.
+/// The description of a measurement, which covers every combination of the lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name; the report's file is called after it.
+    /// Its name, which also names the report file.
     pub name: String,
-    /// What it is about.
+    /// A description in words.
     #[serde(default)]
     pub description: String,
     /// The network.
     pub topology: Networks,
     /// The codes.
     pub code: Many<CodeSpec>,
-    /// Bytes of a block.
+    /// The block sizes.
     pub block_bytes: Many<ByteSize>,
-    /// Bytes of a slice; `auto` leaves it to the planner.
+    /// The slice sizes; `auto` leaves the choice to the planner.
     #[serde(default = "automatic")]
     pub slice_bytes: Many<Slice>,
     /// The schemes.
     pub schemes: Many<SchemeName>,
-    /// How nodes move slices on. `whole-block` is measured of the schemes that were published in rounds, `ppr` and
-    /// `crr-r`; the others run in their own way, once.
+    /// How nodes forward slices. `whole-block` applies only to the schemes published in rounds, `ppr` and
+    /// `crr-r`; the others are measured once, in their default way.
     #[serde(default = "pipelined")]
     pub pacing: Many<PacingName>,
-    /// Whether data edges are encrypted; of both, each is measured beside the other.
+    /// Whether data edges are encrypted; with both values, their measurements take turns.
     #[serde(default = "plain")]
     pub data_tls: Many<bool>,
-    /// Sets of blocks, by index in the stripe, each lost together.
+    /// Sets of blocks, by index in the stripe; each set is lost together.
     #[serde(default = "first_block")]
     pub losses: Vec<Vec<u16>>,
-    /// How blocks get lost.
+    /// How blocks are lost.
     #[serde(default)]
     pub how: Loss,
-    /// Where they are rebuilt.
+    /// The destination of rebuilt blocks.
     #[serde(default)]
     pub to: Destination,
-    /// Slices of bare chains that are measured beside: as many relays as the code has data blocks, which only receive,
-    /// XOR and send. Their processor time is what the repairs' is held against.
+    /// The slice sizes of bare chains to measure as well: as many relays as the code has data blocks, which
+    /// only receive, XOR and send. The processor time of repairs is compared with theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bare_chain: Option<Many<ByteSize>>,
-    /// A helper that becomes slow; in networks whose links are all alike.
+    /// A helper that becomes slow; for networks of uniform links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
-    /// Whether no block is in memory when a measurement begins, so that disks are read.
+    /// Whether to evict all blocks from the page cache before each measurement, so that disks are read.
     #[serde(default)]
     pub cold: bool,
-    /// How often each is measured.
+    /// The number of repetitions.
     #[serde(default = "five")]
     pub repetitions: u32,
-    /// How often a measurement that other programs disturbed is repeated.
+    /// The maximum number of retries of a disturbed measurement.
     #[serde(default = "three")]
     pub retries: u32,
 }
 
-/// The networks of a scenario: the same nodes, with other rates.
+/// The networks of a scenario: the same nodes with different rates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Networks {
-    /// Helpers.
+    /// The number of helpers.
     pub nodes: u16,
-    /// Of every node's link.
+    /// The rate of every node's link.
     pub rate: Many<Rate>,
     /// See [`Topology::racks`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,99 +107,99 @@ pub struct Networks {
     /// See [`Topology::shared`].
     #[serde(default)]
     pub shared: bool,
-    /// See [`Topology::told`]; of one network only, as helpers say once what they carry.
+    /// See [`Topology::told`]. Works with a single network only, because helpers state their rates once.
     #[serde(default)]
     pub told: bool,
 }
 
-/// A helper that becomes slow in the middle of each measurement, and is fast again after it.
+/// A helper that becomes slow during each measurement and recovers afterwards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Straggler {
-    /// It holds this block of the stripe in the first measurement, the next one in the second, and so on: who was slow is
-    /// avoided for some minutes.
+    /// The block that it holds in the first measurement; the next block in the second one, and so on, because
+    /// a straggler is avoided for some minutes.
     pub block: u16,
-    /// What its link carries then, each way.
+    /// The rate of its link, in each direction, while it is slow.
     pub rate: Bandwidth,
-    /// When: after so many times of what a direct send takes.
+    /// When it becomes slow, in multiples of the time of a direct send.
     pub after: f64,
 }
 
-/// One value or a list of them; never empty.
+/// One value or a non-empty list of values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Many<T>(Vec<T>);
 
 /// The size of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slice {
-    /// As the planner likes.
+    /// Chosen by the planner.
     Auto,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u32),
 }
 
-/// A [`Scheme`] by its name.
+/// A [`Scheme`], written as its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemeName(pub Scheme);
 
-/// A [`Pacing`] by its name, of those that a scenario can ask for.
+/// A [`Pacing`] that a scenario can request, written as its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacingName(pub Pacing);
 
-/// How blocks get lost.
+/// How blocks are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
-    /// The client says that they are.
+    /// The client pretends that they are lost.
     #[default]
     Pretend,
-    /// Their helpers are killed, and started again afterwards.
+    /// Their helpers are killed, and restarted afterwards.
     Kill,
 }
 
-/// Where lost blocks are rebuilt.
+/// The destination of rebuilt blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Destination {
-    /// In the memory of a client that reads them.
+    /// The memory of a client that reads them.
     #[default]
     Client,
-    /// On a node that stores them: sealed, checked, committed, published and read back.
+    /// A node that stores them: sealed, checked, committed, published and read back.
     Node,
 }
 
-/// Why a text is no scenario.
+/// The reason why a scenario is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Not what a scenario is made of.
+    /// A syntax error, or an unknown key or value.
     #[error("{}:{line}: {message}", path.display())]
     Text {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
-    /// Values that contradict each other.
+    /// Values that conflict.
     #[error("{}: {message}", path.display())]
     Contradiction {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The conflict.
         message: String,
     },
 }
 
-/// A bare relay holds one slice.
+/// The largest slice of a bare chain; a relay holds one slice in memory.
 const LARGEST_RELAYED: u64 = 4 << 20;
 
 impl Scenario {
@@ -213,17 +213,17 @@ impl Scenario {
         Self::parse(&text, path)
     }
 
-    /// Parses and checks a scenario. `path` is for errors only.
+    /// Parses and validates a scenario. `path` is only used in errors.
     ///
     /// # Errors
-    /// [`ScenarioError`], with the line where one can be named.
+    /// [`ScenarioError`], with the line if known.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
         let scenario: Self = parse_toml(text, path)?;
         scenario.check(path)?;
         Ok(scenario)
     }
 
-    /// Refuses values that contradict each other.
+    /// Rejects conflicting values.
     ///
     /// # Errors
     /// [`ScenarioError::Contradiction`].
@@ -265,14 +265,15 @@ impl Scenario {
         self.code.iter().find_map(|code| self.misfit(code))
     }
 
-    /// What of the scenario does not go with a code.
+    /// The reason why a scenario does not fit a code, if any.
     fn misfit(&self, spec: &CodeSpec) -> Option<String> {
         let code = match spec.build() {
             Ok(code) => code,
             Err(error) => return Some(format!("code {spec}: {error}")),
         };
         let blocks = code.blocks();
-        // A block goes back to where it was, and to a node without a block of the stripe if that one is dead.
+        // A rebuilt block returns to its old node, or to a node without a block of the stripe if the old one
+        // is dead.
         let dead = self.losses.iter().map(Vec::len).max().unwrap_or_default();
         let moves = self.to == Destination::Node && self.how == Loss::Kill;
         let nodes = blocks + if moves { dead } else { 0 };
@@ -303,7 +304,7 @@ impl Scenario {
         })
     }
 
-    /// The schemes and their pacings, in the order in which they are measured.
+    /// The schemes with their pacings, in the order of measurement.
     pub fn ways(&self) -> Vec<Way> {
         let pacings = || self.pacing.iter().map(|pacing| pacing.0);
         let ways = self.schemes.iter().flat_map(|scheme| Way::of(scheme.0, pacings()));
@@ -311,7 +312,7 @@ impl Scenario {
         ways.collect()
     }
 
-    /// The networks, in the order in which they are measured.
+    /// The networks, in the order of measurement.
     pub fn topologies(&self) -> Vec<Topology> {
         let Networks { nodes, rate, racks, matrix, edge, ports, shared, told } = &self.topology;
         let edges: Vec<_> = edge.iter().flat_map(|edge| edge.iter().copied().map(Some)).collect();
@@ -334,14 +335,14 @@ impl Scenario {
 }
 
 impl Networks {
-    /// Whether all links are shaped, and alike.
+    /// Whether all links are shaped to the same rate.
     fn is_even(&self) -> bool {
         let shaped = self.rate.iter().all(|rate| rate.bandwidth().is_some());
         shaped && self.racks.is_none() && self.matrix.is_none() && self.edge.is_none()
     }
 }
 
-/// Parses TOML strictly; the error has the line.
+/// Parses TOML strictly; errors include the line.
 pub(crate) fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) -> Result<T, ScenarioError> {
     toml_edit::de::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start).min(text.len());
@@ -375,7 +376,7 @@ fn three() -> u32 {
 }
 
 impl<T> Many<T> {
-    /// One value.
+    /// A single value.
     pub fn one(value: T) -> Self {
         Self(vec![value])
     }
@@ -428,7 +429,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for ManyVisitor<T> {
     }
 }
 
-/// A text, or something else written without quotes.
+/// A string, or another value written without quotes.
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
@@ -461,7 +462,7 @@ impl FromStr for Slice {
 }
 
 impl Slice {
-    /// The bytes, if they are given.
+    /// The number of bytes, if specified.
     pub fn bytes(self) -> Option<u32> {
         match self {
             Self::Auto => None,
@@ -552,7 +553,7 @@ edge = ["100mbit", "200mbit"]
     }
 
     #[test]
-    fn everything_said_is_understood() {
+    fn every_message_is_parsed() {
         let scenario = parse(GOOD).unwrap();
         assert_eq!(scenario.topologies().len(), 4);
         assert_eq!(
@@ -574,7 +575,7 @@ edge = ["100mbit", "200mbit"]
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named() {
+    fn invalid_values_are_reported() {
         check_refused(
             "\"pipelined\"",
             "\"pipe\"",

@@ -1,36 +1,36 @@
-//! What the lab asks of the system's own tools, as text first and carried out second.
+//! Commands for the system's own tools, first built as text and then run.
 //!
-//! A [`Script`] is a program and the lines it reads; it prints as what one would type. So plans of commands can
-//! be read and tested without root.
+//! A [`Script`] is a program with its input lines, and prints as one would type it. This allows reviewing and
+//! testing sequences of commands without root.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// A program with the lines that it reads from its standard input.
+/// A program with the lines for its standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     words: Vec<String>,
     lines: Vec<String>,
 }
 
-/// Why a script failed.
+/// The reason why a script failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// The program is not there or cannot be started.
+    /// The program is missing or cannot be started.
     #[error("cannot run `{program}`: {source}")]
     Start {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The program said no.
+    /// The program failed.
     #[error("`{command}` failed: {said}")]
     Failed {
-        /// What was run, without its lines.
+        /// The command, without its input.
         command: String,
-        /// What it said.
+        /// Its error output.
         said: String,
     },
 }
@@ -41,7 +41,7 @@ impl Script {
         Self { words: command.as_ref().split_whitespace().map(str::to_owned).collect(), lines: Vec::new() }
     }
 
-    /// With these lines as its input.
+    /// Sets the input lines.
     #[must_use]
     pub fn lines<T: Into<String>>(mut self, lines: impl IntoIterator<Item = T>) -> Self {
         self.lines.extend(lines.into_iter().map(Into::into));
@@ -52,12 +52,12 @@ impl Script {
         &self.lines
     }
 
-    /// The same program with other lines.
+    /// The same program with other input lines.
     pub(crate) fn with_lines(self, lines: Vec<String>) -> Self {
         Self { lines, ..self }
     }
 
-    /// Runs it and returns what it printed.
+    /// Runs the script and returns its output.
     ///
     /// # Errors
     /// [`ScriptError`].
@@ -71,7 +71,7 @@ impl Script {
             .spawn()
             .map_err(start)?;
         let mut input = child.stdin.take().expect("piped above");
-        // A program that ends early has said why on its standard error.
+        // A program that ends early explains why on standard error.
         let _ =
             input.write_all(self.lines.iter().map(|line| format!("{line}\n")).collect::<String>().as_bytes());
         drop(input);
@@ -83,7 +83,7 @@ impl Script {
         Err(ScriptError::Failed { command: self.words.join(" "), said })
     }
 
-    /// Puts the line that a batch failed at beside the complaint `Command failed -:7`.
+    /// Adds the failing line to a batch error such as `Command failed -:7`.
     fn explain(&self, said: &str) -> String {
         let said = said.trim();
         let number =
@@ -102,7 +102,7 @@ impl fmt::Display for Script {
     }
 }
 
-/// Runs scripts in order, up to the first that fails.
+/// Runs scripts in order until one fails.
 pub(crate) fn run_all(scripts: &[Script]) -> Result<(), ScriptError> {
     scripts.iter().try_for_each(|script| script.run().map(drop))
 }

@@ -1,16 +1,16 @@
-//! What mend.toml says of a lab's network, where plans are to be made for it.
+//! Entries in mend.toml that describe a lab's network to the planner.
 
 use std::fmt::Write;
 
 use crate::network::Place;
 use crate::topology::Topology;
 
-/// The name of a rack, counted from 0.
+/// The name of a rack, numbered from 0.
 pub(crate) fn rack_name(rack: u16) -> String {
     format!("rack{}", rack + 1)
 }
 
-/// Entries for what lies between helpers, and between them and the client.
+/// Entries for links between helpers, and between helpers and the client.
 pub(crate) fn links(topology: &Topology) -> String {
     let mut text = String::new();
     let mut say = |line: std::fmt::Arguments<'_>| text.write_fmt(line).expect("a string");
@@ -61,7 +61,7 @@ mod tests {
     use crate::topology::Rate;
 
     #[test]
-    fn what_is_shaped_is_said() {
+    fn shaped_links_are_written_to_the_configuration() {
         let rate: Rate = "1gbit".parse().unwrap();
         let flat = Topology::flat(2, rate);
         assert_eq!(links(&flat), "", "links of helpers stand with the helpers");

@@ -1,4 +1,4 @@
-//! What the lab's network looks like: how many nodes, how fast their links are, and what lies between them.
+//! The topology of the lab's network: number of nodes, link rates, racks, and rates between places.
 
 use std::fmt;
 use std::path::Path;
@@ -7,34 +7,37 @@ use std::str::FromStr;
 use cluster::Bandwidth;
 use serde::{Deserialize, Serialize};
 
-/// The most nodes of one lab: more would not get a fair share of any machine.
+/// The maximum number of nodes; more would not get a fair share of any machine.
 pub const MOST_NODES: u16 = 200;
 
-/// A network to be made.
+/// A network to create.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Helpers; `h1`, `h2`, …
+    /// The number of helpers, named `h1`, `h2`, …
     pub nodes: u16,
-    /// Of every node's link, in both directions.
+    /// The rate of every node's link, in both directions.
     pub rate: Rate,
-    /// Helpers stand in racks, evenly: the first ones in rack 1, and so on.
+    /// Racks with an equal share of the helpers: the first ones are in rack 1, and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub racks: Option<Racks>,
     /// A rate for every pair of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix: Option<Matrix>,
-    /// The rate from each helper to the client, for a client at the network's edge. The client's own link
-    /// keeps the common rate, so that it is faster to read from many helpers than from one.
+    /// The rate from each helper to the client, for a client at the edge of the network. The client's own
+    /// link keeps the common rate, so reading from many helpers is faster than from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Bandwidth>,
-    /// With a matrix: a helper's link carries, each way, what its place does within itself. Otherwise all have the common rate.
+    /// With a matrix: a helper's link has its place's internal rate in each direction. Otherwise all links
+    /// have the common rate.
     #[serde(default)]
     pub ports: bool,
-    /// With a matrix: all pairs of two places share the rate between these. Otherwise each pair has it for itself.
+    /// With a matrix: all pairs between two places share one rate. Otherwise each pair has the rate to
+    /// itself.
     #[serde(default)]
     pub shared: bool,
-    /// Whether mend.toml says all this, so that plans are made for it. Otherwise every link is assumed to carry 1 Gb/s.
+    /// Whether mend.toml describes the topology to the planner. Otherwise the planner assumes 1 Gb/s for
+    /// every link.
     #[serde(default)]
     pub told: bool,
 }
@@ -43,24 +46,24 @@ pub struct Topology {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Rate {
-    /// Shaped to so much.
+    /// Shaped to this rate.
     Shaped(Bandwidth),
-    /// Not shaped: as fast as the machine's processors copy.
+    /// Unshaped: limited only by the machine's processors.
     Unshaped,
 }
 
-/// Racks: a bridge each, joined at a core bridge by a link that is shaped in both directions.
+/// Racks: one bridge each, connected to a core bridge by a link shaped in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Racks {
-    /// How many.
+    /// The number of racks.
     pub count: u16,
-    /// Of the link between a rack and the core.
+    /// The rate of the link between a rack and the core.
     pub rate: Bandwidth,
 }
 
-/// Rates between places, row to column, in Mb/s. Helpers are dealt to the places in order, evenly; the client is at
-/// the first place.
+/// Rates between places, from row to column, in Mb/s. Helpers are distributed over the places evenly and in
+/// order; the client is at the first place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Matrix {
@@ -69,13 +72,13 @@ pub struct Matrix {
     mbit: Vec<Vec<f64>>,
 }
 
-/// Why a text describes no network.
+/// The reason why a topology is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TopologyError {
     /// Too few or too many nodes.
     #[error("{nodes} nodes: a lab has 2 to {MOST_NODES}")]
     Nodes {
-        /// As asked for.
+        /// The requested number.
         nodes: u16,
     },
     /// Not a rate.
@@ -87,33 +90,33 @@ pub enum TopologyError {
     /// More racks than nodes, or one.
     #[error("{racks} racks for {nodes} nodes: there are at least 2 racks, and a node in each")]
     RackCount {
-        /// As asked for.
+        /// The requested number of racks.
         racks: u16,
-        /// As asked for.
+        /// The number of nodes.
         nodes: u16,
     },
     /// Neither a known matrix nor a readable file.
     #[error("`{name}` is neither a known matrix (north-america, asia) nor a file that can be read: {reason}")]
     NoMatrix {
-        /// As asked for.
+        /// The requested name.
         name: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// The file is no matrix.
+    /// The file is not a valid matrix.
     #[error("matrix `{name}`, line {line}: {reason}")]
     BadMatrix {
-        /// Which.
+        /// The matrix.
         name: String,
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
-    /// Things that exclude each other.
+    /// Two options that exclude each other.
     #[error("{0} and {1} cannot be had together")]
     Both(&'static str, &'static str),
-    /// What is said of a matrix that is not there.
+    /// An option that requires a matrix.
     #[error("{0}: of a matrix, and there is none")]
     NoMatrixOf(&'static str),
 }
@@ -123,15 +126,15 @@ const NORTH_AMERICA: &str = "California Canada Ohio Oregon\n501.3 57.2 44.1 299.
 const ASIA: &str = "Mumbai Seoul Singapore Tokyo\n624.8 62.3 39.5 37.7\n63.8 265.7 86.1 183.2\n41.5 88.1 493.0 49.1\n39.7 181.0 46.9 489.1\n";
 
 impl Topology {
-    /// So many nodes on one switch.
+    /// `nodes` nodes on one switch.
     pub fn flat(nodes: u16, rate: Rate) -> Self {
         Self { nodes, rate, racks: None, matrix: None, edge: None, ports: false, shared: false, told: false }
     }
 
-    /// Refuses what cannot be built.
+    /// Rejects topologies that cannot be built.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn check(&self) -> Result<(), TopologyError> {
         if !(2..=MOST_NODES).contains(&self.nodes) {
             return Err(TopologyError::Nodes { nodes: self.nodes });
@@ -150,13 +153,13 @@ impl Topology {
         }
     }
 
-    /// How many groups of helpers there are whose links to other groups are shared: racks, or places of a matrix.
+    /// The number of groups of helpers that share links to other groups: racks, or places of a matrix.
     pub fn groups(&self) -> Option<u16> {
         let places = self.matrix.as_ref().filter(|_| self.shared).map(Matrix::places);
         self.racks.map(|racks| racks.count).or(places)
     }
 
-    /// The rack of a helper, or its place if those share links, counted from 0; `index` is counted from 0.
+    /// The rack of a helper, or its place if places share links, numbered from 0. `index` is numbered from 0.
     pub fn rack_of(&self, index: u16) -> Option<u16> {
         self.groups().map(|groups| deal(index, self.nodes, groups))
     }
@@ -166,7 +169,7 @@ impl Topology {
         self.racks.is_none() && self.matrix.is_none() && self.edge.is_none()
     }
 
-    /// What a helper's link carries each way; `None` if it is unshaped.
+    /// The rate of a helper's link in each direction; `None` if unshaped.
     pub fn link_rate(&self, index: u16) -> Option<Bandwidth> {
         let place = |matrix: &Matrix| deal(index, self.nodes, matrix.places());
         let own = self
@@ -177,7 +180,8 @@ impl Topology {
         [self.rate.bandwidth(), own].into_iter().flatten().min()
     }
 
-    /// Bits per second between two helpers, or to the client (`None`), as shaped; `None` if unshaped.
+    /// The shaped rate between two helpers, or from a helper to the client (`to` is `None`); `None` if
+    /// unshaped.
     pub fn pair_rate(&self, from: u16, to: Option<u16>) -> Option<Bandwidth> {
         let link = self.rate.bandwidth();
         let pair = match (&self.matrix, to) {
@@ -195,7 +199,7 @@ impl Topology {
     }
 }
 
-/// Deals `count` things in order and evenly to `groups`.
+/// Distributes `count` items over `groups` evenly and in order, and returns the group of item `index`.
 fn deal(index: u16, count: u16, groups: u16) -> u16 {
     (u32::from(index) * u32::from(groups) / u32::from(count)) as u16
 }
@@ -219,7 +223,7 @@ impl fmt::Display for Topology {
 }
 
 impl Rate {
-    /// What it is shaped to.
+    /// The shaped rate, if any.
     pub fn bandwidth(self) -> Option<Bandwidth> {
         match self {
             Self::Shaped(bandwidth) => Some(bandwidth),
@@ -275,7 +279,7 @@ impl FromStr for Racks {
 }
 
 impl Matrix {
-    /// Parses a first line of places and then a line of rates in Mb/s for each of them.
+    /// Parses a line of place names, followed by a line of rates in Mb/s for each place.
     ///
     /// # Errors
     /// [`TopologyError::BadMatrix`].
@@ -304,7 +308,7 @@ impl Matrix {
         Ok(Self { name: name.to_owned(), places, mbit })
     }
 
-    /// How many places.
+    /// The number of places.
     pub fn places(&self) -> u16 {
         self.places.len() as u16
     }
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_is_refused() {
+    fn impossible_topologies_are_rejected() {
         assert_eq!(Topology::flat(1, gbit()).check(), Err(TopologyError::Nodes { nodes: 1 }));
         let racks = |text: &str| Topology { racks: Some(text.parse().unwrap()), ..Topology::flat(4, gbit()) };
         assert_eq!(racks("5:1gbit").check(), Err(TopologyError::RackCount { racks: 5, nodes: 4 }));

@@ -1,28 +1,28 @@
-//! [`Way`]: a scheme and how nodes move its slices on, which is what one row of a report is measured with.
+//! [`Way`]: a scheme with its pacing and encryption, as measured in one row of a report.
 
 use std::fmt;
 
 use repair::{Pacing, Scheme};
 
-/// A scheme, and how nodes move its slices on.
+/// A scheme, with the way nodes forward its slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// The scheme.
     pub scheme: Scheme,
-    /// The scheme's own pacing if `None`.
+    /// The pacing; `None` for the scheme's default.
     pub pacing: Option<Pacing>,
     /// Whether data edges are encrypted.
     pub encrypted: bool,
 }
 
 impl Way {
-    /// A scheme as Mend carries it out.
+    /// A scheme with Mend's defaults.
     pub fn own(scheme: Scheme) -> Self {
         Self { scheme, pacing: None, encrypted: false }
     }
 
-    /// The ways to carry a scheme out, of the pacings asked for. Rounds are measured only of schemes that were
-    /// published in rounds; the others have one way.
+    /// The ways to run a scheme with the requested pacings. Rounds apply only to schemes that were published
+    /// in rounds; other schemes have one way.
     pub(crate) fn of(scheme: Scheme, pacings: impl Iterator<Item = Pacing>) -> Vec<Self> {
         match was_published_in_rounds(scheme) {
             true => pacings.map(|pacing| Self { pacing: asked(pacing), ..Self::own(scheme) }).collect(),
@@ -30,23 +30,24 @@ impl Way {
         }
     }
 
-    /// Whether whole blocks travel from round to round where Mend would pass on slices.
+    /// Whether whole blocks travel in rounds instead of slices.
     pub fn is_in_rounds(self) -> bool {
         self.pacing == Some(Pacing::WholeBlock)
     }
 }
 
-/// CRR-S was, too, but its fragments take turns slice by slice here, and have no whole streams.
+/// Whether a scheme was published in rounds and can be run so here. CRR-S cannot: its fragments take turns
+/// slice by slice and form no whole streams.
 fn was_published_in_rounds(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::Ppr | Scheme::CrrR)
 }
 
-/// Slices are a scheme's own way, and nothing to be asked for.
+/// Slices are the default pacing of every scheme, so requesting them sets nothing.
 fn asked(pacing: Pacing) -> Option<Pacing> {
     (pacing != Pacing::Pipelined).then_some(pacing)
 }
 
-/// `ppr`, or `ppr in rounds`, or `ppr encrypted`.
+/// Displays as `ppr`, `ppr in rounds`, or `ppr encrypted`.
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.scheme.name())?;

@@ -1,39 +1,41 @@
-//! [`Yardstick`]: what repairs are compared with, in the same run: direct sends of one block, and bare chains of relays.
+//! [`Yardstick`]: the references for repairs in the same run: direct sends of one block, and bare chains of
+//! relays.
 
 use crate::report::{Sample, median};
 
-/// How much longer than its links and its filling explain a bare chain may take on a machine that carries it.
+/// How much slower a bare chain may be than its links and pipeline filling explain, on a fast enough machine.
 const SLOWER: f64 = 1.02;
 
-/// Repetitions of what has nothing of Mend in it, taken between the repairs that they are held against.
+/// Measurements without Mend, taken between the repairs that they are compared with.
 #[derive(Default)]
 pub(crate) struct Yardstick {
     /// One block over one plain TCP connection to the client.
     pub(crate) direct: Vec<Sample>,
-    /// One block through as many relays as a pipeline has helpers; one of each slice size.
+    /// One block through as many relays as a pipeline has helpers; one chain per slice size.
     pub(crate) chains: Vec<Chain>,
 }
 
 /// Repetitions of one bare chain.
 pub(crate) struct Chain {
     pub(crate) slice_bytes: u32,
-    /// The time it needs beyond one block's, as a part of that: its slices have so many more links to cross.
+    /// The time to fill the pipeline, relative to the time of one block: the first slice crosses that many
+    /// more links.
     pub(crate) filling: f64,
     pub(crate) samples: Vec<Sample>,
 }
 
 impl Yardstick {
-    /// Seconds of a direct send, median.
+    /// Median time of a direct send, in seconds.
     pub(crate) fn direct_s(&self) -> f64 {
         median(&self.direct.iter().map(|sample| sample.time_s).collect::<Vec<_>>())
     }
 
-    /// Processor seconds of the chain that needed least, median.
+    /// Median processor seconds of the cheapest chain.
     pub(crate) fn bare_cpu_s(&self) -> Option<f64> {
         self.cheapest().map(Chain::cpu_s)
     }
 
-    /// Whether the processors and not the links set the time here even without Mend.
+    /// Whether the processors are the bottleneck even without Mend.
     pub(crate) fn is_saturated(&self) -> bool {
         let late = |chain: &Chain| chain.time_s() > self.direct_s() * SLOWER * (1.0 + chain.filling);
         is_cpu_bound(&self.direct)
@@ -55,7 +57,7 @@ impl Chain {
     }
 }
 
-/// Whether most of the samples were.
+/// Whether most samples were limited by the processors.
 pub(crate) fn is_cpu_bound(samples: &[Sample]) -> bool {
     samples.iter().filter(|sample| sample.metered.cpu_bound).count() * 2 > samples.len()
 }

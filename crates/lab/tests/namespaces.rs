@@ -1,6 +1,6 @@
 //! A whole lab, as root: made, checked, used, killed, removed. `MEND_SKIP=lab` skips it.
 //!
-//! This is its own binary: the lab starts it again inside namespaces, as `mend` and as `mend-lab`.
+//! This test is a separate binary, because the lab restarts it inside namespaces as `mend` and `mend-lab`.
 
 mod daemons;
 
@@ -10,7 +10,7 @@ use clap::Parser;
 use cluster::Cluster;
 use lab::{Fleet, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
-/// What of `mend` the lab needs, and what of `mend-lab`.
+/// The verbs of `mend` and `mend-lab` that the lab needs.
 #[derive(Parser)]
 enum Mend {
     #[command(flatten)]
@@ -73,7 +73,7 @@ fn serve(verb: Mend) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This binary for everything.
+/// This binary for every role.
 fn programs() -> Programs {
     let own = std::env::current_exe().unwrap();
     Programs { mend: own.clone(), lab: own }
@@ -107,7 +107,7 @@ fn leftovers(names: &Names) {
     let mut network = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap();
     let fleet = Fleet::start(&mut network, &programs()).unwrap();
     let folder = fleet.work().to_owned();
-    // As if this process had been killed: nothing is dropped, and the state file names a process that is gone.
+    // Simulate a killed process: nothing is dropped, and the state file names a nonexistent process.
     fleet.keep();
     std::mem::forget(network);
     let state = std::fs::read_to_string(names.state_file()).unwrap();
@@ -141,7 +141,7 @@ fn scenario(names: &Names) {
         let scenario = Scenario::parse(&text, "test".as_ref()).unwrap_or_else(|error| panic!("{error}"));
         let mut say = |line: &str| println!("  {line}");
         let report = lab::run(names, &programs(), &scenario, &mut say).unwrap();
-        // Two bare chains, two schemes, of two losses.
+        // Two bare chains plus two schemes, for two losses each.
         assert_eq!(report.rows.len(), 8);
         for row in &report.rows {
             assert!(row.median_s > 0.0 && row.direct_s > 0.0 && row.cpu_ratio().unwrap() > 0.0, "{row:?}");

@@ -1,11 +1,12 @@
-//! The same small scenarios in network namespaces, with real processes, and in the simulator, on virtual time: both
-//! take the same time. Links are so slow that processors play no part, and all that the simulator is told is what links
-//! carry, where blocks are and what is asked for.
+//! Runs the same small scenarios in network namespaces with real processes, and in the simulator on virtual
+//! time. Both must take the same time. The links are slow enough to make processor time irrelevant. The
+//! simulator is given only the link rates, the locations of blocks and the request.
 //!
-//! This is the one test that compares times. It takes ratios of the lab's to the simulator's, and the best of three attempts, since
-//! another program can only make the lab slower. Skipped, loudly, where there can be no lab; in CI (`CI=true`) that is a failure.
+//! This is the only test that compares times. It uses ratios of the lab's time to the simulator's, and the
+//! best of three attempts, because other programs can only slow the lab down. If no lab can run, the test is
+//! skipped with a message; in CI (`CI=true`) that is a failure.
 //!
-//! This is its own binary: the lab starts it again inside namespaces, as `mend` and as `mend-lab`.
+//! This test is a separate binary, because the lab restarts it inside namespaces as `mend` and `mend-lab`.
 
 mod daemons;
 
@@ -24,16 +25,17 @@ use repair::{Policy, Rates, Scheme};
 use serde::{Deserialize, Serialize};
 use sim::recovery::Loss;
 
-/// How far the lab may be from the simulator.
+/// The tolerated relative difference between the lab and the simulator.
 const APART: f64 = 0.05;
-/// How often it is tried to be as near.
+/// The maximum number of attempts.
 const ATTEMPTS: u32 = 3;
-/// What is left of a link by the headers of Ethernet, IP and TCP, in packets of 9,000 bytes.
+/// The payload fraction of a link, after headers of Ethernet, IP and TCP, with packets of 9,000 bytes.
 const PAYLOAD: f64 = 8948.0 / 9014.0;
 const SLICE_BYTES: u32 = 64 << 10;
 const CODE: &str = "rs-6-4";
 
-/// What of `mend` the lab needs, what of `mend-lab`, and what this test has done beside the coordinator.
+/// The verbs of `mend` and `mend-lab` that the lab needs, and this test's own verbs for the coordinator's
+/// namespace.
 #[derive(Parser)]
 enum Verb {
     #[command(flatten)]
@@ -42,12 +44,12 @@ enum Verb {
     Helper {
         name: cluster::Name,
     },
-    /// Stores the stripes, and says where their blocks are.
+    /// Stores the stripes and prints the locations of their blocks.
     Store {
         file: PathBuf,
         block_bytes: u64,
     },
-    /// Recovers a helper that was killed, and says what that took.
+    /// Recovers a killed helper and prints the time.
     Recover {
         helper: String,
     },
@@ -86,7 +88,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Of both, in seconds.
+/// The times of the lab and the simulator, in seconds.
 struct Times {
     lab: f64,
     sim: f64,
@@ -114,7 +116,7 @@ fn payload(megabits: u32) -> f64 {
     f64::from(megabits) * 1e6 / 8.0 * PAYLOAD
 }
 
-/// This binary for everything.
+/// This binary for every role.
 fn programs() -> Programs {
     let own = env::current_exe().unwrap();
     Programs { mend: own.clone(), lab: own }
@@ -147,7 +149,7 @@ fn read(names: &Names, scheme: Scheme) -> Times {
     Times { lab: report.rows[0].median_s, sim: simulated_read(scheme) }
 }
 
-/// With real bytes, slice by slice.
+/// Simulates the read with real bytes, slice by slice.
 fn simulated_read(scheme: Scheme) -> f64 {
     let code: codes::CodeSpec = CODE.parse().unwrap();
     let scenario = sim::Scenario {
@@ -179,7 +181,7 @@ const LOST: &str = "h1";
 fn recovery(names: &Names) -> Times {
     let mut network = Network::up(names, &Topology::flat(NODES, rate(NODE_MEGABITS))).unwrap();
     let mut fleet = Fleet::start(&mut network, &programs()).unwrap();
-    // It is stored over links that are not shaped.
+    // Stripes are stored over unshaped links.
     network.reshape(&Topology::flat(NODES, Rate::Unshaped)).unwrap();
     let file = fleet.work().join("file");
     std::fs::write(&file, sim::Dice::new(7).bytes((STRIPES * 4 * NODE_BLOCK) as usize)).unwrap();
@@ -200,8 +202,8 @@ fn beside_coordinator<T: for<'a> Deserialize<'a>>(network: &Network, fleet: &Fle
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Without bytes, as fluids, of blocks in the same places. Helpers that do not say what they carry have budgets that
-/// bound nothing here.
+/// Simulates the recovery as flows without bytes, with blocks in the same places. Helpers without stated
+/// rates have budgets, which are not the limit here.
 fn simulated_recovery(homes: &[Vec<String>]) -> f64 {
     let number = |name: &String| name.trim_start_matches('h').parse::<u32>().unwrap() - 1;
     let homes = homes.iter().map(|homes| homes.iter().map(number).collect()).collect();

@@ -1,4 +1,4 @@
-//! `mend node …`, and what else an operator says.
+//! Arguments of `mend node …` and of other operator verbs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,55 +12,64 @@ use crate::recoveries::WholeNode;
 #[derive(Debug, Subcommand)]
 pub enum NodeAction {
     /// List the helpers
+    #[command(after_help = "Example: mend node list")]
     List,
     #[command(flatten)]
     Whole(WholeNode),
-    /// Add a helper to mend.toml and make its certificate (where `mend init` ran)
+    /// Add a helper to mend.toml and make its certificate; run it where `mend init` ran
+    #[command(after_help = "Example: mend node add h7 --listen 10.0.0.7:7410")]
     Add(AddNodeArgs),
-    /// Take a helper off the list that is down and holds nothing that is needed
+    /// Remove a helper that is down and holds no needed blocks
+    #[command(after_help = "Example: mend node remove h7")]
     Remove {
-        /// The helper
+        /// The helper to remove
         #[arg(value_name = "NODE")]
         node: Name,
     },
-    /// Leave a helper alone for some time: what it holds is not rebuilt elsewhere while somebody works on it
+    /// Put a helper into maintenance: its blocks are not rebuilt elsewhere meanwhile
     #[command(group = ArgGroup::new("when").required(true))]
+    #[command(after_help = "Example: mend node maintenance h7 --for 2h")]
     Maintenance {
         /// The helper
         #[arg(value_name = "NODE")]
         node: Name,
-        /// For how long, such as 10m or 2h
+        /// Duration, such as 10m or 2h
         #[arg(long = "for", group = "when", value_name = "TIME", value_parser = time)]
         time: Option<Duration>,
-        /// It is done
+        /// End the maintenance
         #[arg(long, group = "when")]
         end: bool,
     },
-    /// Could everything still be read, and lose another block, if these helpers were stopped? Exits with 0 if so, 1 if not
+    /// Check whether helpers may be stopped: everything stays readable and can lose another block. Exits with
+    /// 0 if so, 1 if not
+    #[command(after_help = "Example: mend node ok-to-stop h7 h8")]
     OkToStop {
         #[command(flatten)]
         args: NodesArgs,
-        /// How many further blocks every stripe must still be able to lose
+        /// How many more blocks every stripe must be able to lose
         #[arg(long, value_name = "N", default_value_t = 1)]
         leave: u32,
     },
-    /// May these helpers be taken away for good? Exits with 0 if so, 1 if not
+    /// Check whether helpers may be removed permanently. Exits with 0 if so, 1 if not
+    #[command(after_help = "Example: mend node safe-to-remove h7")]
     SafeToRemove(NodesArgs),
-    /// Bring all that a helper has, or had, to another one
+    /// Move all blocks that a helper holds, or held, to another one
+    #[command(after_help = "Example: mend node replace h7 h9")]
     Replace {
         /// The helper that leaves
         #[arg(value_name = "OLD")]
         old: Name,
-        /// The one that takes its place, which must be up
+        /// The helper that takes over its blocks; it must be up
         #[arg(value_name = "NEW")]
         new: Name,
-        /// Do not wait for its end
+        /// Return without waiting for the repair to end
         #[arg(long)]
         no_wait: bool,
     },
-    /// Show or set how long a helper may be gone before its blocks are rebuilt elsewhere
+    /// Show or set how long a helper may be down before its blocks are rebuilt elsewhere
+    #[command(after_help = "Example: mend node repair-after 30m")]
     RepairAfter {
-        /// A time such as 10m, never, or default (what mend.toml says)
+        /// A duration such as 10m, or never, or default (the value in mend.toml)
         #[arg(value_name = "TIME|never|default", value_parser = repair_after)]
         after: Option<String>,
     },
@@ -75,64 +84,64 @@ pub struct NodesArgs {
 
 #[derive(Debug, Args)]
 pub struct AddNodeArgs {
-    /// Its name
+    /// The helper's name
     pub name: Name,
-    /// Where it listens for data of other helpers
+    /// The address where it listens for data from other helpers
     #[arg(long, value_name = "IP:PORT")]
     pub listen: SocketAddr,
-    /// What others dial, if it differs
+    /// The address for others to dial, if it differs
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<Address>,
-    /// Its block folder [default: helpers/NAME/blocks in the cluster folder]
+    /// The block folder [default: helpers/NAME/blocks in the cluster folder]
     #[arg(long, value_name = "DIR")]
     pub blocks: Option<PathBuf>,
-    /// The rack it stands in
+    /// The rack, as named in mend.toml
     #[arg(long)]
     pub rack: Option<String>,
-    /// Its link, such as 1gbit or 100MB/s
+    /// Link bandwidth, such as 1gbit or 100MB/s
     #[arg(long)]
     pub bandwidth: Option<Bandwidth>,
 }
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Say one line and exit as monitors expect: 0 whole, 1 warning, 2 critical, 3 unknown
+    /// Print one line and exit as monitoring systems expect: 0 healthy, 1 warning, 2 critical, 3 unknown
     #[arg(long)]
     pub check: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct RebalanceArgs {
-    /// Only say what would move
+    /// Print the moves without making them
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not wait for its end
+    /// Return without waiting for the moves to end
     #[arg(long)]
     pub no_wait: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct WaitArgs {
-    /// What is waited for
+    /// The state to wait for
     #[arg(long = "for", value_enum, value_name = "WHAT")]
     pub what: WaitFor,
-    /// Give up after this long, such as 10m
+    /// Give up after this time, such as 10m
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,
 }
 
-/// What is waited for.
+/// The state to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WaitFor {
-    /// Every stripe is whole
+    /// Every stripe is healthy
     Safe,
-    /// No repair is under way or waiting
+    /// No repair is queued or running
     Done,
 }
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The last so many entries
+    /// The number of entries to show
     #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
     pub last: usize,
 }

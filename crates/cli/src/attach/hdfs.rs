@@ -1,4 +1,4 @@
-//! `mend attach hdfs`
+//! Implements `mend attach hdfs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +14,16 @@ use crate::answer::Answer;
 use crate::args::AttachHdfsArgs;
 use crate::failure::{Exit, Failure};
 
-/// What `[defaults]` says; files have their own policies.
+/// The code in `[defaults]`. HDFS files use their own erasure coding policies instead.
 const DEFAULT_CODE: &str = "rs-9-6";
 
-/// As whom HDFS's daemons run as a rule; who runs them as somebody else changes it in the units.
+/// The usual user of HDFS daemons. Operators with another user change it in the units.
 const USER: &str = "hdfs";
 
-/// How often it is said how far a long listing is.
+/// How often to report progress of a long listing.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
-/// `mend attach hdfs`
+/// Implements `mend attach hdfs`.
 pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let namenode = NameNode::new(NameNodeSettings {
@@ -57,7 +57,7 @@ pub async fn attach(folder: Option<PathBuf>, args: &AttachHdfsArgs) -> Result<An
     Ok(Answer::new(text(&cluster, &nodes, &listing, args.no_plugin), &facts))
 }
 
-/// When it was last said how far a listing is.
+/// The time of the last progress report of a listing.
 struct Said(Mutex<Instant>);
 
 impl Default for Said {
@@ -67,7 +67,7 @@ impl Default for Said {
 }
 
 impl Said {
-    /// Says now and then how far it is.
+    /// A callback that reports progress at intervals.
     fn told(self) -> impl Fn(Progress) + Sync {
         move |Progress { folders, files }| {
             let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,13 +91,13 @@ fn store(args: &AttachHdfsArgs) -> StoreConfig {
     StoreConfig::Hdfs(HdfsConfig { namenode: Some(namenode), repair })
 }
 
-/// One for each DataNode that says which folders it has.
+/// One helper for each DataNode that reports its folders.
 fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig>, Failure> {
     let mut ports: BTreeMap<&str, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
     for node in nodes.iter().filter(|node| !node.folders.is_empty()) {
         let address = &node.address;
-        let unusable = || Failure::new(format!("no helper can be named after DataNode `{address}`"));
+        let unusable = || Failure::new(format!("cannot derive a helper name from DataNode `{address}`"));
         let (host, _) = address.rsplit_once(':').ok_or_else(unusable)?;
         let port = ports.entry(host).or_insert(args.base_port);
         let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
@@ -120,19 +120,17 @@ fn helpers(nodes: &[DataNode], args: &AttachHdfsArgs) -> Result<Vec<HelperConfig
     Ok(helpers)
 }
 
-/// What whoever attaches should know.
+/// Notes for the operator.
 fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
     let silent = nodes.iter().filter(|node| node.folders.is_empty());
     let silent = silent.map(|node| {
         let why = node.silent.as_deref().unwrap_or("it is dead");
         let address = &node.address;
-        format!(
-            "no helper for DataNode {address}: {why}; what it has will be neither read nor repaired there"
-        )
+        format!("no helper for DataNode {address}: {why}; its blocks will be neither read nor repaired there")
     });
     let uncovered = snapshots.uncovered.iter().map(|(folder, why)| {
         format!(
-            "files that only snapshots of {folder} hold cannot be listed: {why}; run the coordinator as a user who may list \
+            "files that exist only in snapshots of {folder} cannot be listed: {why}; run the coordinator as a user who may list \
              all of HDFS"
         )
     });
@@ -149,24 +147,25 @@ fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: boo
         text += &format!("note: {note}\n");
     }
     text += match no_plugin {
-        true => "\nNothing is changed in the DataNodes.\n",
+        true => "\nThe DataNodes need no changes.\n",
         false => {
-            "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted; \
-             docs/hdfs.md says where it comes from):\n\n\
+            "\nOn each DataNode, put mend-hdfs.jar on the class path (docs/hdfs.md says how to get it), add this to hdfs-site.xml, \
+             and restart the DataNode:\n\n\
              <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n"
         }
     };
     text += &format!(
-        "\nHere, as a user who may list all of HDFS, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        "\nOn this machine, as a user who may list all of HDFS, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
         unit("coordinator", USER, cluster.folder())
     );
-    text += "On each DataNode's machine, as the DataNode's user, whom `User=` names: mend.toml, ca/ca.pem and helpers/NAME of the cluster folder, \
-             at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
+    text += "On each DataNode's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path, owned by \
+             the DataNode's user (`User=` below), and create /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", USER, cluster.folder());
-    text += "\nThen there:\n";
+    text += "\nThen run there:\n";
     for helper in &cluster.config().helpers {
         let datanode = helper.datanode.as_deref().unwrap_or_default();
-        text += &format!("  systemctl enable --now mend-helper@{}   # beside {datanode}\n", helper.name);
+        text +=
+            &format!("  systemctl enable --now mend-helper@{}   # for DataNode {datanode}\n", helper.name);
     }
     text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
     text

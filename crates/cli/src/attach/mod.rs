@@ -1,4 +1,5 @@
-//! `mend attach`: a cluster folder for a storage system that runs already, and what to start beside it.
+//! Implements `mend attach`: creates a cluster folder for a running storage system and prints what to start
+//! next to it.
 
 mod hdfs;
 mod seaweedfs;
@@ -12,7 +13,7 @@ use crate::answer::Answer;
 use crate::args::{AttachTo, BesideArgs};
 use crate::failure::Failure;
 
-/// `mend attach …`
+/// Implements `mend attach …`.
 pub async fn attach(folder: Option<PathBuf>, to: &AttachTo) -> Result<Answer, Failure> {
     match to {
         AttachTo::Seaweedfs(args) => seaweedfs::attach(folder, args).await,
@@ -20,22 +21,22 @@ pub async fn attach(folder: Option<PathBuf>, to: &AttachTo) -> Result<Answer, Fa
     }
 }
 
-/// The address of this machine that its way to somebody begins at.
+/// This machine's address on the route to `to`.
 fn own_address(to: &str) -> Result<IpAddr, Failure> {
     let asked = || {
         let address = to.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
         let socket = UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-        socket.connect(address)?; // Sends nothing.
+        socket.connect(address)?; // Connecting a UDP socket sends nothing.
         socket.local_addr()
     };
     let address = asked().map_err(|error| {
-        Failure::new(format!("cannot tell which address helpers reach this machine at: {error}"))
-            .help("say it with --listen IP")
+        Failure::new(format!("cannot determine the address at which helpers reach this machine: {error}"))
+            .help("set it with --listen IP")
     })?;
     Ok(address.ip())
 }
 
-/// A cluster without helpers; `code` is what `[defaults]` says.
+/// Options for a cluster without helpers. `code` goes into `[defaults]`.
 fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     InitOptions {
         helpers: 0,
@@ -52,7 +53,7 @@ fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     }
 }
 
-/// A helper's name after what the store calls its server.
+/// Derives a helper's name from the name of its server in the store.
 fn name(prefix: &str, server: &str) -> Option<Name> {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let text: String = server.chars().map(plain).collect();
@@ -60,7 +61,7 @@ fn name(prefix: &str, server: &str) -> Option<Name> {
     text.chars().take(63).collect::<String>().trim_end_matches('-').parse().ok()
 }
 
-/// A unit of systemd; `user` is whom it runs as, as a rule.
+/// A systemd unit. `user` is the usual user of the store's daemons.
 fn unit(what: &str, user: &str, folder: &Path) -> String {
     format!(
         "[Unit]\nDescription=Mend {what}\nAfter=network-online.target\nWants=network-online.target\n\n[Service]\n\

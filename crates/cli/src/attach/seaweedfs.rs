@@ -1,4 +1,4 @@
-//! `mend attach seaweedfs`
+//! Implements `mend attach seaweedfs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +14,12 @@ use crate::answer::Answer;
 use crate::args::AttachSeaweedfsArgs;
 use crate::failure::{Exit, Failure};
 
-/// Versions that Mend was tested with.
+/// SeaweedFS versions that Mend is tested with.
 const TESTED: [&str; 1] = ["4.48"];
-/// What `[defaults]` says; volumes have their own.
+/// The code in `[defaults]`. SeaweedFS volumes use their own code instead.
 const DEFAULT_CODE: &str = "rs-14-10-vandermonde";
 
-/// A volume server, and what it says of itself.
+/// A volume server and its reported status.
 struct Found {
     id: ServerId,
     server: Server,
@@ -27,10 +27,10 @@ struct Found {
     status: Result<ServerStatus, String>,
 }
 
-/// As whom volume servers run as a rule; who runs them as somebody else changes it in the units.
+/// The usual user of volume servers. Operators with another user change it in the units.
 const USER: &str = "seaweedfs";
 
-/// `mend attach seaweedfs`
+/// Implements `mend attach seaweedfs`.
 pub async fn attach(folder: Option<PathBuf>, args: &AttachSeaweedfsArgs) -> Result<Answer, Failure> {
     let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
     let security = match &args.security {
@@ -88,7 +88,7 @@ fn store(args: &AttachSeaweedfsArgs) -> StoreConfig {
     })
 }
 
-/// Their `-dir.idx` folders, by the names that masters list the servers under.
+/// The `-dir.idx` folders, keyed by the server names that masters list.
 fn index_folders(told: &[(String, PathBuf)], found: &[Found]) -> Result<BTreeMap<String, PathBuf>, Failure> {
     let mut folders = BTreeMap::new();
     for (server, folder) in told {
@@ -103,15 +103,15 @@ fn index_folders(told: &[(String, PathBuf)], found: &[Found]) -> Result<BTreeMap
     Ok(folders)
 }
 
-/// One for each server that says which folders it has.
+/// One helper for each server that reports its folders.
 fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure> {
     let mut ports: BTreeMap<String, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
     for Found { id, server, status, .. } in found {
         let Ok(status) = status else { continue };
         let port = ports.entry(server.address.host().to_owned()).or_insert(base_port);
-        let name: Name =
-            name("vs", &id.0).ok_or_else(|| Failure::new(format!("no helper can be named after `{id}`")))?;
+        let name: Name = name("vs", &id.0)
+            .ok_or_else(|| Failure::new(format!("cannot derive a helper name from `{id}`")))?;
         let mut helper = HelperConfig::new(name, listen(&server.address, *port));
         if helper.listen.ip().is_unspecified() {
             let host: Host = server.address.host().parse().map_err(Failure::new)?;
@@ -126,7 +126,7 @@ fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, Failure
     Ok(helpers)
 }
 
-/// Where a helper beside a server listens: at the server's own address, if it is one.
+/// The listen address of a helper: the server's IP address, or all interfaces if the server has a host name.
 fn listen(address: &ServerAddress, port: u16) -> SocketAddr {
     let host: Option<IpAddr> = address.host().trim_matches(['[', ']']).parse().ok();
     SocketAddr::new(host.unwrap_or(IpAddr::from([0, 0, 0, 0])), port)
@@ -136,13 +136,13 @@ fn folders(status: &ServerStatus) -> Vec<PathBuf> {
     status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
 }
 
-/// What whoever attaches should know.
+/// Notes for the operator.
 fn notes(found: &[Found], scripts: &str) -> Vec<String> {
     let mut notes = Vec::new();
     for Found { id, shards, status, .. } in found {
         match status {
             Err(why) => notes.push(format!(
-                "no helper for volume server {id}, which has {shards} shards: {why}; they will be neither read nor \
+                "no helper for volume server {id}: {why}; its {shards} shards will be neither read nor \
                  repaired there"
             )),
             Ok(status) => {
@@ -156,7 +156,7 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
                 let relative = folders(status).into_iter().filter(|folder| folder.is_relative());
                 notes.extend(relative.map(|folder| {
                     format!(
-                        "volume server {id} calls a folder `{}`: write the absolute path into `folders` of its helper",
+                        "volume server {id} reports the relative folder `{}`: write its absolute path into `folders` of the helper",
                         folder.display()
                     )
                 }));
@@ -164,7 +164,7 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
         }
     }
     if scripts.contains("ec.rebuild") {
-        notes.push("the masters run ec.rebuild by themselves (master.toml): Mend takes the same lock, and leaves it nothing to do".to_owned());
+        notes.push("the masters run ec.rebuild automatically (master.toml): Mend takes the same lock and leaves it nothing to do".to_owned());
     }
     notes
 }
@@ -182,20 +182,21 @@ fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) ->
         text += &format!("note: {note}\n");
     }
     text += &format!(
-        "\nHere, /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        "\nOn this machine, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
         unit("coordinator", USER, cluster.folder())
     );
-    text += "On each volume server's machine, as a user that may write its folders: mend.toml, ca/ca.pem and\n\
-             helpers/NAME of the cluster folder, at the same place, and /etc/systemd/system/mend-helper@.service:\n\n";
+    text += "On each volume server's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path,\n\
+             owned by a user that may write the server's folders, and create /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", USER, cluster.folder());
     if helpers.iter().any(|helper| helper.index_folder.is_none()) {
-        text += "\nServers that run with -dir.idx do not tell it: write that folder as `index_folder` of their helpers into \
-                 mend.toml.\n";
+        text += "\nVolume servers do not report -dir.idx: for servers that use it, set that folder as `index_folder` of their helper \
+                 in mend.toml.\n";
     }
-    text += "\nThen there:\n";
+    text += "\nThen run there:\n";
     for helper in helpers {
         let server = helper.volume_server.as_deref().unwrap_or_default();
-        text += &format!("  systemctl enable --now mend-helper@{}   # beside {server}\n", helper.name);
+        text +=
+            &format!("  systemctl enable --now mend-helper@{}   # for volume server {server}\n", helper.name);
     }
     text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
     text

@@ -1,4 +1,4 @@
-//! HDFS, as daemons see it.
+//! Storage and blocks of an attached HDFS cluster, for the daemons.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use stores::{Blocks, Storage};
 
 use crate::failure::Failure;
 
-/// Where the DataNode's plug-in listens, unless it is told otherwise.
+/// The default port of the DataNode's plug-in.
 const PLUGIN_PORT: u16 = 7410;
 
 /// The coordinator's storage.
@@ -25,11 +25,11 @@ pub async fn storage(cluster: &Cluster, config: &HdfsConfig) -> Result<Box<dyn S
     };
     let (records, id) = (super::records(cluster), cluster.config().cluster_id.to_string());
     let opened = tokio::task::spawn_blocking(move || hdfs::open(attachment, records, &id)).await;
-    let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
+    let opened = opened.map_err(|error| Failure::new(format!("cannot open the storage: {error}")))?;
     Ok(Box::new(opened.map_err(Failure::new)?))
 }
 
-/// How a NameNode is asked.
+/// The settings of the client that queries a NameNode.
 pub fn settings(config: &NameNodeConfig) -> NameNodeSettings {
     NameNodeSettings {
         java: config.java.clone(),
@@ -42,9 +42,8 @@ pub fn settings(config: &NameNodeConfig) -> NameNodeSettings {
 /// A helper's blocks.
 pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, Failure> {
     if helper.folders.is_empty() {
-        return Err(Failure::new(format!("helper {} has no `folders` in mend.toml", helper.name)).help(
-            "write the folders of its DataNode there (dfs.datanode.data.dir), in the DataNode's order",
-        ));
+        return Err(Failure::new(format!("helper {} has no `folders` in mend.toml", helper.name))
+            .help("add the folders of its DataNode (dfs.datanode.data.dir), in the DataNode's order"));
     }
     let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let blocks = HdfsBlocks::open(&folders, helper.pool.as_deref())?;
@@ -57,14 +56,14 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     }))
 }
 
-/// Where the DataNode takes blocks.
+/// The address where the DataNode accepts pushed blocks.
 fn datanode(helper: &HelperConfig) -> Result<SocketAddr, Failure> {
     let address = helper.datanode.as_deref().unwrap_or_default();
     address.parse().map_err(|_| {
         Failure::new(format!(
-            "helper {}: `datanode` is `{address}`, no address to push blocks to",
+            "helper {}: `datanode` is `{address}`, which is not an address to push blocks to",
             helper.name
         ))
-        .help("write the IP:PORT by which the NameNode knows it (hdfs dfsadmin -report)")
+        .help("use the IP:PORT by which the NameNode knows it (hdfs dfsadmin -report)")
     })
 }

@@ -1,4 +1,4 @@
-//! A daemon's half of a storage system that runs already.
+//! Storage and blocks of attached storage systems, for the daemons.
 
 mod hdfs;
 mod seaweedfs;
@@ -19,7 +19,7 @@ pub async fn storage(cluster: &Cluster, store: &StoreConfig) -> Result<Box<dyn S
     }
 }
 
-/// Whether the coordinator only says what it would do about damage without being asked for; nothing is done if `None`.
+/// Automatic repair: `Some(true)` logs repairs only, `Some(false)` runs them, `None` turns it off.
 pub fn heal(store: &StoreConfig, dry_run: bool) -> Option<bool> {
     let repair = match store {
         StoreConfig::Seaweedfs(config) => config.repair,
@@ -45,7 +45,7 @@ pub fn blocks(
     }
 }
 
-/// The coordinator's own records.
+/// The path of the coordinator's own records.
 fn records(cluster: &Cluster) -> PathBuf {
     cluster.role_folder(&Role::Coordinator).join("catalog.redb")
 }

@@ -1,4 +1,4 @@
-//! SeaweedFS, as daemons see it.
+//! Storage and blocks of an attached SeaweedFS cluster, for the daemons.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use stores::{Blocks, Storage};
 
 use crate::failure::{Exit, Failure};
 
-/// Everything that masters list is listed at least this often, as no message tells of one lost shard of several. The answers of a
-/// server that is asked about it included, that is within 5 s.
+/// How often to list everything that the masters know. Masters send no message for a single lost shard of
+/// several. Together with the server's own answer, a loss is noticed within 5 s.
 const LIST_EVERY: Duration = Duration::from_secs(3);
 
 /// The coordinator's storage.
@@ -31,7 +31,7 @@ pub async fn storage(cluster: &Cluster, config: &SeaweedfsConfig) -> Result<Box<
     let records = super::records(cluster);
     let id = cluster.config().cluster_id.to_string();
     let opened = tokio::task::spawn_blocking(move || seaweedfs::open(attachment, records, &id)).await;
-    let opened = opened.map_err(|error| Failure::new(format!("the storage: {error}")))?;
+    let opened = opened.map_err(|error| Failure::new(format!("cannot open the storage: {error}")))?;
     let storage = opened.map_err(|error| Failure::new(error).exit(Exit::Unreachable))?;
     Ok(Box::new(storage))
 }
@@ -40,7 +40,7 @@ pub async fn storage(cluster: &Cluster, config: &SeaweedfsConfig) -> Result<Box<
 pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, Failure> {
     if helper.folders.is_empty() {
         return Err(Failure::new(format!("helper {} has no `folders` in mend.toml", helper.name))
-            .help("write the -dir folders of its volume server there, in the server's order"));
+            .help("add the -dir folders of its volume server, in the server's order"));
     }
     let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let index = helper.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
@@ -49,17 +49,17 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     Ok(Arc::new(blocks))
 }
 
-/// SeaweedFS mounts nothing of a volume without its index: where none is to be found, there is a folder that this does not
-/// know.
+/// Warns about shards without an index file. SeaweedFS mounts no volume without its index, so a missing one
+/// means that the configuration lacks a folder.
 fn warn_of_indexes(helper: &HelperConfig, blocks: &ShardBlocks) -> Result<(), Failure> {
     let without = blocks.volumes_without_index()?;
     let Some(volume) = without.first() else { return Ok(()) };
     let next = match &helper.index_folder {
         None => {
-            "if its server runs with -dir.idx, write that as `index_folder` of this helper into mend.toml"
+            "if its server runs with -dir.idx, set that folder as `index_folder` of this helper in mend.toml"
         }
         Some(_) => "`index_folder` of this helper in mend.toml should be the -dir.idx of its server",
     };
-    tracing::warn!(%volume, volumes = without.len(), next, "shards of volumes whose index (.ecx) is in no folder that is known");
+    tracing::warn!(%volume, volumes = without.len(), next, "shards of volumes without an index (.ecx) in any known folder");
     Ok(())
 }

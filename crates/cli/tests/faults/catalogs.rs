@@ -1,4 +1,4 @@
-//! Catalogs that are lost, damaged, old, or of helpers that are called otherwise now.
+//! Lost, damaged and outdated catalogs, and renamed helpers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn until_safe(cluster: &Cluster) {
 }
 
 #[test]
-fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
+fn a_catalog_is_backed_up_online_and_restored_offline() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     let copy = cluster.path("copy.redb");
@@ -36,7 +36,7 @@ fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
     cluster.mend(&["catalog", "restore", copy]).fails_with(&["in use", "stop"]);
     cluster.mend(&["catalog", "rebuild", "--wait", "1"]).fails_with(&["in use"]);
     cluster.kill("coordinator");
-    // A flipped bit is an error that names the remedy, though every record is still JSON.
+    // A flipped bit causes an error that names the remedy, although every record is still valid JSON.
     let mut bytes = fs::read(catalog(&cluster)).unwrap();
     let named = br#""name":"film""#;
     let places: Vec<usize> =
@@ -50,7 +50,7 @@ fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
     cluster.await_ready();
     until_safe(&cluster);
     cluster.assert_reads("film", &content, &[]);
-    // The copy that a coordinator keeps by itself is as good. It is made beside everything else.
+    // The coordinator also keeps a copy on its own, in the background, and that copy can be restored as well.
     let kept = format!("{}.last-good", catalog(&cluster).display());
     cluster.eventually("a copy is kept", |_| fs::exists(&kept).unwrap());
     cluster.kill("coordinator");
@@ -65,7 +65,7 @@ fn a_copy_is_made_while_all_runs_and_put_back_when_it_does_not() {
 }
 
 #[test]
-fn an_old_catalog_stops_writes_until_somebody_decides_and_never_names_twice() {
+fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let old = cluster.put("old", 300_000);
     let (before, newest) = (cluster.path("before.redb"), cluster.path("newest.redb"));
@@ -89,14 +89,14 @@ fn an_old_catalog_stops_writes_until_somebody_decides_and_never_names_twice() {
     for verb in [&put[..], &["rm", "old"], &["repair", "--all"]] {
         cluster.mend(verb).fails_with(&["catalog is older", "mend catalog"]);
     }
-    // Nothing was changed, so that the newest copy is right still.
+    // Nothing has changed since, so the newest copy is still correct.
     cluster.kill("coordinator");
     cluster.mend(&["catalog", "restore", newest]).ok();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     until_safe(&cluster);
     cluster.assert_reads("new", &new, &[]);
-    // And whoever has no newer one goes on without what is lost; no name is given again.
+    // Without a newer copy, the operator accepts the loss. Stripe names are not reused.
     cluster.kill("coordinator");
     cluster.mend(&["catalog", "restore", before]).ok();
     cluster.start(&["coordinator"]);
@@ -110,7 +110,8 @@ fn an_old_catalog_stops_writes_until_somebody_decides_and_never_names_twice() {
     cluster.assert_reads("third", &third, &[]);
     cluster.assert_reads("old", &old, &[]);
     cluster.mend(&["get", "new", "-o", "-"]).fails_with(&["new"]);
-    // What is left of `new` belongs to no stripe; it goes when somebody says so, and nothing else does.
+    // The blocks that remain of `new` belong to no stripe. Only an explicit request removes them, and nothing
+    // else.
     let stripes = |bytes: usize| bytes.div_ceil(4 * (64 << 10));
     let needed = 6 * (stripes(old.len()) + stripes(third.len()));
     assert!(cluster.block_files().len() > needed);
@@ -120,7 +121,7 @@ fn an_old_catalog_stops_writes_until_somebody_decides_and_never_names_twice() {
     cluster.assert_reads("old", &old, &[]);
 }
 
-/// What a file may be: absent, or one of these.
+/// The allowed contents of a file: one of these versions, or no file.
 #[derive(Default)]
 struct Expected {
     versions: Vec<Vec<u8>>,
@@ -128,7 +129,7 @@ struct Expected {
 }
 
 #[test]
-fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
+fn a_lost_catalog_is_rebuilt_from_the_helpers_after_kills_at_any_time() {
     let mut cluster = Cluster::new(8, "rs-6-4", "16KiB");
     let mut files: BTreeMap<String, Expected> = BTreeMap::new();
     let mut rng = fastrand::Rng::with_seed(7);
@@ -158,7 +159,7 @@ fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
             }
         }
         let done = finish(client).code == 0;
-        // Removed blocks may outlive their file on a helper that was away, so an absent file may come back.
+        // Removed blocks may survive on a helper that was away, so a removed file may reappear.
         match (removes, done) {
             (true, _) => expected.may_be_absent = true,
             (false, true) => *expected = Expected { versions: vec![content], may_be_absent: false },
@@ -170,7 +171,7 @@ fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
     let before = listed(&cluster);
     cluster.kill("coordinator");
     fs::remove_file(catalog(&cluster)).unwrap();
-    // As many helpers as the code can spare are gone, too.
+    // The maximum number of helpers that the code tolerates is down, too.
     cluster.kill("h3");
     cluster.kill("h6");
     let said = cluster.mend(&["catalog", "rebuild", "--wait", "10"]).ok();
@@ -197,7 +198,7 @@ fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
         fs::remove_file(copy).unwrap();
         assert!(expected.versions.contains(&bytes), "{name} has other bytes than were ever put");
     }
-    // The helpers that were gone come back: what they hold is found, verified and counted again.
+    // The lost helpers return; their blocks are found, verified and counted again.
     cluster.start(&["helper", "h3"]);
     cluster.start(&["helper", "h6"]);
     cluster.await_ready();
@@ -207,9 +208,9 @@ fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
     });
 }
 
-/// `docs/security.md`, "Replacing keys": a helper whose certificate leaked.
+/// The procedure "Replacing keys" of `docs/security.md`, for a helper whose certificate leaked.
 #[test]
-fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
+fn a_helper_with_a_leaked_key_is_renamed_and_keeps_its_blocks() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 500_000);
     cluster.kill("h1");
@@ -232,11 +233,12 @@ fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
     });
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["scrub"]).ok();
-    // It registers no more: mend.toml does not know the name.
+    // It cannot register any more: mend.toml does not list the name.
     cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
 }
 
-/// A block that was found under another name is noted to go from its old home. When the disks are put back, that note is old.
+/// A block found under another name is marked for removal at its old home. Once the disks are swapped back,
+/// that mark is outdated.
 #[test]
 fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");

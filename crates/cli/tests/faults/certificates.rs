@@ -1,4 +1,4 @@
-//! Certificates that expire, and new ones in their place while everything runs.
+//! Expiring certificates and their renewal while the cluster runs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn is_up(cluster: &Cluster, helper: &str) -> bool {
 }
 
 #[test]
-fn a_certificate_that_expires_soon_is_told_of_until_it_is_renewed() {
+fn a_certificate_near_expiry_is_reported_until_it_is_renewed() {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
     for role in [&["coordinator"][..], &["helper", "h1"]] {
         cluster.mend(&[&["issue"], role, &["--valid-for", "10d"]].concat()).ok();
@@ -50,7 +50,7 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
         cluster.start(&["helper", helper]);
     }
     std::thread::sleep(Duration::from_secs(22));
-    // Its connection may outlive the certificate; the next one does not begin.
+    // An open connection may outlive the certificate, but no new one can be opened.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.eventually("the others are back", |cluster| is_up(cluster, "h2"));
@@ -62,7 +62,7 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
     cluster.mend(&["renew"]).ok();
     cluster.eventually("it is back", |cluster| is_up(cluster, "h1"));
 
-    // One that has expired when the helper starts is waited for as well.
+    // A helper that starts with an expired certificate waits for a new one as well.
     cluster.kill("h1");
     cluster.mend(&["issue", "helper", "h1", "--valid-for", "1s"]).ok();
     std::thread::sleep(Duration::from_secs(2));

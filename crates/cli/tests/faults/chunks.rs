@@ -1,4 +1,4 @@
-//! Files whose blocks are encoded chunk by chunk.
+//! Files whose blocks are encoded in chunks.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ fn put(cluster: &Cluster, name: &str, content: &[u8], more: &[&str]) {
     cluster.mend(&[&["put", path.to_str().unwrap(), "--as", name], more].concat()).ok();
 }
 
-/// Ranges that begin and end in the middle of chunks and sub-blocks, of a file in which much is lost.
+/// Reads ranges that start and end inside chunks and sub-blocks, in a file with lost blocks.
 fn assert_reads_ranges(cluster: &Cluster, name: &str, content: &[u8], seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     for _ in 0..12 {
@@ -31,11 +31,11 @@ fn restart_without_catalog(cluster: &mut Cluster) {
         .eventually("all helpers are counted", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
 }
 
-/// Lost, read by ranges, repaired, read back, and all of it again once the catalog is made anew.
+/// Lost blocks, range reads, repair and full reads, repeated after rebuilding the catalog.
 #[test]
 fn chunked_files_are_read_repaired_and_found_again() {
     let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");
-    // Parts of 2 KiB, of 512 bytes, and of 8 KiB; last stripes of some chunks, and of less than one.
+    // Parts of 2 KiB, 512 bytes and 8 KiB; the last stripes have a few chunks or less than one.
     let files = [
         ("film", "clay-6-4-5", "64KiB", "16KiB", 700_001),
         ("tiny", "clay-6-4-5", "64KiB", "4KiB", 300_000),
@@ -63,7 +63,7 @@ fn chunked_files_are_read_repaired_and_found_again() {
             }
             cluster.mend(&["scrub"]).fails_with(&["repair --all"]);
             assert_reads_ranges(&cluster, name, content, round);
-            // (6, 4) has no block to spare now, so only (9, 6) can be verified.
+            // (6, 4) has no spare block left, so only (9, 6) can be verified.
             let verify: &[&str] = if *name == "song" { &["--verify"] } else { &[] };
             cluster.assert_reads(name, content, verify);
             cluster.mend(&["repair", "--all"]).ok();
@@ -83,7 +83,7 @@ fn chunked_files_are_read_repaired_and_found_again() {
     };
     put("1000", &["--code", "clay-6-4-5"]).fails_with(&["chunks of 1000 bytes", "multiple of 512"]);
     put("48KiB", &["--code", "clay-6-4-5"]).fails_with(&["blocks of 65536 bytes", "multiple of 49152"]);
-    // A code without sub-blocks has no use for chunks.
+    // Codes without sub-blocks ignore the chunk size.
     put("1000", &[]).ok();
     cluster.assert_reads("other", &contents[0], &[]);
 }
@@ -92,7 +92,7 @@ fn block(cluster: &Cluster, block: &str) -> Vec<u8> {
     fs::read(cluster.block_file(block)).unwrap()
 }
 
-/// Every chunk of a stripe is what a stripe of blocks as long as a chunk would be.
+/// Every chunk of a stripe is encoded like a stripe with blocks of the chunk's size.
 #[test]
 fn every_chunk_is_encoded_by_itself() {
     const CHUNK: usize = 8 << 10;

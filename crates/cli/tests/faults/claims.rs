@@ -1,4 +1,4 @@
-//! Blocks that a helper with a valid certificate made up, with checksums and labels as they should be.
+//! Forged blocks from a helper with a valid certificate, with correct checksums and labels.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn cluster_id(cluster: &Cluster) -> String {
     line.split('"').nth(1).unwrap().to_owned()
 }
 
-/// Puts a block of `bytes` in the folder of a helper that does not run, as block `index` of a stripe of this name.
+/// Stores `bytes` as block `index` of a stripe with this name in a stopped helper's folder.
 fn invent(
     cluster: &Cluster,
     helper: &str,
@@ -61,7 +61,7 @@ fn first_line(cluster: &Cluster) -> String {
 }
 
 #[test]
-fn one_block_does_not_take_the_name_of_a_file_when_a_catalog_is_made_anew() {
+fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     let forged = b"not the film".repeat(100);
@@ -77,7 +77,7 @@ fn one_block_does_not_take_the_name_of_a_file_when_a_catalog_is_made_anew() {
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     cluster.assert_reads("film", &content, &[]);
-    // The rival is kept apart, where whoever knows better finds it.
+    // The rival is kept under a separate name, where the user can inspect it.
     let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
     let names: Vec<&str> =
         listed.as_array().unwrap().iter().filter_map(|file| file["name"].as_str()).collect();
@@ -86,11 +86,11 @@ fn one_block_does_not_take_the_name_of_a_file_when_a_catalog_is_made_anew() {
 }
 
 #[test]
-fn a_claim_of_one_helper_stops_nobody_and_numbers_do_not_run_out() {
+fn a_claim_by_a_single_helper_blocks_no_writes() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 300_000);
     for round in 0..5 {
-        // As far ahead as a claim is believed, and each time of another coordinator's time.
+        // The highest number that is still credible, with a different coordinator suffix each time.
         let count = (1_u64 << 32) - 100;
         cluster.kill("h2");
         let stripe = format!("{count}-bbbbb{}", ["b", "c", "d", "e", "f"][round]);
@@ -116,8 +116,8 @@ fn a_claim_of_one_helper_stops_nobody_and_numbers_do_not_run_out() {
     assert!(cluster.runs("coordinator"));
 }
 
-/// Two helpers that hold blocks of one unknown stripe are what an old catalog looks like; who they are is said, and one of
-/// them can be disbelieved.
+/// Blocks of an unknown stripe on two helpers look like an outdated catalog. The message names both helpers,
+/// and the operator can reject one of them.
 #[test]
 fn a_helper_whose_claims_stop_all_can_be_rejected() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -142,7 +142,7 @@ fn a_helper_whose_claims_stop_all_can_be_rejected() {
     cluster.eventually("it goes on", |cluster| first_line(cluster).starts_with("safe"));
     let more = cluster.put("more", 100_000);
     cluster.assert_reads("more", &more, &[]);
-    // It holds after a restart of everything, too.
+    // The decision also survives a restart of everything.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.await_ready();

@@ -1,4 +1,4 @@
-//! A cluster of real processes on free ports, that dies with its test.
+//! A cluster of real processes on free ports, which ends with its test.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use apart::{Ground, Network, Seat};
 use crate::limits;
 use crate::ports::Ports;
 
-/// How long anything may take before the test calls it a hang.
+/// The time limit after which the test assumes a hang.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A cluster in a folder of its own.
@@ -24,7 +24,7 @@ pub struct Cluster {
     network: Option<Network>,
 }
 
-/// What `mend` printed, and how it ended.
+/// The output and exit code of `mend`.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -33,14 +33,14 @@ pub struct Said {
 }
 
 impl Said {
-    /// Asserts that it went well.
+    /// Asserts success.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, 0, "it failed: {self:#?}");
         self
     }
 
-    /// Asserts that it failed and that what it printed names all of `texts`.
+    /// Asserts failure, and that the output contains all of `texts`.
     #[track_caller]
     pub fn fails_with(self, texts: &[&str]) -> Self {
         assert_ne!(self.code, 0, "it should fail: {self:#?}");
@@ -52,7 +52,7 @@ impl Said {
         self
     }
 
-    /// Its standard output as JSON.
+    /// Standard output parsed as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
@@ -60,7 +60,7 @@ impl Said {
 }
 
 impl Cluster {
-    /// A cluster with running coordinator and helpers `h1..`.
+    /// A cluster with a running coordinator and helpers `h1..`.
     pub fn new(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         cluster.run_all(helpers);
@@ -75,7 +75,7 @@ impl Cluster {
         self.await_ready();
     }
 
-    /// A cluster of which nothing runs yet.
+    /// A cluster without running processes.
     pub fn init(helpers: u16, code: &str, block_size: &str) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let ports = Ports::take(helpers + 2);
@@ -89,8 +89,8 @@ impl Cluster {
         cluster
     }
 
-    /// A running cluster with one network namespace per helper; `h1` is at `Seat::Server(0)`. The coordinator and clients are at the
-    /// head, and the seat after the last helper's is free for another client.
+    /// A running cluster with one network namespace per helper; `h1` is at `Seat::Server(0)`. The coordinator
+    /// and clients are at the head. The seat after the last helper is free for another client.
     pub fn apart(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         let network = Network::make(usize::from(helpers) + 1);
@@ -118,7 +118,7 @@ impl Cluster {
         self.scratch.path().join("cluster")
     }
 
-    /// A place for files of the test.
+    /// A path for files of the test.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
@@ -128,12 +128,13 @@ impl Cluster {
         self.ports.first()
     }
 
-    /// Runs `mend` to its end.
+    /// Runs `mend` to completion.
     pub fn mend(&self, arguments: &[&str]) -> Said {
         finish(self.spawn(arguments))
     }
 
-    /// The same as a user who owns nothing, with a copy of the program that everybody may run; none without root.
+    /// Runs `mend` as an unprivileged user, from a copy of the program that anyone may execute. Returns
+    /// `None` without root.
     pub fn mend_as_nobody(&self, arguments: &[&str]) -> Option<Said> {
         const NOBODY: u32 = 65534;
         let program = self.path("mend");
@@ -150,12 +151,12 @@ impl Cluster {
         }
     }
 
-    /// Starts `mend` and leaves it running.
+    /// Starts `mend` without waiting for it.
     pub fn spawn(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A command of this cluster.
+    /// A command for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_mend"));
         let mut command = match &self.network {
@@ -166,18 +167,19 @@ impl Cluster {
         command
     }
 
-    /// Starts a daemon; its name is the last argument.
+    /// Starts a daemon, named after the last argument.
     pub fn start(&mut self, arguments: &[&str]) {
         let command = self.command(arguments);
         self.run_daemon(command, arguments);
     }
 
-    /// The same with a limit of file descriptors that it cannot raise.
+    /// Starts a daemon with a hard limit on file descriptors.
     pub fn start_limited(&mut self, arguments: &[&str], descriptors: u32) {
         self.start_with(&format!("ulimit -n {descriptors}"), arguments);
     }
 
-    /// The same after what a shell does first. It logs through a pipe, so that limits on files do not hold for its log.
+    /// Starts a daemon after running `first` in its shell. Its log goes through a pipe, so that file size
+    /// limits do not affect it.
     pub fn start_with(&mut self, first: &str, arguments: &[&str]) {
         let mut command = Command::new("bash");
         command.args(["-c", &limits::script(first), env!("CARGO_BIN_EXE_mend")]).args(arguments);
@@ -192,22 +194,22 @@ impl Cluster {
         self.processes.insert(name, child);
     }
 
-    /// The process of a daemon.
+    /// The process id of a daemon.
     pub fn pid(&self, name: &str) -> u32 {
         self.processes[name].id()
     }
 
-    /// Whether a daemon has not ended.
+    /// Whether a daemon is still running.
     pub fn runs(&mut self, name: &str) -> bool {
         self.processes.get_mut(name).unwrap().try_wait().unwrap().is_none()
     }
 
-    /// What a daemon has logged so far.
+    /// The log of a daemon so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap()
     }
 
-    /// Waits until every daemon says that it is ready.
+    /// Waits for the ready lines of all daemons.
     pub fn await_ready(&mut self) {
         for (name, child) in &mut self.processes {
             let Some(out) = child.stdout.take() else { continue };
@@ -218,7 +220,7 @@ impl Cluster {
         }
     }
 
-    /// SIGKILL, and wait until the process is gone.
+    /// Kills a daemon with SIGKILL and waits until the process has ended.
     pub fn kill(&mut self, name: &str) {
         let mut child = self.processes.remove(name).unwrap();
         child.kill().unwrap();
@@ -231,7 +233,7 @@ impl Cluster {
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     }
 
-    /// Puts `bytes` bytes that do not repeat under `name`; returns them.
+    /// Stores `bytes` random bytes under `name` and returns them.
     pub fn put(&self, name: &str, bytes: usize) -> Vec<u8> {
         let content = noise(bytes);
         std::fs::write(self.path(name), &content).unwrap();
@@ -239,7 +241,7 @@ impl Cluster {
         content
     }
 
-    /// Asserts that `mend get` gives these bytes back.
+    /// Asserts that `mend get` returns these bytes.
     #[track_caller]
     pub fn assert_reads(&self, name: &str, content: &[u8], more: &[&str]) -> Said {
         let copy = self.path("copy");
@@ -250,19 +252,19 @@ impl Cluster {
         said
     }
 
-    /// The block's file on the helper that holds it.
+    /// The path of a block's file on its helper.
     pub fn block_file(&self, block: &str) -> PathBuf {
         let (name, helper) = (self.block_name(block), self.holder(block));
         let blocks = self.folder().join("helpers").join(helper).join("blocks");
         find(&blocks, &name).unwrap_or_else(|| panic!("no file {name} under {}", blocks.display()))
     }
 
-    /// The whole name of a block of which a test only knows the count: 1.0 is 1-k3f9x2.0.
+    /// The full name of a block given by its number: 1.0 is 1-k3f9x2.0.
     pub fn block_name(&self, block: &str) -> String {
         self.block_facts(block)["block"].as_str().unwrap().to_owned()
     }
 
-    /// The name of the helper that the catalog says holds a block.
+    /// The helper that holds a block, by the catalog.
     pub fn holder(&self, block: &str) -> String {
         self.block_facts(block)["node"].as_str().unwrap().to_owned()
     }
@@ -273,7 +275,7 @@ impl Cluster {
         stat["blocks"][index.parse::<usize>().unwrap()].clone()
     }
 
-    /// All files that look like blocks, on all helpers.
+    /// All block files on all helpers.
     pub fn block_files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(&self.folder().join("helpers"), &mut |path| {
@@ -293,7 +295,7 @@ impl Cluster {
         self.mounted.push(folder);
     }
 
-    /// Asks until `done` says so.
+    /// Polls until `done` returns true.
     #[track_caller]
     pub fn eventually(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let started = Instant::now();
@@ -324,7 +326,7 @@ fn seat(arguments: &[&str]) -> Seat {
     }
 }
 
-/// Waits for a process that was spawned by [`Cluster::spawn`].
+/// Waits for a process started by [`Cluster::spawn`].
 pub fn finish(child: Child) -> Said {
     let pid = child.id();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -362,7 +364,7 @@ fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Bytes without a pattern.
+/// Random bytes.
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
     std::iter::repeat_with(|| {

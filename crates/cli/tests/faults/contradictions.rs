@@ -1,5 +1,5 @@
-//! Blocks that are false although their checksums hold, as only parity or a strong digest shows, and requestors that say
-//! false digests.
+//! Wrong blocks with matching checksums, which only parity or a strong digest detects, and requestors that
+//! report false digests.
 
 use std::fs;
 use std::path::Path;
@@ -18,20 +18,21 @@ use crate::forgeries::forget_digests;
 use crate::forging;
 use crate::identity::run_helper;
 
-/// Changes a block's file such that no CRC32C shows it; doing so once more undoes it.
+/// Changes a block's file without changing any CRC32C; a second call reverts it.
 fn forge(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
     forging::forge(bytes[100..].first_chunk_mut().unwrap(), 0x5b);
     fs::write(file, bytes).unwrap();
 }
 
-/// A file of one stripe whose block 0 is lost, and noticed to be; the file's bytes and the block's.
+/// A file of one stripe whose block 0 is lost and known to be. Returns the contents of the file and of the
+/// block.
 fn with_a_lost_block(cluster: &Cluster, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let content = cluster.put("film", bytes);
     (content, lose_block(cluster))
 }
 
-/// The same with blocks of which only checksums are recorded.
+/// The same for blocks with recorded checksums only.
 fn with_a_lost_block_and_checksums_alone(cluster: &mut Cluster, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let content = cluster.put("film", bytes);
     forget_digests(cluster);
@@ -39,7 +40,7 @@ fn with_a_lost_block_and_checksums_alone(cluster: &mut Cluster, bytes: usize) ->
 }
 
 fn lose_block(cluster: &Cluster) -> Vec<u8> {
-    // Repairs begin when the test wants them.
+    // Automatic repair is off; the test starts repairs itself.
     cluster.mend(&["node", "repair-after", "never"]).ok();
     let lost = fs::read(cluster.block_file("1.0")).unwrap();
     fs::remove_file(cluster.block_file("1.0")).unwrap();
@@ -59,7 +60,7 @@ fn assert_damage(said: Said, text: &str) {
     assert_eq!(said.code, 3, "{said:?}");
 }
 
-/// That the stripe is in doubt, whoever asks, and that nothing false comes out of it.
+/// Asserts that every verb reports the stripe as in doubt and returns no wrong data.
 #[track_caller]
 fn assert_in_doubt(cluster: &Cluster) {
     let status = cluster.mend(&["status"]);
@@ -76,7 +77,7 @@ fn assert_in_doubt(cluster: &Cluster) {
     }
 }
 
-/// The block is right, and the one that was forged was found and made anew.
+/// Asserts that the lost block is correct, and that the forged one was found and rebuilt.
 fn assert_mended(cluster: &Cluster, content: &[u8], lost: &[u8], forged: (&str, &[u8])) {
     assert_eq!(states(cluster)[0], "healthy");
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost, "a false block was published");
@@ -107,7 +108,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
     assert!(repair.out.contains("contradict each other"), "{repair:?}");
     assert_damage(repair, "nothing was published");
     assert_in_doubt(&cluster);
-    // Neither another try nor another coordinator forgets it.
+    // The doubt survives a retry and a restart of the coordinator.
     assert_damage(cluster.mend(&["repair", &cluster.block_name("1.0")]), "contradict each other");
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
@@ -119,7 +120,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
     assert_damage(cluster.mend(&["repair", "--all"]), "contradict each other");
     assert_eq!(states(&cluster)[0], "missing", "nothing was published");
 
-    // Its true bytes are back: the repair asks every survivor, and all of them agree.
+    // With the block's original bytes back, the repair asks every survivor, and all agree.
     forge(&forged);
     cluster.mend(&["repair", "--all"]).ok();
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost);
@@ -129,7 +130,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
 }
 
 #[test]
-fn with_blocks_to_spare_the_forged_one_is_found_and_made_anew() {
+fn with_spare_blocks_the_forged_one_is_found_and_rebuilt() {
     let mut cluster = Cluster::new(15, "rs-14-10", "16KiB");
     let (content, lost) = with_a_lost_block_and_checksums_alone(&mut cluster, 160 << 10);
     let truth = fs::read(cluster.block_file("1.3")).unwrap();
@@ -139,7 +140,7 @@ fn with_blocks_to_spare_the_forged_one_is_found_and_made_anew() {
     assert_mended(&cluster, &content, &lost, ("1.3", &truth));
 }
 
-/// What rots silently between two scrubs, and has a digest that no other bytes have.
+/// Silent corruption between two scrubs, of a block with a strong digest.
 #[test]
 fn a_strong_digest_tells_which_block_is_forged_with_one_to_spare() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -150,7 +151,7 @@ fn a_strong_digest_tells_which_block_is_forged_with_one_to_spare() {
     assert_mended(&cluster, &content, &lost, ("1.1", &truth));
 }
 
-/// A read that is verified notices a contradiction, and from then on everybody knows.
+/// A verified read detects a contradiction, which the coordinator remembers.
 #[test]
 fn a_contradiction_that_a_read_finds_is_remembered() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
@@ -164,7 +165,7 @@ fn a_contradiction_that_a_read_finds_is_remembered() {
 
 // ---- requestors ----
 
-/// A store that says false digests of what was written to it.
+/// A store that reports false digests of written blocks.
 struct Misstating(DirBlocks);
 
 impl Sources for Misstating {
@@ -236,7 +237,7 @@ impl Publish for MisstatingWriter {
 fn a_requestor_that_says_a_wrong_digest_is_replaced_and_no_source_is_blamed() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let (content, lost) = with_a_lost_block(&cluster, 256 << 10);
-    // A block goes to the helper that had it, if that is up.
+    // A rebuilt block goes to the helper that held it, if that is up.
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_helper(&cluster, &liar, |folder| Arc::new(Misstating(DirBlocks::open(folder).unwrap())));

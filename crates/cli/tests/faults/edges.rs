@@ -1,4 +1,4 @@
-//! What goes over data edges, seen from between: every helper is reached through a tap that remembers what passes.
+//! The bytes on data edges: every helper is dialled through a tap, which records the traffic.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ const BYTES: usize = 700_000;
 
 type Seen = Arc<Mutex<Vec<u8>>>;
 
-/// A cluster whose configuration says `data_tls`, every helper behind a tap.
+/// A cluster with the given `data_tls` and a tap in front of every helper.
 fn tapped(data_tls: bool) -> (Cluster, Seen) {
     let cluster = Cluster::init(HELPERS, "rs-4-2", "128KiB");
     let seen = Seen::default();
@@ -54,12 +54,12 @@ fn edit(cluster: &Cluster, change: impl Fn(&str) -> Option<String>) {
     std::fs::write(&path, changed).unwrap();
 }
 
-/// Passes on what comes to a port of its own, both ways, and remembers it.
+/// Forwards traffic between a new port and `port` in both directions, and records it.
 fn tap(port: u16, seen: &Seen) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
     let seen = seen.clone();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     thread::spawn(move || {
         for near in listener.incoming().map_while(Result::ok) {
             let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
@@ -80,11 +80,11 @@ fn pass(mut from: TcpStream, mut to: TcpStream, seen: &Seen) {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Write); // It may be closed already.
+    let _ = to.shutdown(Shutdown::Write); // The connection may be closed already.
     let _ = from.shutdown(Shutdown::Read);
 }
 
-/// Put, read, read through a loss, repair, and read again.
+/// Put, read, degraded read, repair, and another read.
 fn use_it(cluster: &Cluster, name: &str) -> Vec<u8> {
     let content = cluster.put(name, BYTES);
     cluster.assert_reads(name, &content, &[]);
@@ -101,7 +101,7 @@ fn use_it(cluster: &Cluster, name: &str) -> Vec<u8> {
     content
 }
 
-/// Whether pieces of the content, or a greeting, passed in the clear.
+/// Whether parts of the content or a greeting were sent in the clear.
 fn is_seen(seen: &[u8], content: &[u8]) -> bool {
     let contains = |part: &[u8]| seen.windows(part.len()).any(|window| window == part);
     contains(&content[1000..1024]) || contains(&content[500_000..500_024]) || contains(b"MEND\x01")
@@ -137,7 +137,7 @@ fn a_helper_cannot_answer_in_place_of_another() {
     set_data_tls(&cluster, true);
     start(&mut cluster, 4);
     let content = cluster.put("film", BYTES);
-    // Whoever dials h1 from now on is led to h2, which has a valid certificate of this cluster.
+    // Connections to h1 are redirected to h2, which has a valid certificate of this cluster.
     let (h1, h2) = (cluster.base_port() + 2, cluster.base_port() + 3);
     edit(&cluster, |line| {
         let is_h1 = line == format!("listen = \"127.0.0.1:{h1}\"");
@@ -145,7 +145,7 @@ fn a_helper_cannot_answer_in_place_of_another() {
     });
     restart(&mut cluster, "h1");
     cluster.assert_reads("film", &content, &[]);
-    // With two others gone h1 is needed, and nobody takes its place.
+    // With two others down, h1 is required and cannot be replaced.
     cluster.kill("h3");
     cluster.kill("h4");
     let copy = cluster.path("none");

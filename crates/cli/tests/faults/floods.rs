@@ -1,4 +1,4 @@
-//! Strangers and members who come in numbers, announce much, or say nothing.
+//! Strangers and members that open many connections, announce large messages, or stay silent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,10 +19,10 @@ use tokio_rustls::rustls::{ClientConfig, SignatureScheme};
 
 use crate::cluster::Cluster;
 
-/// File descriptors of the helper that strangers besiege.
+/// The file descriptor limit of the helper under attack.
 const DESCRIPTORS: u32 = 256;
 
-/// Strangers at the data port, each with a well-formed greeting and a key that nobody awaits.
+/// Connections to the data port, each with a valid greeting and an unknown key.
 fn strangers(port: u16, count: u32) -> Vec<TcpStream> {
     let greeting = |number: u32| {
         let mut key = [0x5a; 16];
@@ -31,7 +31,7 @@ fn strangers(port: u16, count: u32) -> Vec<TcpStream> {
     };
     let dial = |number| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let _ = stream.write_all(&greeting(number).encode()); // It may have been turned away.
+        let _ = stream.write_all(&greeting(number).encode()); // The connection may have been rejected.
         stream
     };
     (0..count).map(dial).collect()
@@ -49,12 +49,12 @@ fn strangers_at_the_data_port_cannot_disable_a_helper() {
     cluster.start_limited(&["helper", "h1"], DESCRIPTORS);
     cluster.await_ready();
     let before = descriptors_of(cluster.pid("h1"));
-    // While they are there, and again when they have closed everything: the helper reads its disk, is scrubbed, serves.
+    // During the attack and after it, the helper reads its disk, is scrubbed and serves reads.
     let port = cluster.base_port() + 2;
     let besieging = strangers(port, 1137);
     for besieging in [Some(besieging), None] {
         let scrub = cluster.mend(&["scrub"]).ok();
-        assert!(scrub.out.contains("all agree") && !scrub.out.contains("not checked"), "{scrub:?}");
+        assert!(scrub.out.contains("all checksums match") && !scrub.out.contains("not checked"), "{scrub:?}");
         cluster.assert_reads("film", &content, &[]);
         drop(besieging);
     }
@@ -79,7 +79,7 @@ fn a_machine_short_of_descriptors_has_no_bad_blocks() {
     let mut cluster = Cluster::new(5, "rs-4-2", "64KiB");
     let content = cluster.put("film", 1 << 20);
     let victim = cluster.holder("1.0");
-    // Enough to start and to listen, and for not much more: some of what is asked of it meets EMFILE.
+    // Enough descriptors to start and listen, but few more: some operations fail with EMFILE.
     let enough = descriptors_of(cluster.pid(&victim)) as u32 + 2;
     cluster.kill(&victim);
     cluster.start_limited(&["helper", &victim], enough);
@@ -108,7 +108,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The most memory that a process has had, in bytes.
+/// The peak memory of a process in bytes.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -124,7 +124,7 @@ fn members_cannot_fill_the_coordinators_memory() {
         let mut members = Vec::new();
         for number in 0..MEMBERS {
             let mut stream = connect(&cluster, &Role::default_client(), cluster.base_port() + 1).await;
-            // Before and after it is registered; of a kind that is short, and of one that may be long.
+            // Before and after registration, with a message of a short kind and one that may be long.
             if number % 2 == 0 {
                 let hello =
                     FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
@@ -159,7 +159,8 @@ fn a_helper_with_very_many_blocks_registers_and_is_listed() {
     let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 300_000);
     cluster.kill("h1");
-    // Blocks of another time, of which the coordinator knows nothing. Their long names make a list of megabytes.
+    // Blocks from another time, unknown to the coordinator. Their long names make the list several megabytes
+    // long.
     let folder = cluster.folder().join("helpers/h1/blocks/00");
     std::fs::create_dir_all(&folder).unwrap();
     for number in 0..BLOCKS {
@@ -204,8 +205,8 @@ fn idle_api_connections_end_and_bad_handshakes_are_counted() {
     cluster.mend(&["status"]).ok();
 }
 
-/// Strangers who hold on to connections without a word, and others who shake hands without a certificate, as fast as
-/// they can and from the members' own address, until it is dropped.
+/// Strangers from the members' own address. Some hold silent connections, others attempt handshakes without a
+/// certificate as fast as they can, until this is dropped.
 struct Burst {
     ends: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -252,7 +253,7 @@ impl ResolvesClientCert for NoCertificate {
     }
 }
 
-/// Keeps so many connections open, and dials again what is closed.
+/// Keeps `connections` connections open and redials closed ones.
 fn hold_on(port: u16, connections: usize, ended: &AtomicBool) {
     let mut held: Vec<TcpStream> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
@@ -275,12 +276,12 @@ async fn shake_hands(port: u16, tls: Arc<ClientConfig>, ended: &AtomicBool) {
         let Ok(socket) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await else { continue };
         let connector = TlsConnector::from(tls.clone());
         if let Ok(mut stream) = connector.connect(Role::Coordinator.server_name(), socket).await {
-            let _ = stream.read(&mut [0]).await; // The alert.
+            let _ = stream.read(&mut [0]).await; // Reads the TLS alert.
         }
     }
 }
 
-/// The coordinator has few descriptors, so that the burst is larger than what there is for strangers.
+/// The coordinator has few descriptors, so the burst exceeds those available to strangers.
 #[test]
 fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
@@ -296,7 +297,7 @@ fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
         cluster.mend(&["status"]).ok();
         cluster.assert_reads("film", &content, &[]);
     }
-    // Helpers come back through it as well.
+    // Helpers also reconnect during the burst.
     cluster.kill("h1");
     cluster.start(&["helper", "h1"]);
     cluster.await_ready();

@@ -1,5 +1,5 @@
-//! Bytes that were changed on a disk such that every CRC32C still agrees, also that of what is decoded from them; blocks of the
-//! time before digests of whole blocks; and helpers that store other bytes than they get.
+//! Bytes changed on disk without changing any CRC32C, including those of decoded blocks; blocks stored before
+//! digests of whole blocks were introduced; and helpers that store wrong bytes.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ use crate::cluster::Cluster;
 use crate::forging::{self, FORGED_BYTES};
 use crate::identity::run_helper;
 
-/// Changes bytes of a file such that no checksum shows it.
+/// Changes bytes of a file without changing any checksum.
 fn forge(file: &Path, offset: u64) {
     let before = fs::read(file).unwrap();
     let mut after = before.clone();
@@ -55,10 +55,10 @@ fn a_block_that_is_forged_behind_its_checksums_is_read_around_found_and_mended()
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Of six blocks one is lost and one is forged, so that parity contradicts and does not say which it is. The digest of the lost
-/// one does.
+/// Of six blocks, one is lost and one is forged, so parity detects an error without locating it. The digest
+/// of the lost block does.
 #[test]
-fn nothing_that_was_decoded_from_a_forged_block_is_published_or_read() {
+fn no_block_decoded_from_a_forged_one_is_published_or_read() {
     for (code, helpers) in [("rs-6-4", 8), ("rs-5-4", 7), ("clay-6-4-5", 8)] {
         let cluster = Cluster::new(helpers, code, "64KiB");
         let content = cluster.put("film", 256 << 10);
@@ -77,7 +77,7 @@ fn nothing_that_was_decoded_from_a_forged_block_is_published_or_read() {
             cluster.block_files().into_iter().filter(|file| file.file_name() == Some(name)).collect();
         assert!(made.iter().all(|file| fs::read(file).unwrap() == honest), "{code}: {repair:?}");
         assert_eq!(made.len(), usize::from(repair.code == 0), "{code}: {repair:?}");
-        // With five of six blocks right there is one to leave out; with four of five there is none.
+        // With five correct blocks of six, one can be left out; with four of five, none can.
         assert_eq!(repair.code == 0, code != "rs-5-4", "{code}: {repair:?}");
         cluster.mend(&["scrub"]).fails_with(&[forged.file_name().unwrap().to_str().unwrap()]);
         if code != "rs-5-4" {
@@ -88,7 +88,7 @@ fn nothing_that_was_decoded_from_a_forged_block_is_published_or_read() {
     }
 }
 
-/// Makes a checksum file as it was when labels had no digest.
+/// Converts a checksum file to the old format, whose labels have no digest.
 fn strip_digest(block: &Path) {
     let path = PathBuf::from(format!("{}.crc", block.display()));
     let bytes = fs::read(&path).unwrap();
@@ -103,7 +103,7 @@ fn strip_digest(block: &Path) {
     fs::write(path, old).unwrap();
 }
 
-/// Makes all blocks as they were when labels had no digest, and a catalog of them.
+/// Converts all blocks to the old format without digests, and rebuilds the catalog from them.
 pub fn forget_digests(cluster: &mut Cluster) {
     cluster.kill("coordinator");
     cluster.block_files().iter().for_each(|file| strip_digest(file));
@@ -116,7 +116,7 @@ pub fn forget_digests(cluster: &mut Cluster) {
 }
 
 #[test]
-fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
+fn blocks_without_digests_are_read_checked_and_repaired() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     cluster.mend(&["node", "repair-after", "never"]).ok();
@@ -129,7 +129,7 @@ fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["repair", "--all"]).ok();
     assert!(fs::read(cluster.block_file("1.0")).unwrap() == honest);
-    // The record stays comparable: a rebuilt block has the kind of digest that was recorded of it.
+    // Records stay comparable: a rebuilt block gets the kind of digest that was recorded for it.
     let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
     let kinds = stat["blocks"]
         .as_array()
@@ -139,14 +139,14 @@ fn blocks_of_the_time_before_digests_are_read_checked_and_repaired() {
     assert!(kinds.into_iter().all(|kind| kind == "crc32c-list"), "{stat}");
     cluster.mend(&["scrub"]).ok();
     cluster.assert_reads("film", &content, &[]);
-    // Files that are put now have digests.
+    // New files have digests.
     cluster.put("another", 100 << 10);
     let stripes = cluster.mend(&["ls", "--long"]).ok();
     assert!(stripes.out.contains("another"), "{stripes:?}");
     cluster.mend(&["scrub"]).ok();
 }
 
-/// A store that changes a byte before it takes it.
+/// A store that changes a byte on write.
 struct Garbler(DirBlocks);
 
 struct GarblingWriter(Box<dyn Publish>);
@@ -217,7 +217,7 @@ impl Blocks for Garbler {
 fn a_put_is_not_committed_when_a_helper_stored_other_bytes_than_were_sent() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 256 << 10);
-    // Two of six hold parity at most, so one of three garbles data.
+    // At most two of six blocks are parity, so at least one of these three helpers garbles data.
     for helper in ["h1", "h2", "h3"] {
         cluster.kill(helper);
         run_helper(&cluster, helper, |folder| Arc::new(Garbler(DirBlocks::open(folder).unwrap())));
@@ -226,7 +226,7 @@ fn a_put_is_not_committed_when_a_helper_stored_other_bytes_than_were_sent() {
     fs::write(&again, &content).unwrap();
     let put = cluster
         .mend(&["put", again.to_str().unwrap()])
-        .fails_with(&["stored with other bytes", "put it again"]);
+        .fails_with(&["stored with wrong bytes", "run `mend put` again"]);
     assert_eq!(put.code, 3, "{put:?}");
     let listed = cluster.mend(&["ls"]).ok();
     assert_eq!(listed.out.trim(), "film", "{listed:?}");

@@ -1,4 +1,4 @@
-//! Blocks that are whole by their own checksums, and are not the block that was asked for.
+//! Blocks with valid checksums that are not the requested block.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use stores::{BlockError, BlockReader, Blocks, Delivery, Gate, Sinks, Sources};
 
 use crate::cluster::{Cluster, noise};
 
-/// The two files of a block, as they are now.
+/// The two files of a block.
 struct Pair {
     block: Vec<u8>,
     checksums: Vec<u8>,
@@ -23,7 +23,7 @@ impl Pair {
         Self { block: fs::read(block).unwrap(), checksums: fs::read(checksums(block)).unwrap() }
     }
 
-    /// A pair that a helper would make for a block of this name and these bytes.
+    /// The files that a helper would write for a block with this name and content.
     fn forged(name: &str, bytes: &[u8]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let blocks = DirBlocks::open(scratch.path()).unwrap();
@@ -46,7 +46,7 @@ impl Pair {
         Self::read(&made.unwrap())
     }
 
-    /// Puts it in the place of a block.
+    /// Replaces a block's files.
     fn replace(&self, block: &Path) {
         fs::write(block, &self.block).unwrap();
         fs::write(checksums(block), &self.checksums).unwrap();
@@ -59,7 +59,7 @@ fn checksums(block: &Path) -> PathBuf {
     name.into()
 }
 
-/// Every kind of pair that is whole and wrong, by its name.
+/// Every kind of consistent but wrong pair of files, with a description.
 fn impostors(cluster: &Cluster, block: &str) -> Vec<(&'static str, Pair)> {
     let (name, file) = (cluster.block_name(block), cluster.block_file(block));
     let own = Pair::read(&file).block;
@@ -75,14 +75,14 @@ fn impostors(cluster: &Cluster, block: &str) -> Vec<(&'static str, Pair)> {
 }
 
 #[test]
-fn no_read_takes_a_block_that_is_whole_and_not_the_one() {
+fn reads_reject_consistent_impostor_blocks() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     cluster.mend(&["node", "repair-after", "never"]).ok();
     let (file, name) = (cluster.block_file("1.0"), cluster.block_name("1.0"));
     for (kind, pair) in impostors(&cluster, "1.0") {
         pair.replace(&file);
-        // Once without any loss, and once more now that it is marked.
+        // First without a known loss, then again after the block was marked.
         cluster.assert_reads("film", &content, &[]);
         cluster.assert_reads("film", &content[1000..70_000], &["--range", "1000+69000"]);
         let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
@@ -95,7 +95,7 @@ fn no_read_takes_a_block_that_is_whole_and_not_the_one() {
 }
 
 #[test]
-fn no_degraded_read_and_no_repair_decodes_from_a_block_that_is_not_the_one() {
+fn neither_reads_nor_repairs_decode_from_an_impostor_block() {
     let cluster = Cluster::new(8, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     for (kind, pair) in impostors(&cluster, "1.1") {
@@ -111,7 +111,7 @@ fn no_degraded_read_and_no_repair_decodes_from_a_block_that_is_not_the_one() {
     }
 }
 
-/// A store whose blocks are what is recorded, until their bytes are asked for.
+/// A store that describes its blocks correctly but returns wrong bytes.
 struct Liar(DirBlocks);
 
 struct LyingReader(Arc<dyn BlockReader>);
@@ -166,12 +166,12 @@ impl BlockReader for LyingReader {
     }
 }
 
-/// Runs a helper that has its certificate and lies, until the test ends.
+/// Runs a lying helper with a valid certificate until the test ends.
 fn run_liar(cluster: &Cluster, name: &str) {
     run_helper(cluster, name, |folder| Arc::new(Liar(DirBlocks::open(folder).unwrap())));
 }
 
-/// Runs a helper that has its certificate and a store of its own, until the test ends.
+/// Runs a helper with its valid certificate and a custom store until the test ends.
 pub fn run_helper(cluster: &Cluster, name: &str, store: impl FnOnce(PathBuf) -> Arc<dyn Blocks>) {
     let opened = cluster::Cluster::open(&cluster.folder()).unwrap();
     let name: cluster::Name = name.parse().unwrap();
@@ -195,9 +195,9 @@ pub fn run_helper(cluster: &Cluster, name: &str, store: impl FnOnce(PathBuf) -> 
         runtime.block_on(async {
             let daemon = helper::Daemon::bind(options).await.unwrap();
             let told = || {
-                let _ = ready.send(()); // Nobody listens the second time.
+                let _ = ready.send(()); // Only the first call has a listener.
             };
-            let _ = daemon.run(told).await; // It ends when the coordinator has gone for good.
+            let _ = daemon.run(told).await; // It ends after the coordinator has gone permanently.
         });
     });
     is_ready.recv_timeout(crate::cluster::LIMIT).unwrap();
@@ -210,17 +210,18 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_liar(&cluster, &liar);
-    // It is believed by those who do not ask and read parts of blocks, and this is what docs/security.md says.
+    // Partial reads without --verify believe it, as docs/security.md documents.
     let copy = cluster.path("lie");
     cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--range", "0+60000"]).ok();
     assert!(fs::read(&copy).unwrap() != content[..60_000], "the helper does not lie");
-    // Whole blocks are held against their digests.
+    // Whole blocks are verified against their digests.
     let said = cluster.assert_reads("film", &content, &[]);
-    assert!(said.out.contains("other bytes than were stored"), "{said:?}");
+    assert!(said.out.contains("arrived with wrong bytes"), "{said:?}");
     let said = cluster.assert_reads("film", &content, &["--verify"]);
     assert!(said.out.contains("left out") && !said.out.contains("not verified"), "{said:?}");
     cluster.assert_reads("film", &content[70_000..90_000], &["--verify", "--range", "70000+20000"]);
-    // One more helper gone: there is still a block to spare, and the lie is found in what is decoded from it, too.
+    // With another helper down there is still a spare block, and the lie also shows in a block decoded from
+    // it.
     let other = (1..=7).map(|helper| format!("h{helper}")).find(|helper| *helper != liar).unwrap();
     cluster.kill(&other);
     let read = cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--verify"]);

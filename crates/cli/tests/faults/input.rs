@@ -1,4 +1,4 @@
-//! Wrong input: every error names the thing and the next step, and nothing is lost.
+//! Invalid input: every error names the cause and the next step, and nothing is lost.
 
 use crate::cluster::Cluster;
 
@@ -39,9 +39,9 @@ fn wrong_arguments() {
 fn daemons_that_cannot_start() {
     let mut cluster = Cluster::new(4, "rs-4-2", "64KiB");
     let content = cluster.put("film", 300_000);
-    // Twice the same helper: its folder is taken.
+    // A second instance of a helper: its folder is locked.
     cluster.mend(&["helper", "h1"]).fails_with(&["h1"]);
-    // Twice the same coordinator.
+    // A second coordinator.
     cluster.mend(&["coordinator"]).fails_with(&["in use by another coordinator", "stop that one"]);
     cluster.mend(&["helper", "h77"]).fails_with(&["h77"]);
     // A port in use.
@@ -55,7 +55,7 @@ fn daemons_that_cannot_start() {
     cluster.mend(&["coordinator"]).fails_with(&["listen", &(cluster.base_port() + 1).to_string()]);
     drop(port);
     cluster.mend(&["ls"]).fails_with(&["mend coordinator"]);
-    // A missing catalog is not made anew; the blocks stay.
+    // A missing catalog is not recreated; the blocks are kept.
     let catalog = cluster.folder().join("coordinator/catalog.redb");
     let aside = cluster.path("aside");
     std::fs::rename(&catalog, &aside).unwrap();
@@ -73,7 +73,7 @@ fn daemons_that_cannot_start() {
 fn a_helper_of_another_cluster_is_refused() {
     let ours = Cluster::new(4, "rs-4-2", "64KiB");
     let theirs = Cluster::init(4, "rs-4-2", "64KiB");
-    // Their helper, with their certificate, dials our coordinator.
+    // The other cluster's helper, with its own certificate, dials our coordinator.
     let toml = theirs.folder().join("mend.toml");
     let text = std::fs::read_to_string(&toml).unwrap();
     let (mine, other) = (ours.base_port(), theirs.base_port());

@@ -1,7 +1,7 @@
-//! The Java requestor (`java/client`) against a real cluster: what it reads is what was stored, whatever dies meanwhile, and
-//! who may not is told so. `javac` builds it, with the console that is told here what to read.
+//! The Java requestor (`java/client`) with a real cluster: it reads the stored bytes despite failures, and
+//! reports missing permissions. `javac` compiles it together with the console that these tests drive.
 //!
-//! Where there is no JDK the tests are skipped, loudly; in CI (`CI=true`) that is a failure.
+//! Without a JDK the tests are skipped with a message; in CI (`CI=true`) that is a failure.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// The classes, built once.
+/// The compiled classes; compiled once.
 fn classes() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build).as_deref()
@@ -41,7 +41,7 @@ fn build() -> Option<PathBuf> {
     Some(classes)
 }
 
-/// A Java program that reads.
+/// A reading Java program.
 struct Requestor {
     jvm: Child,
     input: ChildStdin,
@@ -49,7 +49,7 @@ struct Requestor {
 }
 
 impl Requestor {
-    /// With the certificate in `member` of the cluster folder `folder`; `None` without a JDK.
+    /// Starts it with the certificate in `member` of the cluster folder `folder`; `None` without a JDK.
     fn start_as(cluster: &Cluster, folder: &Path, member: &str) -> Option<Self> {
         let address = |above: u16| format!("127.0.0.1:{}", cluster.base_port() + above);
         let mut command = Command::new("java");
@@ -99,7 +99,7 @@ impl Drop for Requestor {
     }
 }
 
-/// A stripe of four data blocks and three of parity.
+/// A stripe of four data blocks and three parity blocks.
 struct Film {
     stripe: String,
     block: usize,
@@ -107,7 +107,7 @@ struct Film {
 }
 
 impl Film {
-    /// Of so many bytes, which are no multiple of anything.
+    /// Stores `bytes` bytes, a number without special alignment.
     fn put(cluster: &Cluster, bytes: usize) -> Self {
         let content = cluster.put("film", bytes);
         let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
@@ -116,13 +116,13 @@ impl Film {
         Self { stripe: stat["stripe"].as_str().expect("a name").to_owned(), block, content }
     }
 
-    /// Bytes of a data block; zeros follow the file.
+    /// Bytes of a data block; zeros pad the end of the file.
     fn bytes(&self, block: usize, from: usize, to: usize) -> Vec<u8> {
         let start = block * self.block;
         (start + from..start + to).map(|at| self.content.get(at).copied().unwrap_or(0)).collect()
     }
 
-    /// Ranges of a block at every kind of border.
+    /// Ranges of a block at every kind of boundary.
     fn ranges(&self) -> Vec<(usize, usize)> {
         let block = self.block;
         let within = [(0, 1), (4095, 4097), (123_457, 123_969), (65_000, 700_001)];
@@ -183,7 +183,7 @@ fn a_java_program_reads_on_when_helpers_stop_and_die() {
     let lost = cluster.holder("1.0");
     cluster.kill(&lost);
     film.assert_reads(&mut requestor, "stream", 0, 0, film.block);
-    // Any four of six are read from: of two that are stopped at least one, nearly always.
+    // A read uses four of six holders, so it almost always includes one of these two.
     let stopped = ["1.2", "1.4"].map(|block| cluster.holder(block));
     for helper in &stopped {
         cluster.signal(helper, "STOP");
@@ -194,7 +194,7 @@ fn a_java_program_reads_on_when_helpers_stop_and_die() {
     let said = requestor.answer().expect("others take their places");
     assert!(said == film.bytes(0, 0, film.block), "other bytes");
     cluster.signal(&stopped[1], "CONT");
-    // What is given up leaves nothing behind.
+    // Abandoned reads leave nothing behind.
     for _ in 0..20 {
         requestor.ask(&format!("give-up {} 0 0 {}", film.stripe, film.block)).expect("one byte comes");
     }
@@ -218,7 +218,7 @@ fn a_java_program_hears_of_a_coordinator_that_is_gone_and_finds_it_again() {
     cluster.await_ready();
     cluster.eventually("the helpers are back", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
     film.assert_reads(&mut requestor, "read", 0, 7, 77);
-    // One that is there and does not answer: the session is given up, and there is no other.
+    // A coordinator that hangs: the session times out and no new one can be opened.
     cluster.signal("coordinator", "STOP");
     requestor.fails_with(&format!("read {} 0 0 1", film.stripe), &["UNREACHABLE", "timed out"]);
     cluster.signal("coordinator", "CONT");
@@ -231,12 +231,12 @@ fn a_java_program_without_the_right_certificate_is_told_so() {
     let film = Film::put(&cluster, 4_111_111);
     let read = format!("read {} 0 0 1", film.stripe);
     let other = Cluster::init(7, "rs-7-4", "1MiB");
-    // Ours shows the other's authority, and a helper's certificate is not a client's.
+    // Our coordinator belongs to another authority; and a helper's certificate is not a client's.
     let Some(mut stranger) = Requestor::start_as(&cluster, &other.folder(), "client") else { return };
     stranger.fails_with(&read, &["UNTRUSTED"]);
     let helper = Requestor::start_as(&cluster, &cluster.folder(), "helpers/h1");
     helper.expect("a JDK").fails_with(&read, &["REFUSED"]);
-    // A plug-in reads what plug-ins describe, and nothing of the cluster's own.
+    // A plug-in may read stripes described by plug-ins, but none of the cluster's own.
     cluster.mend(&["issue", "plugin", "hdfs"]).ok();
     let plugin = Requestor::start_as(&cluster, &cluster.folder(), "plugins/hdfs");
     plugin.expect("a JDK").fails_with(&read, &["REFUSED"]);

@@ -1,4 +1,4 @@
-//! Links that are known to be slow are gone around, and so are helpers that become slow in the middle of a repair.
+//! Repairs avoid links that are known to be slow, and helpers that become slow during a repair.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,21 +13,21 @@ use crate::cluster::Cluster;
 
 const MIB: usize = 1 << 20;
 
-/// What a helper sends passes here, at a rate that can be changed.
+/// A proxy in front of a helper, with an adjustable rate.
 #[derive(Default)]
 pub struct Gate {
     pub bytes_per_s: AtomicU64,
     pub passed: AtomicU64,
-    /// All connections share the rate.
+    /// Serializes all connections, which share the rate.
     turn: Mutex<()>,
 }
 
 impl Gate {
-    /// Opens a gate before a port; where it is.
+    /// Opens a gate in front of a port and returns the gate's own port.
     pub fn open(self: Arc<Self>, port: u16) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap().port();
-        // It ends with the test's process.
+        // The thread ends with the test's process.
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
@@ -56,11 +56,11 @@ fn pass(mut from: TcpStream, mut to: TcpStream, wait: impl Fn(usize)) {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Write); // It may be closed already.
+    let _ = to.shutdown(Shutdown::Write); // The connection may be closed already.
     let _ = from.shutdown(Shutdown::Read);
 }
 
-/// A cluster in which every helper is reached through a gate, which lets so much pass.
+/// A cluster in which every helper is dialled through a gate with the given rate.
 fn gated(helpers: u16, code: &str, bytes_per_s: u64) -> (Cluster, Vec<Arc<Gate>>) {
     let mut cluster = Cluster::init(helpers, code, "16MiB");
     let path = cluster.folder().join("mend.toml");
@@ -85,7 +85,7 @@ fn json(cluster: &Cluster, verb: &[&str]) -> Value {
     cluster.mend(&[verb, &["--output", "json"]].concat()).ok().json()
 }
 
-/// Whether the only job that runs has moved a quarter of its slices.
+/// Whether the only running job has delivered a quarter of its slices.
 fn is_under_way(cluster: &Cluster) -> bool {
     let status = cluster.mend(&["status", "--output", "json"]).json();
     let number = |name: &str| status["jobs"][0][name].as_u64().unwrap_or(0);
@@ -94,14 +94,15 @@ fn is_under_way(cluster: &Cluster) -> bool {
 
 #[test]
 fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
-    // So slow that gates, and not a busy machine, set the pace that a slow helper is held against.
+    // The gates are slow enough to be the bottleneck even on a busy machine; stragglers are judged by that
+    // pace.
     let (mut cluster, gates) = gated(8, "rs-6-3", 2_000_000);
     let content = cluster.put("film", 3 * 16 * MIB);
     cluster.kill(&cluster.holder("1.0"));
     gates.iter().for_each(|gate| gate.passed.store(0, Ordering::Relaxed));
     let repair = json(&cluster, &["repair", "1.0", "--no-wait"])["repair"].to_string();
     cluster.eventually("a quarter is there", is_under_way);
-    // Whoever sent most has a part in the plan.
+    // The helper that has sent most takes part in the plan.
     let passed = |gate: &Arc<Gate>| gate.passed.load(Ordering::Relaxed);
     let (gate, slow) = gates.iter().zip(1..).max_by_key(|(gate, _)| passed(gate)).unwrap();
     assert!(passed(gate) > MIB as u64, "h{slow} sent {} bytes", passed(gate));
@@ -116,7 +117,7 @@ fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Helpers that hold nothing of the stripe pass on what would come slowly from those that do.
+/// Helpers without blocks of the stripe relay data whose direct links are slow.
 #[test]
 fn a_repair_goes_over_helpers_with_better_links() {
     let (mut cluster, gates) = gated(7, "rs-4-2", 1_000_000_000);
@@ -134,7 +135,7 @@ fn a_repair_goes_over_helpers_with_better_links() {
         text += &format!("\n[[link]]\nfrom = \"{from}\"\nto = \"{home}\"\nrate = \"1mbit\"\n");
     }
     std::fs::write(path, text).unwrap();
-    // The coordinator reads it again when somebody registers.
+    // The coordinator rereads the file when a helper registers.
     cluster.kill(&spare[0]);
     cluster.start(&["helper", &spare[0]]);
     cluster.await_ready();
@@ -146,7 +147,7 @@ fn a_repair_goes_over_helpers_with_better_links() {
     assert_eq!((&view["state"], &view["items"][0]["scheme"]), (&"done".into(), &"packed".into()), "{view:#}");
     assert_eq!(view["items"][0]["rebuilt"][0]["node"].as_str(), Some(&home[..]), "{view:#}");
     assert_eq!(view["items"][0]["replanned"], Value::Array(Vec::new()), "{view:#}");
-    // What they sent of it passed their gates; they hold nothing that anybody could have asked for.
+    // Traffic through the gates of the spare helpers proves that they relay: they hold no blocks of the file.
     let sent = |(gate, helper): (&Arc<Gate>, u16)| {
         let is_spare = spare.contains(&format!("h{helper}"));
         if is_spare { gate.passed.load(Ordering::Relaxed) } else { 0 }

@@ -1,5 +1,5 @@
-//! Whole clusters of real processes that are killed, stopped, starved and lied to. The read or the repair ends
-//! with the right bytes and says what happened, or fails with a clear error and loses nothing.
+//! Clusters of real processes that are killed, stopped, starved and lied to. Each read or repair either
+//! returns the right bytes and reports what happened, or fails with a clear error and loses nothing.
 
 mod catalogs;
 mod certificates;

@@ -1,4 +1,4 @@
-//! Names that try to command the terminal of whoever lists them.
+//! File names that try to control the terminal on which they are listed.
 
 use crate::cluster::Cluster;
 
@@ -19,7 +19,7 @@ fn names_that_a_terminal_would_obey_are_shown_escaped() {
         assert!(said.code == code && all.contains(SHOWN) && is_harmless(&all), "{arguments:?}: {said:?}");
     };
     says(&["put", film, "--as", NAME], 0);
-    says(&["put", film, "--as", NAME], 1); // The coordinator says that there is one.
+    says(&["put", film, "--as", NAME], 1); // The coordinator reports that the name exists.
     says(&["ls"], 0);
     says(&["ls", "-l"], 0);
     says(&["stat", NAME], 0);
@@ -31,7 +31,7 @@ fn names_that_a_terminal_would_obey_are_shown_escaped() {
     let evil = cluster.path(&NAME.replace('/', "-"));
     std::fs::write(&evil, "x").unwrap();
     says(&["put", evil.to_str().unwrap()], 1);
-    // Too much is lost: the client names the file.
+    // Too many blocks are lost; the client's error contains the file name.
     let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
     assert!(listed.as_array().unwrap().iter().any(|file| file["name"] == NAME), "{listed}");
     let stat = cluster.mend(&["stat", NAME, "--output", "json"]).ok().json();

@@ -1,4 +1,4 @@
-//! What the coordinator does by itself about helpers that are gone, and what an operator asks, says and reads.
+//! The coordinator's automatic reaction to lost helpers, and the verbs of an operator.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn a_helper_that_stays_away_is_rebuilt_remembered_and_removed() {
     let mut cluster = Cluster::new(8, "rs-6-4", "64KiB");
     let content = cluster.put("film", 2_000_000);
     let set = cluster.mend(&["node", "repair-after", "30s"]).ok();
-    assert!(set.out.contains("gone for 30s") && set.out.contains("10m"), "{set:?}");
+    assert!(set.out.contains("down for 30s") && set.out.contains("10m"), "{set:?}");
     cluster.kill("h3");
     cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.starts_with("DEGRADED"));
     let status = cluster.mend(&["status"]).ok();
@@ -31,7 +31,7 @@ fn a_helper_that_stays_away_is_rebuilt_remembered_and_removed() {
     let told = |cluster: &Cluster| {
         let history = cluster.mend(&["history"]).ok();
         for what in
-            ["h3 is gone with", "(node h3) queued by itself", "(node h3) done after", "lost from h3 ("]
+            ["h3 was lost with", "(node h3) queued automatically", "(node h3) done after", "lost from h3 ("]
         {
             assert_eq!(history.out.matches(what).count(), 1, "{what}: {history:?}");
         }
@@ -74,7 +74,7 @@ fn a_helper_in_maintenance_is_left_alone() {
 }
 
 #[test]
-fn what_may_be_stopped_is_an_exit_code_and_monitors_get_theirs() {
+fn safety_checks_and_monitoring_checks_have_exit_codes() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 600_000);
     assert_eq!(cluster.mend(&["status", "--check"]).code, 0);
@@ -96,7 +96,7 @@ fn what_may_be_stopped_is_an_exit_code_and_monitors_get_theirs() {
     cluster.kill("h3");
     cluster.eventually("it cannot be read", |cluster| {
         let status = cluster.mend(&["status"]);
-        status.code == 3 && status.out.contains("cannot be read: film bytes ")
+        status.code == 3 && status.out.contains("unreadable: film bytes ")
     });
     let status = cluster.mend(&["status"]);
     assert!(

@@ -1,4 +1,4 @@
-//! Where `mend get` writes: devices, FIFOs, sockets, links, full disks, and what a killed one leaves behind.
+//! The outputs of `mend get`: devices, FIFOs, sockets, links, full disks, and leftovers of a killed get.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::cluster::{Cluster, finish};
 
-/// A cluster with a file of some stripes, and a folder for outputs.
+/// A cluster with a file of several stripes, and a folder for outputs.
 fn scene() -> (Cluster, Vec<u8>, PathBuf) {
     let cluster = Cluster::new(4, "rs-4-2", "64KiB");
     let content = cluster.put("film", 300_001);
@@ -29,7 +29,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Makes a device, or says that this needs root.
+/// Creates a device; prints a message and returns false without root.
 fn device(path: &Path, kind: &str, major: &str, minor: &str) -> bool {
     let made = Command::new("mknod").args([text(path), kind, major, minor]).status();
     let usable =
@@ -40,7 +40,7 @@ fn device(path: &Path, kind: &str, major: &str, minor: &str) -> bool {
     usable
 }
 
-/// `mend get film -o PATH` by a shell, with redirections.
+/// Runs `mend get film -o PATH` in a shell, with redirections.
 fn shell(cluster: &Cluster, command: &str) -> std::process::Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env("MEND_CLUSTER", cluster.folder());
@@ -87,7 +87,7 @@ fn fifos_and_sockets_are_written_to_in_order() {
     finish(get).ok();
     assert!(read == content);
     assert_eq!(names(&folder), ["fifo", "socket"]);
-    // Whoever reads goes away.
+    // The reader closes the FIFO.
     let get = cluster.spawn(&["get", "film", "-o", text(&fifo)]);
     drop(fs::File::open(&fifo).unwrap());
     let said = finish(get).fails_with(&["fifo", "Broken pipe"]);
@@ -114,7 +114,7 @@ fn own_descriptors_are_written_to_where_they_are() {
         assert!(said.status.success(), "{output}: {}", String::from_utf8_lossy(&said.stderr));
         assert!(fs::read(&file).unwrap() == with_head, "{output}");
     }
-    // A descriptor that we were not given.
+    // A descriptor that was not inherited.
     let said = shell(&cluster, "\"$MEND\" get film -o /dev/fd/9");
     assert_eq!(said.status.code(), Some(1));
     assert_eq!(names(&folder), ["0", "1", "2", "3", "4", "link"]);
@@ -152,7 +152,8 @@ fn links_are_followed_and_kept() {
     assert_eq!(names(&folder.join("deep")), ["new", "old"]);
 }
 
-/// As root, a stranger's link in a folder like `/tmp` would let the stranger choose which file we replace.
+/// If root follows another user's link in a shared folder such as `/tmp`, that user can choose which file is
+/// replaced.
 #[test]
 fn a_strangers_link_in_a_shared_folder_is_not_followed() {
     let (cluster, content, folder) = scene();
@@ -185,7 +186,7 @@ fn mode_and_owner_are_kept_and_other_names_keep_the_old_bytes() {
     assert!(owner.is_none_or(|owner| owner == (found.uid(), found.gid())));
     assert!(fs::read(&file).unwrap() == content);
     assert_eq!(fs::read(&other).unwrap(), b"old");
-    // A new file has what the umask leaves, whoever reads it.
+    // The mode of a new file is limited only by the umask, regardless of its reader.
     let new = folder.join("new");
     let said = shell(&cluster, &format!("umask 027; \"$MEND\" get film -o {}", text(&new)));
     assert!(said.status.success());
@@ -214,7 +215,7 @@ fn a_full_disk_keeps_the_old_file() {
 }
 
 #[test]
-fn what_a_killed_get_leaves_is_removed_by_the_next_and_what_is_in_use_is_not() {
+fn the_next_get_removes_leftovers_of_a_killed_get_but_no_files_in_use() {
     let (cluster, content, folder) = scene();
     cluster.put("nothing", 0);
     let drafts = || names(&folder).into_iter().filter(|name| name.starts_with('.')).collect::<Vec<_>>();
@@ -242,7 +243,7 @@ fn what_a_killed_get_leaves_is_removed_by_the_next_and_what_is_in_use_is_not() {
 }
 
 #[test]
-fn what_could_not_be_verified_is_said_beside_the_bytes() {
+fn unverified_reads_are_reported_next_to_the_data() {
     let (mut cluster, content, folder) = scene();
     let get = |cluster: &Cluster, target: &str, code: i32| {
         let read = shell(cluster, &format!("$MEND get film --verify -o {target}"));
@@ -251,7 +252,7 @@ fn what_could_not_be_verified_is_said_beside_the_bytes() {
         (read.stdout, said)
     };
     assert_eq!(get(&cluster, "-", 0), (content.clone(), String::new()));
-    // With two of four blocks gone, the two that are left have none to be held against.
+    // With two of four blocks lost, no spare block is left to verify against.
     for index in [0, 1] {
         let holder = cluster.holder(&format!("1.{index}"));
         cluster.kill(&holder);
@@ -260,13 +261,12 @@ fn what_could_not_be_verified_is_said_beside_the_bytes() {
     for target in ["-", "/dev/stdout", text(&copy)] {
         let (out, said) = get(&cluster, target, 1);
         let is_stdout = target != text(&copy);
-        assert_eq!(
-            said.starts_with("note: not verified, as no block was to spare: "),
-            is_stdout,
-            "{target}: {said}"
-        );
+        assert_eq!(said.starts_with("note: not verified (no spare block): "), is_stdout, "{target}: {said}");
         assert!((out == content) == is_stdout, "{target}");
-        assert!(is_stdout || String::from_utf8_lossy(&out).contains("not verified, as no block"), "{target}");
+        assert!(
+            is_stdout || String::from_utf8_lossy(&out).contains("not verified (no spare block)"),
+            "{target}"
+        );
     }
     assert!(fs::read(&copy).unwrap() == content);
 }

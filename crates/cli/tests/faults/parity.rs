@@ -1,4 +1,4 @@
-//! Blocks that were replaced together with their checksums, label and recorded digest: only parity tells.
+//! Blocks replaced together with their checksums, label and recorded digest; only parity detects them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use crate::forging::replace_pair;
 
 const HELPERS: u16 = 7;
 
-/// The files: a Reed-Solomon stripe, one of a code with sub-blocks, and a short one whose last blocks are zeros.
+/// The files: a Reed-Solomon stripe, a stripe of a code with sub-blocks, and a short one whose last blocks
+/// are zeros.
 const FILES: [(&str, &str, usize); 3] =
     [("film", "rs-6-4", 256 << 10), ("song", "clay-6-4-5", 256 << 10), ("note", "rs-6-4", 70_000)];
 
@@ -31,13 +32,13 @@ fn stop(cluster: &mut Cluster) {
     (1..=HELPERS).for_each(|helper| cluster.kill(&format!("h{helper}")));
 }
 
-/// The folder and the name of a block.
+/// The block folder and the name of a block.
 fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
     let blocks = cluster.folder().join("helpers").join(cluster.holder(block)).join("blocks");
     (blocks, BlockId(cluster.block_name(block)))
 }
 
-/// Forges blocks and has the catalog made anew from what helpers hold, forged digests included.
+/// Forges blocks and rebuilds the catalog from the helpers' disks, including the forged digests.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     let places: Vec<_> = blocks.iter().map(|block| place(cluster, block)).collect();
     stop(cluster);
@@ -65,15 +66,15 @@ fn state(cluster: &Cluster, stripe: &str, index: usize) -> String {
 }
 
 #[test]
-fn a_block_that_was_replaced_with_all_that_vouches_for_it_is_named_by_parity_and_repaired() {
+fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     let (mut cluster, contents) = stored();
     let forged = ["1.2", "2.4", "3.1"];
     forge_with_catalog(&mut cluster, &forged, "");
-    // The file whose data block is forged reads wrong, and everything says that all is well.
-    assert!(cluster.mend(&["scrub"]).ok().out.contains("all agree"));
+    // The file with the forged data block reads wrong, although no check complains.
+    assert!(cluster.mend(&["scrub"]).ok().out.contains("all checksums match"));
     assert!(cluster.mend(&["status"]).ok().out.starts_with("safe"));
 
-    // With a single equation to spare nobody can be named, and nothing is marked.
+    // With a single spare equation the wrong block cannot be identified, and none is marked.
     cluster.mend(&["node", "repair-after", "never"]).ok();
     let away = cluster.holder("1.0");
     cluster.kill(&away);
@@ -91,9 +92,9 @@ fn a_block_that_was_replaced_with_all_that_vouches_for_it_is_named_by_parity_and
     let [a, b, c] = &names;
     let scrub = cluster.mend(&["scrub", "--parity"]).fails_with(&[a, b, c, "parity of its stripe"]);
     assert_eq!(scrub.code, 3, "{scrub:?}");
-    assert!(scrub.out.contains("parity checked of 3 of 3 stripes"), "{scrub:?}");
+    assert!(scrub.out.contains("parity of 3 of 3 stripes checked"), "{scrub:?}");
     assert_eq!(scrub.out.matches("contradicts the parity").count(), 3, "nobody else is named: {scrub:?}");
-    // Its checksums are as good as ever, and do not make it good, not even for a coordinator that is new.
+    // A block condemned by parity stays condemned despite its valid checksums, even for a new coordinator.
     cluster.mend(&["scrub"]).fails_with(&[a, b, c]);
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
@@ -108,14 +109,14 @@ fn a_block_that_was_replaced_with_all_that_vouches_for_it_is_named_by_parity_and
     cluster.eventually("it is repaired by itself", |cluster| {
         cluster.mend(&["status"]).out.starts_with("safe  all")
     });
-    assert!(cluster.mend(&["history"]).ok().out.contains("queued by itself"));
+    assert!(cluster.mend(&["history"]).ok().out.contains("queued automatically"));
     assert_reads_all(&cluster, &contents);
     let scrub = cluster.mend(&["scrub", "--parity"]).ok();
-    assert!(scrub.out.contains("parity checked of 3 of 3 stripes: no contradiction"), "{scrub:?}");
+    assert!(scrub.out.contains("parity of 3 of 3 stripes checked: no unresolved contradiction"), "{scrub:?}");
 }
 
 #[test]
-fn the_steady_scrub_finds_by_parity_what_nobody_looked_for() {
+fn the_steady_scrub_finds_wrong_blocks_by_parity() {
     let (mut cluster, contents) = stored();
     let settings = "scrub_rate = \"20MB/s\"\nscrub_parity = true\n";
     forge_with_catalog(&mut cluster, &["1.2", "2.4"], settings);
@@ -126,7 +127,7 @@ fn the_steady_scrub_finds_by_parity_what_nobody_looked_for() {
     cluster.eventually("both are repaired", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
     assert_reads_all(&cluster, &contents);
     cluster.eventually("it has checked all stripes", |cluster| {
-        cluster.mend(&["status"]).out.contains("parity checked of 3 stripes")
+        cluster.mend(&["status"]).out.contains("parity of 3 stripes checked")
     });
 }
 
@@ -134,7 +135,7 @@ fn the_steady_scrub_finds_by_parity_what_nobody_looked_for() {
 fn a_scrub_is_stopped_and_keeps_what_it_has_found() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
     cluster.put("film", 16 << 20);
-    cluster.mend(&["scrub", "--stop"]).fails_with(&["no scrub runs"]);
+    cluster.mend(&["scrub", "--stop"]).fails_with(&["no scrub is running"]);
     fs::remove_file(cluster.block_file("1.0")).unwrap();
     let lost = cluster.block_name("1.0");
     for helper in 1..=6 {
@@ -155,7 +156,7 @@ fn a_scrub_is_stopped_and_keeps_what_it_has_found() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Stripes that have lost two blocks of two do not wait as those that have lost one.
+/// Stripes that have lost two of two spare blocks wait less than those that have lost one.
 #[test]
 fn a_stripe_at_its_last_redundancy_is_repaired_before_its_helpers_are_given_up() {
     let mut cluster = Cluster::new(10, "rs-6-4", "64KiB");

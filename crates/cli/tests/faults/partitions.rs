@@ -1,4 +1,5 @@
-//! One-way partitions between helpers, or between a helper and a client. All stay connected to the coordinator.
+//! One-way partitions between helpers, or between a helper and a client. All nodes stay connected to the
+//! coordinator.
 
 use std::path::Path;
 
@@ -6,11 +7,11 @@ use apart::{Ground, Seat};
 
 use crate::cluster::Cluster;
 
-/// Bytes of a block.
+/// The block size.
 const BLOCK: usize = 256 << 10;
 
-/// A cluster with a file of so many stripes of rs-6-4, all of which have lost block 0. It has as many helpers as blocks, so a repair
-/// has one helper to spare.
+/// A cluster with a file of `stripes` stripes of rs-6-4, each of which has lost block 0. It has as many
+/// helpers as blocks, so a repair has one spare helper.
 fn cluster(stripes: usize) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::apart(6, "rs-6-4", "256KiB");
     cluster.mend(&["node", "repair-after", "never"]).ok();
@@ -20,8 +21,8 @@ fn cluster(stripes: usize) -> (Cluster, Vec<u8>) {
     (cluster, content)
 }
 
-/// Repairs block 0 of a stripe while packets are lost from one holder to another, both given by the index of their block. Only ends of
-/// such links may be blamed.
+/// Repairs block 0 of a stripe while packets are dropped on some links, given by the block indices of their
+/// ends. Only the ends of these links may be blamed.
 fn repair_around(cluster: &Cluster, stripe: usize, links: &[(usize, usize)]) {
     let holders: Vec<String> = (0..6).map(|index| cluster.holder(&format!("{stripe}.{index}"))).collect();
     let ends: Vec<(Seat, Seat)> =
@@ -41,7 +42,7 @@ fn seat(helper: &str) -> Seat {
     Seat::Server(helper.trim_start_matches('h').parse::<usize>().unwrap() - 1)
 }
 
-/// A repair after the partitions have healed blames no helper.
+/// Asserts that a repair after the partitions blames no helper.
 fn assert_all_forgiven(cluster: &Cluster) {
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
     repair_around(cluster, 1, &[]);
@@ -56,7 +57,7 @@ fn one_way_partitions_between_helpers_are_gone_around() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// The requestor, which held block 0 before, is an end of broken links.
+/// The requestor, which held block 0 before, is at one end of the broken links.
 #[test]
 fn one_way_partitions_of_the_requestor_are_gone_around() {
     let links = [[(1, 0), (2, 0)], [(0, 3), (0, 4)], [(5, 0), (0, 1)], [(0, 2), (3, 4)]];
@@ -66,7 +67,8 @@ fn one_way_partitions_of_the_requestor_are_gone_around() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Two of the five survivors have a broken link to the client, and the read needs four: some blocks have to be relayed.
+/// Two of the five survivors have a broken link to the client, and the read needs four blocks, so some must
+/// be relayed.
 #[test]
 fn a_read_goes_around_one_way_partitions_of_the_client() {
     let (cluster, content) = cluster(3);

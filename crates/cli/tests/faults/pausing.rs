@@ -1,4 +1,4 @@
-//! A paused repair stands still: its jobs stop between two slices, keep what was delivered, and go on when it is resumed.
+//! A paused repair stops between two slices, keeps the delivered data, and continues when it is resumed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// A few blocks that take long under a cap: each is many slices.
+/// The block size: large enough for many slices, which take long under a cap.
 const BLOCK: usize = 4 << 20;
 
 fn repair_of(cluster: &Cluster, repair: &str) -> Value {
@@ -20,7 +20,7 @@ fn rebuilt(cluster: &Cluster, repair: &str) -> u64 {
     repair_of(cluster, repair)["bytes_rebuilt"].as_u64().unwrap()
 }
 
-/// A repair of what h4 held that is slow, and in the middle of its blocks.
+/// A slow repair of h4's blocks, interrupted in the middle of them.
 fn slow_repair() -> (Cluster, Vec<u8>, String) {
     let mut cluster = Cluster::new(8, "rs-6-4", "4MiB");
     let content = cluster.put("film", 3 * 4 * BLOCK);
@@ -36,7 +36,7 @@ fn slow_repair() -> (Cluster, Vec<u8>, String) {
 fn a_pause_stops_what_runs_and_keeps_what_was_delivered() {
     let (cluster, content, repair) = slow_repair();
     let paused = cluster.mend(&["pause", &repair]).ok();
-    assert!(paused.out.contains("nothing of it moves"), "{paused:?}");
+    assert!(paused.out.contains("rebuilt and received data is kept"), "{paused:?}");
     let at_rest = |cluster: &Cluster| {
         let status = cluster.mend(&["status", "--output", "json"]).json();
         status["jobs"].as_array().unwrap().iter().all(|job| job["phase"] == "on-hold")
@@ -44,7 +44,8 @@ fn a_pause_stops_what_runs_and_keeps_what_was_delivered() {
     cluster.eventually("its jobs rest", at_rest);
     let before = rebuilt(&cluster, &repair);
     assert!(before > 0, "what was delivered is kept");
-    // Longer than any edge, requestor or stop is waited for, and uncapped: whatever could move would.
+    // Wait longer than every timeout of edges, requestors and stops, without caps: anything that could move
+    // would.
     cluster.mend(&["caps", "--none"]).ok();
     std::thread::sleep(Duration::from_secs(12));
     let view = repair_of(&cluster, &repair);
@@ -80,7 +81,7 @@ fn a_pause_outlives_the_coordinator_a_requestor_and_a_source() {
     let (mut cluster, content, repair) = slow_repair();
     cluster.mend(&["pause", &repair]).ok();
     cluster.mend(&["caps", "--none"]).ok();
-    // A source dies meanwhile, or a requestor with its slices.
+    // Meanwhile a source dies, and a requestor with its delivered slices.
     cluster.kill("h5");
     cluster.eventually("it is gone", |cluster| cluster.mend(&["status"]).out.contains("down: h4, h5"));
     assert_eq!(repair_of(&cluster, &repair)["state"], "paused");
@@ -101,13 +102,13 @@ fn a_pause_outlives_the_coordinator_a_requestor_and_a_source() {
 }
 
 #[test]
-fn what_is_paused_keeps_no_other_repair_from_its_stripes() {
+fn a_paused_repair_does_not_block_other_repairs_of_its_stripes() {
     let (cluster, content, repair) = slow_repair();
     cluster.mend(&["pause", &repair]).ok();
     cluster.mend(&["caps", "--none"]).ok();
     cluster.mend(&["repair", "--all"]).ok();
     assert!(cluster.mend(&["status"]).ok().out.starts_with("safe  all"));
-    // The paused repair has nothing left to do either.
+    // The paused repair has no blocks left to rebuild, either.
     cluster.mend(&["wait", "--for", "done", "--timeout", "30s"]).ok();
     cluster.mend(&["resume", &repair]).fails_with(&["has ended already", "done"]);
     cluster.assert_reads("film", &content, &[]);

@@ -1,4 +1,4 @@
-//! Blocks that are not where they should be: several of a stripe on one helper, and copies that nobody counts.
+//! Misplaced blocks: several blocks of a stripe on one helper, and extra copies unknown to the catalog.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 
 const BLOCK: usize = 64 << 10;
 
-/// Copies a block with its checksums to another helper, which must not run. Killed coordinators leave such copies.
+/// Copies a block with its checksums to a stopped helper. Killed coordinators leave such copies behind.
 fn copy_block(cluster: &Cluster, block: &str, to: &str) {
     let file = cluster.block_file(block);
     let helpers = cluster.folder().join("helpers");
@@ -24,7 +24,7 @@ fn first_line(cluster: &Cluster) -> String {
     cluster.mend(&["status"]).out.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The helpers of stripe 1, as the catalog has them.
+/// The helpers of stripe 1, by the catalog.
 fn homes(cluster: &Cluster) -> Vec<String> {
     (0..6).map(|index| cluster.holder(&format!("1.{index}"))).collect()
 }
@@ -36,8 +36,8 @@ fn are_apart(homes: &[String]) -> bool {
     sorted.len() == homes.len()
 }
 
-/// A path to data loss under "safe": a helper adopts copies of blocks whose holders are down, beside its own block, and
-/// the good copies go when the holders are back.
+/// A possible data loss despite the status "safe": a helper adopts copies of blocks whose holders are down,
+/// in addition to its own block, and the good copies are removed when the holders return.
 #[test]
 fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -52,7 +52,8 @@ fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     away.iter().for_each(|helper| cluster.kill(helper));
     cluster.start(&["helper", &hoarder]);
     cluster.await_ready();
-    // Without one of the copies the stripe could not be read, so that one counts for as long as nobody else has the block.
+    // The stripe is unreadable without one of these copies, so the copy counts while no other helper has the
+    // block.
     cluster.eventually("a copy is found", |cluster| {
         homes(cluster).iter().filter(|home| **home == hoarder).count() >= 2
     });
@@ -71,14 +72,14 @@ fn orphans_beside_a_block_of_their_stripe_never_cost_the_good_copies() {
     cluster.eventually("the copies are gone", |cluster| cluster.block_files().len() == 6);
     let line = first_line(&cluster);
     assert!(line.starts_with("safe") && line.contains("can lose 2 blocks;"), "{line}");
-    // As the status says: any two helpers may die.
+    // As the status promises, any two helpers may fail.
     cluster.kill(&hoarder);
     cluster.assert_reads("film", &content, &[]);
     cluster.kill(&away[0]);
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// The holders never come back: the blocks move to helpers that have none of the stripe.
+/// The holders never return, so the blocks move to helpers without blocks of the stripe.
 #[test]
 fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
@@ -88,7 +89,7 @@ fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     cluster.kill(&hoarder);
     let lost = before[1].clone();
     copy_block(&cluster, "1.1", &hoarder);
-    // The holder is there and does not have it: nobody else has.
+    // The holder is up without the block, and no other helper has it.
     let block = cluster.block_name("1.1");
     cluster.kill(&lost);
     for path in cluster.block_files() {
@@ -110,16 +111,16 @@ fn several_blocks_on_one_helper_are_told_and_moved_apart() {
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// With no helper to move to, the status says that a helper is too many to lose, and what would help.
+/// Without a helper to move to, the status reports that losing one helper is too much, and suggests a remedy.
 #[test]
-fn a_stripe_that_cannot_be_moved_apart_is_no_safe_one() {
+fn a_stripe_with_several_blocks_on_one_helper_is_not_safe() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
     let content = cluster.put("film", 4 * BLOCK);
     let before = homes(&cluster);
     let (hoarder, leaves) = (before[0].clone(), before[1].clone());
     cluster.kill(&hoarder);
     copy_block(&cluster, "1.1", &hoarder);
-    // The cluster has one helper less for good.
+    // The cluster permanently loses one helper.
     cluster.kill(&leaves);
     let config = cluster.folder().join("mend.toml");
     let text = fs::read_to_string(&config).unwrap();
@@ -139,12 +140,12 @@ fn a_stripe_that_cannot_be_moved_apart_is_no_safe_one() {
     let class = &json["stripes"]["redundancy"][0];
     assert_eq!((class["survives"].as_u64(), class["helpers"].as_u64()), (Some(2), Some(1)), "{json:#}");
     let stat = cluster.mend(&["stat", "film"]).ok();
-    assert!(stat.out.contains("survives 2 more, or 1 helper"), "{stat:?}");
+    assert!(stat.out.contains("tolerates 2 more lost blocks, or 1 lost helper"), "{stat:?}");
     cluster.assert_reads("film", &content, &[]);
 }
 
-/// Copies that killed coordinators leave, and blocks of removed files, go without being asked for; what an older catalog
-/// may have forgotten does not.
+/// Copies left by killed coordinators, and blocks of removed files, are removed automatically. Blocks that an
+/// older catalog may have forgotten are kept.
 #[test]
 fn orphans_go_by_themselves_once_nothing_refers_to_them() {
     let mut cluster = Cluster::new(8, "rs-6-4", "64KiB");

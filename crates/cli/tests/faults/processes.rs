@@ -1,4 +1,4 @@
-//! Processes that die or stop in the middle of something.
+//! Processes that die or hang in the middle of an operation.
 
 use std::process::Child;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const SCHEMES: [&str; 10] = [
     "pipe-s",
 ];
 
-/// Repairs block 1.0 by `scheme` while a helper that it reads from is stopped; `then` is done when it waits for it, and
-/// `after` when it has ended. It must end well and say which helper failed.
+/// Repairs block 1.0 with `scheme` while one of its sources is stopped. Calls `then` while the repair waits
+/// for that helper, and `after` at the end. The repair must succeed and name the failed helper.
 fn repair_with_stopped_helper(
     cluster: &mut Cluster,
     scheme: &str,
@@ -34,14 +34,14 @@ fn repair_with_stopped_helper(
         if said.out.contains(&stopped) {
             return;
         }
-        // A busy machine only made it slow, and it read from others; see below.
+        // On a busy machine, the helper may only seem slow and be replaced without blame; see below.
     }
     panic!("no repair by {scheme} ever said which helper failed");
 }
 
-/// A repair of block 1.0 that waits for a helper which is stopped, and the helper's name.
+/// A repair of block 1.0 that waits for a stopped helper, with the helper's name.
 fn held_up_repair(cluster: &Cluster, scheme: &str, repair: &[&str]) -> (Child, String) {
-    // Otherwise the coordinator repairs it before anybody asks.
+    // Turn automatic repair off; it would come first.
     cluster.mend(&["node", "repair-after", "never"]).ok();
     for _ in 0..20 {
         std::fs::remove_file(cluster.block_file("1.0")).unwrap();
@@ -52,14 +52,14 @@ fn held_up_repair(cluster: &Cluster, scheme: &str, repair: &[&str]) -> (Child, S
         if is_held_up(cluster, &mut repair) {
             return (repair, stopped);
         }
-        // Helpers that are less busy are preferred, and another one was when it came to it.
+        // Less busy helpers are preferred, and the repair chose another one.
         finish(repair).ok();
         cluster.signal(&stopped, "CONT");
     }
     panic!("no repair by {scheme} ever read from the helper that was stopped");
 }
 
-/// Waits until a plan is being carried out, and has been for a while, or the repair has ended.
+/// Waits until a plan has been running for a while, or the repair has ended.
 fn is_held_up(cluster: &Cluster, repair: &mut Child) -> bool {
     let mut ended = false;
     cluster.eventually("the repair runs", |cluster| {
@@ -75,7 +75,7 @@ fn has_a_job(cluster: &Cluster) -> bool {
     status["jobs"].as_array().is_some_and(|jobs| !jobs.is_empty())
 }
 
-/// The name of a helper that a repair of `block` by `scheme` reads from.
+/// The name of a helper that a repair of `block` with `scheme` reads from.
 fn a_source(cluster: &Cluster, block: &str, scheme: &str) -> String {
     let plan = cluster.mend(&["plan", block, "--scheme", scheme, "--output", "json"]).ok().json();
     let helper = plan["summary"]["helpers"][1].as_u64().unwrap().to_string();
@@ -125,7 +125,7 @@ fn a_read_through_n_minus_k_dead_helpers_and_one_that_stops() {
 }
 
 #[test]
-fn a_coordinator_killed_in_mid_repair_starts_it_anew() {
+fn a_coordinator_killed_during_a_repair_restarts_it() {
     let mut cluster = Cluster::new(8, "rs-6-4", "1MiB");
     let content = cluster.put("film", 4 << 20);
     let (repair, stopped) = held_up_repair(&cluster, "auto", &["repair", "--all"]);
@@ -155,12 +155,12 @@ fn a_put_killed_half_way_leaves_nothing_visible() {
     let listed = cluster.mend(&["ls"]).ok();
     assert!(!listed.out.contains("film"), "{listed:?}");
     cluster.eventually("its blocks are removed", |cluster| cluster.block_files().is_empty());
-    // And the name is free.
+    // The name is free again.
     cluster.mend(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]).ok();
 }
 
 #[test]
-fn more_losses_than_the_code_bears() {
+fn more_losses_than_the_code_tolerates() {
     let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 3_000_000);
     for helper in ["h1", "h2", "h3"] {

@@ -1,4 +1,4 @@
-//! Whole nodes: recovered, emptied, killed and back in the middle of it, under caps that hold.
+//! Whole nodes: recovery, drain, kill and return in the middle of either, and caps on them.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::cluster::{Cluster, Said, finish};
 use crate::links::Gate;
 
 const BLOCK: usize = 256 << 10;
-/// Data blocks of a stripe.
+/// The number of data blocks in a stripe.
 const K: usize = 4;
 
-/// A cluster of rs-6-4 with `stripes` stripes of a film.
+/// A cluster of rs-6-4 with a file of `stripes` stripes.
 fn cluster(helpers: u16, stripes: usize) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::new(helpers, "rs-6-4", "256KiB");
     let content = cluster.put("film", stripes * K * BLOCK);
@@ -25,12 +25,12 @@ fn json(cluster: &Cluster, verb: &[&str]) -> Value {
     cluster.mend(&[verb, &["--output", "json"]].concat()).ok().json()
 }
 
-/// Also while it says that something is not as it should be.
+/// The status, even if it reports a problem.
 fn status(cluster: &Cluster) -> Value {
     cluster.mend(&["status", "--output", "json"]).json()
 }
 
-/// Blocks that the catalog places on a helper.
+/// The number of blocks on a helper, by the catalog.
 fn blocks_on(cluster: &Cluster, name: &str) -> u64 {
     node(cluster, name)["blocks"].as_u64().unwrap()
 }
@@ -40,12 +40,12 @@ fn node(cluster: &Cluster, name: &str) -> Value {
     nodes.as_array().unwrap().iter().find(|node| node["name"] == name).unwrap().clone()
 }
 
-/// Asks for a repair that goes on without us; its number.
+/// Starts a repair without waiting for it, and returns its number.
 fn ask(cluster: &Cluster, verb: &[&str]) -> String {
     json(cluster, &[verb, &["--no-wait"]].concat())["repair"].to_string()
 }
 
-/// A repair that is open.
+/// The state of an open repair.
 fn open(cluster: &Cluster, repair: &str) -> Option<Value> {
     let repairs = status(cluster)["repairs"].as_array().unwrap().clone();
     repairs.into_iter().find(|view| view["repair"].as_u64() == repair.parse().ok())
@@ -70,7 +70,7 @@ fn assert_whole(cluster: &Cluster, content: &[u8]) {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Nothing is left that is one too many.
+/// Waits until no extra copies are left.
 fn await_exactly(cluster: &Cluster, blocks: usize) {
     cluster.eventually("copies are removed", |cluster| cluster.block_files().len() == blocks);
 }
@@ -97,7 +97,8 @@ fn a_killed_node_is_recovered_by_every_policy() {
         assert_eq!((&view["state"], &view["policy"]), (&"done".into(), &policy.into()), "{view:#}");
         assert_eq!(view["blocks_rebuilt"].as_u64().unwrap(), lost, "{view:#}");
         assert_eq!(view["target"], "node h3");
-        // On a busy machine the drain below may be stopped before it has brought anything: then there is nothing to rebuild.
+        // On a busy machine, the drain below may be stopped before it has moved any blocks; then there is
+        // nothing to rebuild.
         let items = view["items"].as_array().map_or(&[][..], Vec::as_slice);
         assert_eq!(items.is_empty(), lost == 0, "{view:#}");
         assert!(items.iter().all(|item| item["parity"] == "holds"), "{view:#}");
@@ -109,7 +110,7 @@ fn a_killed_node_is_recovered_by_every_policy() {
         cluster.start(&["helper", "h3"]);
         cluster.await_ready();
         await_exactly(&cluster, 12 * 6);
-        // It gets blocks again, so that there is something to lose.
+        // Give it blocks again for the next round.
         cluster.mend(&["node", "drain", "h4", "--requestors", "h3"]);
         cluster.mend(&["node", "drain", "h4", "--stop"]).ok();
     }
@@ -119,7 +120,7 @@ fn a_killed_node_is_recovered_by_every_policy() {
 fn blocks_go_only_where_they_may() {
     let (mut cluster, content) = cluster(10, 8);
     cluster.kill("h2");
-    // No stripe has blocks on all of these beside the one that is lost.
+    // No stripe has blocks on all of these helpers in addition to the lost one.
     let takers = ["h5", "h6", "h7", "h8", "h9", "h10"];
     let held = |cluster: &Cluster| takers.iter().map(|name| blocks_on(cluster, name)).sum::<u64>();
     let before = held(&cluster);
@@ -150,14 +151,14 @@ fn a_drained_node_is_empty_and_safe_to_remove() {
     }
     assert_whole(&cluster, &content);
     await_exactly(&cluster, 12 * 6);
-    // A node that is marked gets nothing, also after a restart of the coordinator.
+    // A draining node receives no blocks, even after a restart of the coordinator.
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     cluster.eventually("helpers are back", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
     cluster.put("more", 6 * K * BLOCK);
     assert_eq!(["h1", "h2", "h3"].map(|name| blocks_on(&cluster, name)), [0, 0, 0]);
-    // Its loss loses nothing; a helper that stays gets blocks again.
+    // Losing it loses no blocks. A helper whose drain is stopped receives blocks again.
     cluster.kill("h1");
     assert_whole(&cluster, &content);
     cluster.mend(&["node", "drain", "h2", "--stop"]).ok();
@@ -188,7 +189,7 @@ fn a_node_killed_while_it_is_drained_is_recovered_and_nothing_is_repaired_twice(
     assert!(cluster.mend(&["status"]).out.contains("h2 is empty and safe to remove"));
 }
 
-/// Files of blocks in the folder of a helper.
+/// The number of block files in a helper's folder.
 fn count_on_disk(cluster: &Cluster, name: &str) -> usize {
     let folder = cluster.folder().join("helpers").join(name);
     cluster.block_files().iter().filter(|path| path.starts_with(&folder)).count()
@@ -208,7 +209,7 @@ fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
         cluster.await_ready();
         let caps = cluster.mend(&["caps"]).ok();
         assert!(
-            caps.out.contains("all together: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"),
+            caps.out.contains("total: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"),
             "{caps:?}"
         );
         cluster.eventually("it goes on", |cluster| {
@@ -235,7 +236,7 @@ fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
     let view = watch(&cluster, &repair).ok().json();
     let rebuilt = view["blocks_rebuilt"].as_u64().unwrap();
     assert!((2..held).contains(&rebuilt), "{rebuilt} of {held}: {view:#}");
-    // What was rebuilt is one too many there, and goes.
+    // The rebuilt blocks are extra copies now and are removed.
     await_exactly(&cluster, 24 * 6);
     assert_whole(&cluster, &content);
 }
@@ -244,7 +245,7 @@ fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
 fn a_node_that_comes_back_with_other_bytes_is_not_counted() {
     let (mut cluster, content) = cluster(9, 8);
     cluster.kill("h5");
-    // Two blocks take each other's place: their checksums hold, and yet they are wrong.
+    // Two blocks swap places: their checksums match, yet they are wrong.
     let folder = cluster.folder().join("helpers").join("h5");
     let on_it: Vec<_> = cluster.block_files().into_iter().filter(|path| path.starts_with(&folder)).collect();
     let [a, b, ..] = &on_it[..] else { panic!("h5 has {on_it:?}") };
@@ -302,11 +303,11 @@ fn a_repair_is_paused_over_a_restart_resumed_and_cancelled() {
 
 #[test]
 fn a_watched_repair_lists_its_stripes_once() {
-    const STRIPES: usize = 600; // h4 has half of them, more than one page.
+    const STRIPES: usize = 600; // h4 has blocks of half of them, more than one page.
     let mut cluster = Cluster::new(4, "rs-2-1", "4KiB");
     let gate = Arc::new(Gate::default());
     gate.bytes_per_s.store(1 << 40, Ordering::Relaxed);
-    // A folder whose clients reach the coordinator through the gate.
+    // A cluster folder whose clients reach the coordinator through the gate.
     let (folder, api) = (cluster.path("gated"), format!("api = \"127.0.0.1:{}\"", cluster.base_port()));
     assert!(Command::new("cp").arg("-r").arg(cluster.folder()).arg(&folder).status().unwrap().success());
     let text = std::fs::read_to_string(folder.join("mend.toml")).unwrap();
@@ -332,13 +333,14 @@ fn a_watched_repair_lists_its_stripes_once() {
     assert!(meanwhile < said.out.len() as u64 / 10, "{meanwhile} bytes while nothing moved");
 }
 
-/// Survivors never send more than the caps allowed since the repair began. A slow machine sends less, and what it delivers late
-/// was sent under an earlier cap; therefore the bound adds up from the beginning.
+/// Checks that survivors have never sent more than the caps have allowed since the start of the repair. A
+/// slow machine sends less, and may deliver bytes late that it sent under an earlier cap, so the bound
+/// accumulates from the start.
 #[test]
 fn caps_hold_and_change_while_it_runs() {
     let (mut cluster, content) = cluster(9, 40);
     cluster.kill("h7");
-    // A bucket holds a tenth of a second; what a helper has read may be one slice more on each edge.
+    // The token bucket holds a tenth of a second; each edge may also have one more slice in its buffers.
     let mut allowed = 1e6;
     let mut cap_since = (2_000_000.0, Instant::now());
     cluster.mend(&["caps", "--total", "2MB/s"]).ok();

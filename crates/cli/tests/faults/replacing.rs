@@ -1,4 +1,4 @@
-//! Files that are replaced while they are read, and blocks that are lost before anybody notices.
+//! Files replaced during a read, and lost blocks that are not noticed yet.
 
 use std::fs;
 use std::io::Read;
@@ -35,12 +35,12 @@ fn a_reader_sees_the_old_or_the_new_file_and_never_an_error() {
         (1..25).for_each(|round| put(round % 2));
         ended.store(true, Ordering::Relaxed);
     });
-    // Blocks of generations without readers go.
+    // Blocks of versions without readers are removed.
     let needed = 6 * versions[0].len().div_ceil(4 * (64 << 10));
     cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == needed);
 }
 
-/// A reader that is slower than the replacement, in the middle of a stream.
+/// A streaming reader that is slower than the replacement.
 #[test]
 fn a_long_read_goes_on_with_the_file_that_it_began() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
@@ -54,7 +54,7 @@ fn a_long_read_goes_on_with_the_file_that_it_began() {
     cluster.eventually("old blocks are removed", |cluster| cluster.block_files().len() == 6);
 }
 
-/// A coordinator that restarts no longer keeps the old file.
+/// A restarted coordinator no longer keeps the old version.
 #[test]
 fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
     let mut cluster = Cluster::new(6, "rs-6-4", "1MiB");
@@ -68,11 +68,11 @@ fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
     cluster.start(&["coordinator"]);
     cluster.await_ready();
     out.read_to_end(&mut read).unwrap();
-    finish(child).fails_with(&["`film` was replaced while it was read", "get it again"]);
+    finish(child).fails_with(&["`film` was replaced during the read", "run `mend get` again"]);
     assert!(read.len() < old.len() && old.starts_with(&read), "{} bytes", read.len());
 }
 
-/// A get to a pipe whose first bytes have been taken, and these.
+/// Starts a get to a pipe and takes its first bytes.
 fn begin_read(cluster: &Cluster) -> (Child, ChildStdout, Vec<u8>) {
     let mut get = cluster.command(&["get", "film", "-o", "-"]);
     let mut child = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -98,7 +98,7 @@ fn a_repair_of_a_block_looks_at_it_first() {
     assert!(said.out.contains("1 block"), "{said:?}");
     assert!(cluster.block_files().iter().any(|file| file.ends_with(&lost)), "{said:?}");
     cluster.assert_reads("film", &content, &[]);
-    // One that changed its bytes is found the same way, and so is any of a stripe.
+    // A block with changed bytes is found in the same way, as is any other block of the stripe.
     let file = cluster.block_file("1.3");
     let mut bytes = fs::read(&file).unwrap();
     bytes[5000] ^= 4;
@@ -106,7 +106,7 @@ fn a_repair_of_a_block_looks_at_it_first() {
     let said = cluster.mend(&["repair", "1"]).ok();
     assert!(said.out.contains("1 block"), "{said:?}");
     cluster.mend(&["scrub"]).ok();
-    // A healthy one is said to be healthy.
+    // A healthy block is reported as healthy.
     let said = cluster.mend(&["repair", "1.2", "-v"]).ok();
     assert!(format!("{}{}", said.out, said.err).contains("has just read its block"), "{said:?}");
 }

@@ -1,10 +1,11 @@
-//! No helper can take a block: drains and repairs say so, name who is passed over and why, and go on when one can.
+//! No helper can take a block: drains and repairs report this, name the excluded helpers with reasons, and
+//! continue once one can.
 
 use crate::cluster::{Cluster, Said};
 
 const STRIPES: u64 = 8;
 
-/// A cluster of rs-6-4 with a film of eight stripes.
+/// A cluster of rs-6-4 with a file of eight stripes.
 fn cluster(helpers: u16) -> (Cluster, Vec<u8>) {
     let cluster = Cluster::new(helpers, "rs-6-4", "64KiB");
     let content = cluster.put("film", STRIPES as usize * 4 * (64 << 10));
@@ -89,7 +90,7 @@ fn a_repair_that_no_helper_can_take_is_not_promised_and_says_why() {
     cluster.mend(&["node", "repair-after", "1s"]).ok();
     std::thread::sleep(std::time::Duration::from_secs(3));
     let history = cluster.mend(&["history"]).ok();
-    assert!(!history.out.contains("by itself"), "nothing begins that cannot end well: {history:#?}");
+    assert!(!history.out.contains("automatically"), "nothing begins that cannot end well: {history:#?}");
     cluster.mend(&["node", "drain", "h7", "--stop"]).ok();
     cluster.eventually("it is rebuilt once a helper can take it", |cluster| {
         cluster.mend(&["status"]).out.starts_with("safe  all")
@@ -119,7 +120,8 @@ fn a_full_helper_is_told_before_there_is_no_room_to_repair() {
     drop(cluster);
 }
 
-/// Seven helpers, of which the first has a disk with room for one block of several, and a stripe on each six of them. Needs root.
+/// Seven helpers and stripes on six of them each. The first helper's disk has room for only one block. Needs
+/// root.
 fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
     let mut cluster = Cluster::init(7, "rs-6-4", "1MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");
@@ -134,7 +136,7 @@ fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
     cluster.start(&["coordinator"]);
     (1..=7).for_each(|number| cluster.start(&["helper", &format!("h{number}")]));
     cluster.await_ready();
-    // A stripe on which h1 has a block, then stripes for which it has no room.
+    // Store stripes until h1 holds a block; it has no room for more.
     let mut content = cluster.put("film", 4 << 20);
     for _ in 0..8 {
         if blocks_on(&cluster, "h1") > 0 {
@@ -151,12 +153,12 @@ fn with_full_disk() -> Option<(Cluster, Vec<u8>)> {
 }
 
 #[test]
-fn a_cap_for_a_rack_that_there_is_not_is_refused() {
+fn a_cap_on_an_unknown_rack_is_rejected() {
     let cluster = Cluster::new(3, "rs-3-2", "64KiB");
     cluster
         .mend(&["caps", "--rack", "nowhere=5MB/s"])
         .fails_with(&["there is no rack `nowhere`", "mend node list"]);
     assert!(cluster.mend(&["caps"]).ok().out.contains("not capped"));
-    // Taking one away that is left from a rack of old is fine.
+    // Removing a cap on a rack that no longer exists is allowed.
     cluster.mend(&["caps", "--rack", "nowhere=none"]).ok();
 }

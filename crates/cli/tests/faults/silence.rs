@@ -1,4 +1,4 @@
-//! Coordinators that fall silent instead of closing, are busy, or reset connections; helpers that cannot answer.
+//! Coordinators that hang, are busy, or reset connections; helpers that cannot answer.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::{Cluster, LIMIT, finish};
 
-/// Four times what is promised: the machine may be busy.
+/// Four times the promised limit, because the machine may be busy.
 const TOLD_LIMIT: Duration = Duration::from_secs(4 * 5);
 const NOTICED_LIMIT: Duration = Duration::from_secs(4 * 10);
 
@@ -26,7 +26,7 @@ fn helpers_notice_a_coordinator_that_stopped_and_come_back_to_it() {
         (1..=4).all(|helper| cluster.log(&format!("h{helper}")).contains("lost the coordinator"))
     });
     assert!(stopped.elapsed() < NOTICED_LIMIT, "{:?}", stopped.elapsed());
-    // They try again and say once what for.
+    // The helpers keep retrying and log the reason once.
     let waits = |cluster: &Cluster| cluster.log("h1").matches("has not answered").count();
     cluster.eventually("a helper says what it waits for", |cluster| waits(cluster) > 0);
     std::thread::sleep(Duration::from_secs(10));
@@ -82,7 +82,7 @@ fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
     let cluster = Cluster::new(6, "rs-6-4", "1MiB");
     cluster.put("film", 8 << 20);
     let film = cluster.path("film");
-    // Both need this helper, and neither is given up before it is lost, five seconds later.
+    // Both need this helper, which is only declared lost after five seconds.
     let needed = cluster.holder("1.0");
     cluster.signal(&needed, "STOP");
     let get = cluster.spawn(&["get", "film", "-o", cluster.path("copy").to_str().unwrap()]);
@@ -98,8 +98,8 @@ fn a_get_and_a_put_end_when_the_coordinator_falls_silent() {
     cluster.signal(&needed, "CONT");
 }
 
-/// A coordinator that is played here: it shakes hands, takes a hello, pings for a while because its core is busy, and
-/// then answers.
+/// Plays a coordinator that completes the handshake, reads the hello, sends pings for a while as if it were
+/// busy, and then answers.
 fn play_busy_coordinator(cluster: &Cluster) {
     let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
     let tls = TlsAcceptor::from(opened.identity(&Role::Coordinator).unwrap().server_config());
@@ -136,7 +136,7 @@ fn a_helper_waits_for_a_coordinator_that_is_busy() {
     assert!(cluster.runs("h1"));
 }
 
-/// The next connection; a helper that comes no more fails the test instead of holding it up.
+/// Accepts the next connection. If the helper never connects, the test fails instead of hanging.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let started = Instant::now();
@@ -162,7 +162,7 @@ fn a_helper_whose_handshakes_are_reset_tries_again_and_says_so_once() {
             let mut stream = accept(&listener);
             stream.read_exact(&mut vec![0; taken]).unwrap();
             std::thread::sleep(Duration::from_millis(50));
-            // Closing with unread bytes resets the connection.
+            // Closing a socket with unread bytes resets the connection.
         }
     }
     assert!(cluster.runs("h1"), "{}", cluster.log("h1"));
@@ -180,13 +180,13 @@ fn a_helper_whose_handshakes_are_reset_tries_again_and_says_so_once() {
 fn a_helper_that_cannot_list_its_blocks_does_not_hold_up_a_scrub() {
     let cluster = Cluster::new(4, "rs-4-2", "64KiB");
     cluster.put("film", 300_000);
-    // A file where a folder should be: the list cannot be made, and the blocks can be read.
+    // A file in place of a folder: the blocks cannot be listed, but they can be read.
     let blocks = cluster.folder().join("helpers/h1/blocks");
     let free = (0..256).map(|shard| blocks.join(format!("{shard:02x}"))).find(|path| !path.exists());
     std::fs::write(free.as_ref().unwrap(), "").unwrap();
     let scrub = cluster.mend(&["scrub"]).ok();
     assert!(scrub.out.contains("h1: it cannot list its blocks"), "{scrub:?}");
-    assert!(scrub.out.contains("all agree"), "{scrub:?}");
+    assert!(scrub.out.contains("all checksums match"), "{scrub:?}");
     std::fs::remove_file(free.unwrap()).unwrap();
     let scrub = cluster.mend(&["scrub"]).ok();
     assert!(!scrub.out.contains("cannot list"), "{scrub:?}");

@@ -1,17 +1,17 @@
-//! What an operator meets on the first day: a cluster that is starting, a coordinator that is down, files of others.
+//! An operator's first steps: a starting cluster, a stopped coordinator, files of other users.
 
 use std::os::unix::fs::PermissionsExt;
 
 use crate::cluster::{Cluster, finish};
 
-/// As the README's lines do when they are pasted.
+/// Like the commands of the README when pasted together.
 #[test]
 fn a_put_right_after_everything_was_started_waits_for_the_cluster() {
     for _ in 0..3 {
         let mut cluster = Cluster::init(6, "rs-6-4", "64KiB");
         let content = crate::cluster::noise(300_000);
         std::fs::write(cluster.path("film"), &content).unwrap();
-        // It is there before the coordinator listens, and before any helper has registered.
+        // The put starts before the coordinator listens and before any helper has registered.
         let put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]);
         cluster.start(&["coordinator"]);
         for helper in 1..=6 {
@@ -44,7 +44,7 @@ fn a_certificate_of_another_client_is_used_by_name() {
     cluster.mend(&["--client", "ann", "status"]).ok();
 }
 
-/// Root may read everything, so that this is asked by somebody else.
+/// Root may read everything, so this runs as another user.
 #[test]
 fn a_folder_that_may_not_be_read_is_not_called_missing() {
     let cluster = Cluster::init(3, "rs-3-2", "64KiB");

@@ -1,4 +1,4 @@
-//! Disks that are full, lose files, or change bytes.
+//! Disks that are full, lose files, or alter bytes.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ fn a_flipped_byte_in_a_source_is_noticed_and_healed() {
     let flipped = cluster.block_name("1.1");
     flip(&cluster.block_file("1.1"), 700_000);
     std::fs::remove_file(cluster.block_file("1.0")).unwrap();
-    // The read meets both and gets past them.
+    // The read encounters both faults and works around them.
     cluster.assert_reads("film", &content, &[]);
     let said = cluster.mend(&["repair", "--all", "-v"]).ok();
     assert!(said.out.contains(&flipped) || said.out.contains("corrupt"), "{said:?}");
@@ -49,7 +49,7 @@ fn scrub_finds_silent_corruption_truncation_and_missing_files() {
     cluster.mend(&["scrub"]).ok();
 }
 
-/// Puts `from` with its checksum file in the place of `to` and its own, as new files.
+/// Replaces `to` and its checksum file by copies of `from` and its own, as new files.
 fn replace_with_checksums(from: &Path, to: &Path) {
     for suffix in ["", ".crc"] {
         let (from, to) = (format!("{}{suffix}", from.display()), format!("{}{suffix}", to.display()));
@@ -59,8 +59,9 @@ fn replace_with_checksums(from: &Path, to: &Path) {
     }
 }
 
-/// Two sources of three are another stripe's, checksums and all. Whether that is found when they are opened or only
-/// when what was rebuilt from them is not what was lost, data is damaged, and nothing is published.
+/// Two of three sources belong to another stripe, including their checksums. The error may be found on
+/// opening them, or only when the rebuilt block differs from the lost one. Either way the repair reports
+/// damaged data and publishes nothing.
 #[test]
 fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
     let cluster = Cluster::new(6, "rs-4-2", "64KiB");
@@ -78,15 +79,15 @@ fn a_repair_from_sources_that_contradict_each_other_exits_with_3() {
     assert_eq!(repair.code, 3, "{repair:?}");
     assert!(["contradictory", "unrepairable"].iter().any(|word| repair.out.contains(word)), "{repair:?}");
     assert!(cluster.block_files().iter().all(|file| !file.ends_with(&lost)), "{repair:?}");
-    // The other stripe is whole.
+    // The other stripe is intact.
     cluster.mend(&["repair", "2"]).ok();
 }
 
 #[test]
 fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     let Some(mut cluster) = with_tiny_disk(7) else { return };
-    // One helper more than a stripe needs: two stripes are written at once, and for one of them the disk that
-    // looked large enough is full in the middle of a block, which then goes to the spare helper.
+    // One more helper than a stripe needs. Two stripes are written concurrently, and the tiny disk runs full
+    // in the middle of one block, which is then stored on the spare helper instead.
     let content = cluster.put("film", 64 << 20);
     cluster.assert_reads("film", &content, &[]);
     let tiny = cluster.folder().join("helpers/h1/blocks");
@@ -94,8 +95,9 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
         |cluster: &Cluster| cluster.block_files().iter().filter(|file| file.starts_with(&tiny)).count();
     assert!(on_tiny(&cluster) <= 1, "a second block cannot be there");
     cluster.mend(&["scrub"]).ok();
-    // Without a spare helper the put fails and leaves nothing behind. Two blocks at once may both have failed, so the disk may be empty.
-    let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // It may not fit as a whole.
+    // Without a spare helper the put fails and leaves nothing behind. Two concurrent blocks may both have
+    // failed, so the disk may be empty.
+    let _ = std::fs::write(tiny.join(".filler"), vec![1; 5 << 20]); // It may not fit completely.
     let before = cluster.block_files().len();
     cluster.kill("h7");
     std::fs::write(cluster.path("more"), crate::cluster::noise(16 << 20)).unwrap();
@@ -109,8 +111,8 @@ fn a_full_disk_sends_the_block_elsewhere_or_fails_the_put_whole() {
     drop(cluster);
 }
 
-/// A cluster of RS(6,4) with 4 MiB blocks, whose first helper has a disk of 6 MiB: room for one
-/// block and not for two. Needs root.
+/// A cluster of RS(6,4) with 4 MiB blocks, whose first helper has a disk of 6 MiB: room for one block but not
+/// two. Needs root.
 fn with_tiny_disk(helpers: u16) -> Option<Cluster> {
     let mut cluster = Cluster::init(helpers, "rs-6-4", "4MiB");
     let blocks = cluster.folder().join("helpers/h1/blocks");

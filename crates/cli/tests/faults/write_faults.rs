@@ -1,16 +1,16 @@
-//! A catalog whose disk refuses writes for a while, by the kernel's own limit on the length of files.
+//! A catalog whose disk refuses writes for a while, simulated by the kernel's file size limit.
 
 use rustix::process::Pid;
 
 use crate::cluster::Cluster;
 use crate::limits::{self, REFUSALS_ARE_ERRORS};
 
-/// Has the kernel refuse every write of the coordinator beyond so many bytes of a file, or none.
+/// Limits the coordinator's files to `bytes` bytes, or removes the limit.
 fn limit_files(cluster: &Cluster, bytes: Option<u64>) {
     limits::limit_files(Pid::from_raw(cluster.pid("coordinator") as i32), bytes).unwrap();
 }
 
-/// A cluster whose coordinator is told of such writes by an error.
+/// A cluster whose coordinator gets an error for refused writes instead of a signal.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::init(7, "rs-6-4", "64KiB");
     cluster.start_with(REFUSALS_ARE_ERRORS, &["coordinator"]);
@@ -29,12 +29,12 @@ fn blocks_lost(cluster: &Cluster) -> u64 {
     cluster.mend(&["status", "--output", "json"]).json()["stripes"]["blocks_lost"].as_u64().unwrap()
 }
 
-/// Neither the header nor anything else can be written; and the header can.
+/// First no write works at all, then only the header can be written.
 #[test]
-fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
+fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     for limit in [0, 4096] {
         let mut cluster = cluster();
-        // A repair that begins by itself would mend what is to be told of.
+        // Turn automatic repair off; it would fix what the status must report.
         cluster.mend(&["node", "repair-after", "never"]).ok();
         let content = cluster.put("film", 1 << 20);
         let file = cluster.path("film").to_str().unwrap().to_owned();
@@ -43,9 +43,9 @@ fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
         let check = cluster.mend(&["status", "--check"]);
         assert!(check.code == 2 && check.out.contains("READ-ONLY"), "{check:?}");
         assert!(first_line(&cluster).starts_with("READ-ONLY"), "{}", first_line(&cluster));
-        // The next is refused before anything moves.
+        // The next put is refused before any data moves.
         cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["nothing can be stored", "mend status"]);
-        // Blocks lost meanwhile are told of, reads go on.
+        // Blocks lost meanwhile are reported, and reads continue.
         let lost = cluster.block_name("1.0");
         std::fs::remove_file(cluster.block_file("1.0")).unwrap();
         cluster.mend(&["scrub"]).fails_with(&[&lost]);
@@ -57,7 +57,7 @@ fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
         cluster.eventually("the catalog is written again", |cluster| {
             !first_line(cluster).starts_with("READ-ONLY")
         });
-        // What was lost is kept: the next coordinator knows it.
+        // The loss is persistent: the next coordinator knows it.
         assert_eq!(blocks_lost(&cluster), 1);
         cluster.kill("coordinator");
         cluster.start(&["coordinator"]);
@@ -73,9 +73,9 @@ fn a_catalog_that_cannot_be_written_is_told_of_and_is_written_again() {
     }
 }
 
-/// An older state under the catalog's name is never written on.
+/// An outdated file under the catalog's name is never written to.
 #[test]
-fn a_catalog_that_is_another_one_after_a_fault_ends_the_coordinator() {
+fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     let mut cluster = cluster();
     let catalog = cluster.folder().join("coordinator/catalog.redb");
     cluster.put("film", 1 << 20);
@@ -89,7 +89,7 @@ fn a_catalog_that_is_another_one_after_a_fault_ends_the_coordinator() {
     let file = cluster.path("film").to_str().unwrap().to_owned();
     cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
     std::fs::rename(&older, &catalog).unwrap();
-    // The coordinator may be opening the one that was there; it opens the other one when it tries again.
+    // The coordinator may have the old file open; it opens the other one when it retries.
     std::thread::sleep(std::time::Duration::from_secs(3));
     limit_files(&cluster, None);
     let mut ended = false;

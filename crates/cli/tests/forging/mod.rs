@@ -1,5 +1,5 @@
-//! Changes that no CRC32C shows, nor one of anything that is decoded from the bytes; and blocks that are replaced with their
-//! checksums.
+//! Forgeries that no CRC32C detects, even on blocks decoded from the bytes, and replacement of blocks
+//! together with their checksums.
 
 use std::path::Path;
 
@@ -10,22 +10,23 @@ use stores::dir::DirBlocks;
 
 /// CRC32C's generator polynomial, highest power first.
 const GENERATOR: u64 = 0x1_1edc_6f41;
-/// A forgery changes none but so many bytes in a row.
+/// The length of a forgery: it changes only bytes in a window of this size.
 pub const FORGED_BYTES: usize = 33;
 
-/// Whether a forgery changes this byte of those.
+/// Whether a forgery changes the byte at this position of the window.
 fn changes(at: usize) -> bool {
     GENERATOR >> (FORGED_BYTES - 1 - at) & 1 == 1
 }
 
-/// Changes bytes by one factor times the generator's coefficients. As `G(x^8) = G(x)^8`, the difference is a multiple of the
-/// generator in each of the eight planes of bits, and so it is after any multiplication in GF(2^8).
+/// XORs `factor` times the generator's coefficients into the bytes. Because `G(x^8) = G(x)^8`, the difference
+/// is a multiple of the generator in each of the eight bit planes, and stays one after any multiplication in
+/// GF(2^8).
 pub fn forge(bytes: &mut [u8; FORGED_BYTES], factor: u8) {
     bytes.iter_mut().enumerate().filter(|(at, _)| changes(*at)).for_each(|(_, byte)| *byte ^= factor);
 }
 
-/// Has the store's own writer make another block in the place of one, with checksums and a label that fit; its digest. The
-/// helper of the folder must not run.
+/// Replaces a block with the store's own writer, which produces matching checksums and a matching label.
+/// Returns its digest. The folder's helper must be stopped.
 pub fn replace_pair(folder: &Path, id: &BlockId, seed: u64) -> Digest {
     let blocks = DirBlocks::open(folder).expect("no helper uses it");
     let known = blocks.describe(id).expect("it is there");
@@ -41,8 +42,8 @@ pub fn replace_pair(folder: &Path, id: &BlockId, seed: u64) -> Digest {
     blocks.describe(id).expect("it is there").digest.expect("blocks of files have digests")
 }
 
-/// Whether bytes differ from others by pieces of forgeries, multiplied by anything, and by nothing else.
-#[allow(dead_code)] // One of the test programs only forges.
+/// Whether the bytes differ only by parts of forgeries, possibly multiplied by a factor.
+#[allow(dead_code)] // One of the test programs only uses `forge`.
 pub fn differ_by_forgeries(found: &[u8], wanted: &[u8]) -> bool {
     if found.len() != wanted.len() {
         return false;

@@ -1,4 +1,4 @@
-//! What a plug-in asks for, while the coordinator knows of no NameNode.
+//! Requests of a plug-in to a coordinator without a NameNode.
 
 use beside::Mend;
 use client::{Client, GivenBlock, GivenStripe, Home, RepairRequest};
@@ -8,7 +8,7 @@ use hadoop::eventually;
 use crate::mend;
 use crate::world::{Group, World};
 
-/// A group as a DataNode describes it, without the blocks that are lost.
+/// A group as a DataNode describes it, without the lost blocks.
 fn described(mend: &Mend, group: &Group, lost: &[usize]) -> GivenStripe {
     let block = |(at, block): (usize, &stores::hdfs::GroupBlock)| {
         let holder = group.holders[at].filter(|_| !lost.contains(&at));
@@ -32,7 +32,7 @@ pub fn a_group_that_is_described(world: &mut World) {
     repair_described(world, &mend::attach(&world.cluster, &[], false));
 }
 
-/// What its own process says of a group counts, though the coordinator has listed it.
+/// The description by HDFS's own process takes precedence over the coordinator's listing.
 pub fn a_group_that_is_described_and_listed(world: &mut World) {
     let mend = mend::attach(&world.cluster, &["--dry-run"], true);
     mend.wait_until_safe(world.groups().len());
@@ -46,7 +46,7 @@ fn repair_described(world: &mut World, mend: &Mend) {
     cluster.issue(&role).expect("a certificate");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
-    // One goes back to where it was, the other one to a DataNode that has nothing of its group.
+    // One block returns to its old node; the other goes to a DataNode without blocks of the group.
     let spare = (0..world.cluster.nodes().len()).find(|&node| !narrow.holders.contains(&Some(node)));
     let spare = spare.expect("more DataNodes than blocks");
     let lost = [(&narrow, 1), (&narrow, 8), (&wide, 3)];

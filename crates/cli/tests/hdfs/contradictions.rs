@@ -1,5 +1,5 @@
-//! Blocks that are wrong though their checksums hold: if parity cannot tell which one it is, neither Mend nor HDFS rebuilds from
-//! them.
+//! Wrong blocks with matching checksums. If parity cannot identify the wrong block, neither Mend nor HDFS
+//! rebuilds blocks from the group.
 
 use beside::Mend;
 use hadoop::eventually;
@@ -9,7 +9,7 @@ use crate::mend;
 use crate::takeover::{BY_HDFS, said};
 use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
-/// A DataNode's log line about a command that is not carried out.
+/// A DataNode's log message for a command that is refused.
 const BY_NOBODY: &str = "its blocks contradict each other";
 
 fn contradiction(mend: &Mend, group: &Group) -> Option<Value> {
@@ -21,7 +21,7 @@ fn contradiction(mend: &Mend, group: &Group) -> Option<Value> {
     })
 }
 
-/// Asserts that these blocks were not made, and that HDFS has not tried since `before`, what DataNodes had logged of it.
+/// Asserts that these blocks were not rebuilt, and that HDFS has not tried since the log lines in `before`.
 fn assert_not_made(world: &World, group: &Group, lost: &[usize], before: &[String]) {
     assert_eq!(said(world, BY_HDFS, group), before);
     for &at in lost {
@@ -31,7 +31,7 @@ fn assert_not_made(world: &World, group: &Group, lost: &[usize], before: &[Strin
     }
 }
 
-/// Two blocks of nine are lost and one is wrong: seven are left, which show that some block is wrong, and not which.
+/// Two of nine blocks are lost and one is wrong. The seven others show that a block is wrong, but not which.
 pub fn not_rebuilt_from(world: &mut World) {
     let mut mend = mend::attach(&world.cluster, &["--repair-after", "30m"], true);
     mend.wait_until_safe(world.groups().len());
@@ -42,9 +42,9 @@ pub fn not_rebuilt_from(world: &mut World) {
     let before = world.lose(&lost.map(|at| (&narrow, at)));
     world.await_nodes();
     eventually("a contradiction in the status", || contradiction(&mend, &narrow));
-    // The NameNode gives no commands yet, and DataNodes that have been restarted have begun new logs.
+    // The NameNode sends no commands yet, and restarted DataNodes have new logs.
     let by_hdfs = said(world, BY_HDFS, &narrow);
-    // Now the NameNode has DataNodes rebuild what is lost, again and again.
+    // Now the NameNode repeatedly commands DataNodes to rebuild the lost blocks.
     let pending = "dfs.namenode.reconstruction.pending.timeout-sec=10";
     world.cluster.restart_namenode_with([ALWAYS[0], ALWAYS[1], pending].map(str::to_owned).to_vec());
     let refused = eventually("a command that is not carried out", || {
@@ -52,7 +52,7 @@ pub fn not_rebuilt_from(world: &mut World) {
         (!lines.is_empty()).then_some(lines.len())
     });
     assert_not_made(world, &narrow, &lost, &by_hdfs);
-    // Also while the coordinator cannot be asked.
+    // The same while the coordinator is down.
     await_all_know(world, &narrow);
     mend.kill_coordinator();
     let refused = eventually("another one", || {
@@ -64,7 +64,7 @@ pub fn not_rebuilt_from(world: &mut World) {
     eventually("the contradiction is remembered", || contradiction(&mend, &narrow));
     eventually("yet another one", || (said(world, BY_NOBODY, &narrow).len() > refused).then_some(()));
     assert_not_made(world, &narrow, &lost, &by_hdfs);
-    // The block is put right: what is lost is made as it was.
+    // With the wrong block restored, the lost blocks are rebuilt correctly.
     world.write_replica(narrow.holders[4].expect("held"), &narrow.shape.blocks[4].name, &good);
     for (at, before) in lost.into_iter().zip(&before) {
         world.await_somewhere(&narrow.shape.blocks[at].name, before);
@@ -75,8 +75,8 @@ pub fn not_rebuilt_from(world: &mut World) {
     world.assert_whole();
 }
 
-/// Waits until every DataNode has logged the group: it meets the contradiction in a repair of its own, or the coordinator tells
-/// it, now and then.
+/// Waits until every DataNode has logged the group. A DataNode learns of the contradiction in a repair of its
+/// own, or periodically from the coordinator.
 fn await_all_know(world: &World, group: &Group) {
     let known = format!("the blocks of {} contradict each other", group.group.stripe_id());
     eventually("all DataNodes know of it", || {

@@ -1,4 +1,4 @@
-//! What Mend does about a cluster that loses blocks, DataNodes and bits, and what HDFS makes of it.
+//! Mend's automatic reaction to lost blocks, DataNodes and flipped bits, and HDFS's view of the results.
 
 use beside::Mend;
 use hadoop::eventually;
@@ -9,7 +9,7 @@ use stores::{Delivery, Sinks};
 use crate::mend;
 use crate::world::{ALWAYS, NO_REPAIR, World};
 
-/// Longer than a DataNode of the test takes to come back.
+/// Longer than the restart of a DataNode in these tests.
 const GRACE: &str = "90s";
 const SHORT_GRACE: &str = "1s";
 
@@ -22,7 +22,7 @@ fn attach(world: &mut World, repair_after: &str) -> Mend {
     mend
 }
 
-/// Waits until HDFS and Mend both say that all is well.
+/// Waits until HDFS and Mend both report a healthy state.
 fn wait_until_whole(world: &mut World, mend: &Mend) {
     world.await_whole();
     mend.wait_until_safe(world.groups().len());
@@ -34,15 +34,15 @@ pub fn what_is_lost(world: &mut World) {
     let lost = [(&narrow, 0), (&narrow, 7), (&wide, 2), (&wide, 12)];
     let before = world.lose(&lost);
     for ((group, at), before) in lost.iter().zip(&before) {
-        // It goes back to where it was.
+        // The block returns to its old DataNode.
         world.await_replica(group.holders[*at].expect("held"), &group.shape.blocks[*at].name, before);
     }
     wait_until_whole(world, &mend);
     world.assert_whole();
 }
 
-/// A helper may also give its DataNode what it has made by HDFS's own write, with a token of the coordinator's. A rotten
-/// replica makes way for it.
+/// Without a plug-in, a helper sends rebuilt blocks to its DataNode over HDFS's write protocol, with a token
+/// from the coordinator. A corrupt replica is removed first.
 pub fn without_the_plug_in(world: &mut World) {
     world.cluster.load_plugin(false);
     world.await_whole();
@@ -65,7 +65,7 @@ pub fn without_the_plug_in(world: &mut World) {
     world.await_whole();
 }
 
-/// A DataNode is given nothing without a token, nor with one that nobody made of its NameNode's keys.
+/// A DataNode rejects blocks without a token or with a forged one.
 fn assert_token_wanted(world: &mut World) {
     let group = world.largest("RS-6-3-1024k");
     let (node, block) = (&world.cluster.nodes()[group.holders[2].expect("held")], &group.shape.blocks[2]);
@@ -83,14 +83,14 @@ fn assert_token_wanted(world: &mut World) {
     };
     let without = refused(None);
     assert!(without.contains("dfs.block.access.token.enable"), "{without}");
-    // A TokenProto with an identifier and a password, of no kind and no service.
+    // A TokenProto with an identifier and a password, without kind and service.
     let forged = Permit::new(b"\x0a\x01i\x12\x01p\x1a\x00\x22\x00".to_vec()).expect("short");
     let with_forged = refused(Some(forged));
     assert!(with_forged.contains("it refuses the block token"), "{with_forged}");
 }
 
-/// A data and a parity block with a wrong byte, and one whose files are gone, of which the NameNode knows nothing; and one
-/// that it knows to be lost, beside a rotten one.
+/// A data block and a parity block with a wrong byte each, a block whose deleted files the NameNode has not
+/// noticed, and a block known to be lost in a group with a corrupt one.
 pub fn what_is_rotten(world: &mut World) {
     let mend = attach(world, GRACE);
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
@@ -124,7 +124,7 @@ pub fn a_dead_datanode(world: &mut World) {
         (elsewhere && world.cluster.is_healthy("/")).then_some(())
     });
     world.assert_files();
-    // It comes back with all that it had, and HDFS removes what is one too many.
+    // It returns with all its blocks, and HDFS removes the surplus copies.
     world.cluster.start(dead);
     mend.start_helper(dead);
     world.cluster.await_nodes(nodes);
@@ -137,7 +137,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
     let lost = [(&narrow, 3), (&narrow, 8), (&wide, 0), (&wide, 13)];
     let before = world.lose(&lost);
-    // Each time it is at another point: waiting, asking the NameNode, moving, handing over.
+    // Each time the repair is in another phase: waiting, asking the NameNode, moving, handing over.
     for (round, (group, at)) in lost.iter().enumerate() {
         mend.kill_coordinator();
         mend.start_coordinator();
@@ -150,7 +150,7 @@ pub fn killed_in_the_middle(world: &mut World) {
         std::thread::sleep(std::time::Duration::from_millis(500 * (round as u64 + 1)));
     }
     world.await_nodes();
-    // A coordinator that was killed has forgotten where they were, and nobody is away who could come back with them.
+    // A killed coordinator has forgotten the blocks' homes, so they may be rebuilt anywhere.
     for ((group, at), before) in lost.iter().zip(&before) {
         world.await_somewhere(&group.shape.blocks[*at].name, before);
     }
@@ -158,7 +158,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     world.assert_whole();
 }
 
-/// A file is removed while blocks of it are being made: HDFS is told of them, and removes them.
+/// A file is deleted while its blocks are being rebuilt; HDFS then removes the reported blocks.
 pub fn removed_meanwhile(world: &mut World) {
     let mend = attach(world, GRACE);
     world.put("/RS-6-3-1024k/gone", 20_000_000);
@@ -180,9 +180,9 @@ pub fn removed_meanwhile(world: &mut World) {
     world.assert_whole();
 }
 
-/// HDFS rebuilds as well: both make the same bytes, and one copy of each is left.
+/// HDFS rebuilds concurrently: both produce the same bytes, and one copy of each block remains.
 pub fn both_at_once(world: &mut World) {
-    // What a DataNode has begun and not ended is given out again after this, and not after five minutes.
+    // The NameNode reissues unfinished commands after this time instead of five minutes.
     let pending = "dfs.namenode.reconstruction.pending.timeout-sec=15";
     world.restart_namenode_with(&[ALWAYS[0], ALWAYS[1], pending]);
     let mend = attach(world, GRACE);
@@ -201,11 +201,11 @@ pub fn both_at_once(world: &mut World) {
     world.restart_namenode_with(&NO_REPAIR);
 }
 
-/// What HDFS would move through the link of the DataNode that goes is made by all.
+/// Blocks that HDFS would copy over the leaving DataNode's link are rebuilt from all DataNodes.
 pub fn a_decommissioned_datanode(world: &mut World) {
     let mend = attach(world, GRACE);
     let leaving = world.largest("RS-6-3-1024k").holders[0].expect("held");
-    // Before HDFS knows that it shall go, a second copy would be one too many, and it might remove the new one.
+    // Decommission first: before HDFS knows, a second copy is surplus and HDFS might remove the new one.
     world.cluster.decommission(Some(leaving));
     let drained = mend.run(&["node", "drain", &mend.names()[leaving]]);
     assert!(drained.status.success(), "{drained:?}");
@@ -219,13 +219,13 @@ pub fn a_decommissioned_datanode(world: &mut World) {
     world.assert_whole();
 }
 
-/// A client has met a rotten block and told the NameNode, which does not list it any more.
+/// A client has reported a corrupt block to the NameNode, which no longer lists it.
 pub fn rot_that_hdfs_knows(world: &mut World) {
     let mend = attach(world, GRACE);
     let narrow = world.largest("RS-6-3-1024k");
     world.rot(&narrow, 2, 5);
     eventually("the NameNode knows of it", || {
-        world.assert_files(); // HDFS reads through the loss.
+        world.assert_files(); // HDFS decodes the block during the read.
         (!world.cluster.is_healthy("/")).then_some(())
     });
     wait_until_whole(world, &mend);

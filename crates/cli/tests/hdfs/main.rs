@@ -1,5 +1,5 @@
-//! Mend beside a real HDFS, booted once: a NameNode and fifteen DataNodes of two disks each, in JVMs of their own, with a
-//! coordinator and fifteen helpers as real processes.
+//! Mend with a real HDFS, started once: a NameNode and fifteen DataNodes with two disks each, all in separate
+//! JVMs, plus a coordinator and fifteen helpers as real processes.
 //!
 //! The suite fails where no cluster can be started; `MEND_SKIP=hdfs` skips it.
 
@@ -20,7 +20,7 @@ use hadoop::{Hadoop, inside_namespace};
 
 use crate::world::World;
 
-/// In this order: later ones find the cluster as earlier ones leave it, whole.
+/// The cases run in this order; each leaves the cluster healthy for the next.
 const CASES: &[(&str, Case<World>)] = &[
     ("a_group_that_a_plug_in_describes_is_repaired", cases::a_group_that_is_described),
     (

@@ -1,16 +1,17 @@
-//! Mend beside the cluster.
+//! Attaches Mend to the cluster.
 
 use std::path::Path;
 
 use beside::Mend;
 use hadoop::{Attaching, Cluster};
 
-/// Attaches to a cluster, and starts everything. Without the NameNode the coordinator knows what is described to it.
+/// Attaches to a cluster and starts all processes. Without the NameNode, the coordinator knows only described
+/// stripes.
 pub fn attach(cluster: &Cluster, arguments: &[&str], asks_namenode: bool) -> Mend {
     cluster.attach(&Attaching { program: Path::new(env!("CARGO_BIN_EXE_mend")), arguments, asks_namenode })
 }
 
-/// Whether bytes of some repair are there.
+/// Whether a running repair has rebuilt any bytes.
 pub fn is_under_way(mend: &Mend) -> Option<bool> {
     let status = mend.ask(&["status"])?;
     let begun = |repair: &serde_json::Value| repair["bytes_rebuilt"].as_u64() > Some(0);

@@ -1,14 +1,14 @@
-//! Replicas that were replaced together with their `.meta`: HDFS and every reader take them for good.
+//! Replicas replaced together with their `.meta` file; HDFS and all readers accept them.
 
 use std::fs;
 
 use crate::mend;
 use crate::world::{Group, World};
 
-/// Longer than the case takes.
+/// Longer than the case.
 const GRACE: &str = "10m";
 
-/// Puts one data block of a group, checksums and all, in the place of another one of its length; what that was.
+/// Replaces a data block and its checksums by those of another one of equal length. Returns the old contents.
 fn replace(world: &World, group: &Group, from: usize, to: usize) -> [Vec<u8>; 2] {
     assert_eq!(group.shape.blocks[from].bytes, group.shape.blocks[to].bytes, "of one length");
     let paths = |at: usize| {

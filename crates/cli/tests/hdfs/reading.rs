@@ -1,5 +1,5 @@
-//! Small positional reads of what is lost: the right bytes, through Mend where they are lost, and by HDFS itself where Mend
-//! cannot.
+//! Small positional reads of lost blocks: correct bytes, through Mend if possible and otherwise decoded by
+//! HDFS.
 
 use beside::Mend;
 
@@ -10,7 +10,7 @@ const CELL: usize = 1 << 20;
 const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
 const MEND_CONTEXT: &str = "org.apache.hadoop.fs.MendHdfs";
 
-/// Reads bytes of a file and holds them against what was written; how many of them came through Mend.
+/// Reads bytes of a file and compares them with the stored ones. Returns how many came through Mend.
 fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) -> u64 {
     let through = |said: &str| {
         said.trim().rsplit(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")
@@ -28,7 +28,7 @@ fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) 
     after - before
 }
 
-/// How many bytes of a range of the first group are in blocks that DataNodes had which are dead.
+/// The number of bytes of a range of the first group that lie in blocks of dead DataNodes.
 fn lost(group: &Group, dead: &[usize], from: usize, bytes: usize) -> u64 {
     let is_lost = |at: &usize| {
         let index = at / CELL % group.shape.code.data_blocks();
@@ -37,7 +37,7 @@ fn lost(group: &Group, dead: &[usize], from: usize, bytes: usize) -> u64 {
     (from..from + bytes).filter(is_lost).count() as u64
 }
 
-/// Where a data block's cell of the first group begins in the file.
+/// The file offset of a data block's cell in the first group.
 fn place(group: &Group, row: usize, index: usize) -> usize {
     (row * group.shape.code.data_blocks() + index) * CELL
 }
@@ -48,17 +48,17 @@ pub fn lost_ranges(world: &mut World) {
     hadoop::issue_plugin(&mend, world.certificates.path());
     let (narrow, wide) = (world.first("RS-6-3-1024k"), world.first("RS-10-4-1024k"));
     let path = narrow.path.clone();
-    // What is there comes from where it is.
+    // Healthy blocks are read from their DataNodes.
     assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 5, 4096), 0);
-    // Two DataNodes, each of which had a data block, not the first one.
+    // Two DataNodes with one data block each, other than the first.
     let other = (1..9).find(|&at| wide.holders[at] != narrow.holders[1]).expect("one on another DataNode");
     let dead = [(&narrow, 1), (&wide, other)].map(|(group, at)| group.holders[at].expect("held"));
     for node in dead {
         world.cluster.kill(node);
     }
-    // The NameNode does not know it yet.
+    // The NameNode has not noticed yet.
     assert_eq!(read(world, MEND, &path, place(&narrow, 0, 1) + 777, 4096), 4096);
-    // One of the two helpers goes with its DataNode.
+    // One of the two helpers dies with its DataNode.
     mend.kill_helper(dead[0]);
     let nodes = world.cluster.nodes().len();
     world.cluster.await_nodes(nodes - 2);
@@ -77,14 +77,15 @@ pub fn lost_ranges(world: &mut World) {
             assert_eq!(read(world, MEND, &group.path, from, bytes), expected, "{from}+{bytes}");
             assert!(expected > 0);
         }
-        // More than is worth asking for, unless the NameNode still lists who is dead and HDFS finds out cell by cell.
+        // Longer than Mend accepts, unless the NameNode still lists the dead DataNode and HDFS detects it
+        // cell by cell.
         read(world, MEND, &group.path, start - CELL, 3 * CELL);
         read(world, MEND_CONTEXT, &group.path, start + 12_345, 6789);
     }
     without_a_coordinator(world, mend, &narrow, &dead);
 }
 
-/// One that hangs, and then none: HDFS decodes.
+/// The coordinator hangs, then it is down: HDFS decodes.
 fn without_a_coordinator(world: &mut World, mut mend: Mend, narrow: &Group, dead: &[usize]) {
     let (path, start) = (narrow.path.clone(), place(narrow, 0, 1));
     mend.signal_coordinator("STOP");
@@ -96,7 +97,7 @@ fn without_a_coordinator(world: &mut World, mut mend: Mend, narrow: &Group, dead
     assert_eq!(read(world, MEND, &path, start + 4321, 500), 0);
     mend.start_coordinator();
     mend.wait_for_helpers();
-    // It is asked again after a while.
+    // HDFS asks it again after a while.
     hadoop::eventually("Mend is asked again", || {
         (read(world, MEND, &path, start + 1234, 999) == 999).then_some(())
     });

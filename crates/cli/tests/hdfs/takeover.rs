@@ -1,4 +1,4 @@
-//! The NameNode's reconstruction commands, carried out by Mend, and by HDFS itself where Mend cannot.
+//! The NameNode's reconstruction commands, executed by Mend, or by HDFS itself if Mend cannot.
 
 use beside::Mend;
 use hadoop::eventually;
@@ -6,11 +6,11 @@ use hadoop::eventually;
 use crate::mend;
 use crate::world::{ALWAYS, Group, NO_REPAIR, World};
 
-/// What a DataNode logs of a command that Mend carried out, and of one that it did not.
+/// The DataNode's log messages for commands executed by Mend and by HDFS.
 const BY_MEND: &str = "Mend reconstructed blocks";
 pub const BY_HDFS: &str = "HDFS does it itself";
 
-/// Mend beside the cluster, whose NameNode gives commands from now on.
+/// Attaches Mend; the NameNode sends commands from now on.
 fn attach(world: &mut World) -> Mend {
     let mend = mend::attach(&world.cluster, &[], false);
     mend.wait_for_helpers();
@@ -19,13 +19,13 @@ fn attach(world: &mut World) -> Mend {
     mend
 }
 
-/// The NameNode gives no commands any more.
+/// Detaches Mend; the NameNode sends no more commands.
 fn detach(world: &mut World, mend: Mend) {
     drop(mend);
     world.restart_namenode_with(&NO_REPAIR);
 }
 
-/// The lines that some DataNode logged of a group.
+/// The log lines about a group on all DataNodes.
 pub fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
     let number = format!("blk_{}_", group.group.number);
     let logs = (0..world.cluster.nodes().len()).map(|node| world.cluster.log(node));
@@ -34,7 +34,8 @@ pub fn said(world: &World, what: &str, group: &Group) -> Vec<String> {
     lines.into_iter().filter(|line| line.contains(what) && line.contains(&number)).collect()
 }
 
-/// Waits until some DataNode logs it. That all is whole says little before: the NameNode may not have noticed yet.
+/// Waits until a DataNode logs the message. A healthy state is not enough, because the NameNode may not have
+/// noticed the loss yet.
 fn await_said(world: &World, what: &str, group: &Group) -> Vec<String> {
     eventually(what, || Some(said(world, what, group)).filter(|lines| !lines.is_empty()))
 }
@@ -55,13 +56,14 @@ pub fn commands(world: &mut World) {
     two_dead_datanodes(world, mend);
 }
 
-/// The blocks that a line of [`BY_MEND`] names.
+/// The block indices in a log line of [`BY_MEND`].
 fn named(line: &str) -> Vec<usize> {
     let list = line.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
     list.split(", ").filter_map(|index| index.parse().ok()).collect()
 }
 
-/// What two DataNodes had of one group is made by Mend, in one repair if the NameNode misses both at once.
+/// Mend rebuilds the blocks of two DataNodes in one group, in a single repair if the NameNode misses both at
+/// once.
 fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     let narrow = world.largest("RS-6-3-1024k");
     let known = said(world, BY_MEND, &narrow);
@@ -87,14 +89,15 @@ fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
     a_rotten_source(world, mend);
 }
 
-/// The NameNode does not know that a source is rotten. What is made is right all the same.
+/// A source is corrupt without the NameNode's knowledge; the rebuilt block is correct nevertheless.
 fn a_rotten_source(world: &mut World, mend: Mend) {
     let narrow = world.largest("RS-6-3-1024k");
     let good = world.rot(&narrow, 4, 1_000_001);
     let before = world.lose(&[(&narrow, 0)]).remove(0);
     world.await_nodes();
     let name = narrow.shape.blocks[0].name;
-    // While HDFS writes it, as it does where a DataNode is commanded before its plug-in is there, it has its name and not all bytes.
+    // If HDFS writes the block itself (the plug-in may not be loaded yet), the file exists before it is
+    // complete.
     world.await_somewhere(&name, &before);
     let node = narrow.holders[4].expect("held");
     if let Some([bytes, _]) = world.replica(node, &narrow.shape.blocks[4].name) {
@@ -104,8 +107,8 @@ fn a_rotten_source(world: &mut World, mend: Mend) {
     a_helper_killed_in_the_middle(world, mend);
 }
 
-/// Loses a block of a group, until Mend is at work on it: a DataNode that has just been started may be commanded before its
-/// plug-in is there, and does it itself.
+/// Loses a block of a group until Mend rebuilds it: a DataNode that has just started may receive the command
+/// before its plug-in is loaded, and then does the work itself.
 fn lose_to_mend(world: &mut World, mend: &Mend, at: usize) -> Group {
     for _ in 0..5 {
         let narrow = world.largest("RS-6-3-1024k");
@@ -139,7 +142,7 @@ fn a_helper_killed_in_the_middle(world: &mut World, mut mend: Mend) {
     a_coordinator_that_hangs(world, mend);
 }
 
-/// It takes connections and answers nothing; later there is none at all. HDFS does the work itself.
+/// The coordinator accepts connections without answering; later it is down. HDFS does the work itself.
 fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
     let (narrow, wide) = (world.largest("RS-6-3-1024k"), world.largest("RS-10-4-1024k"));
     mend.signal_coordinator("STOP");
@@ -156,7 +159,8 @@ fn a_coordinator_that_hangs(world: &mut World, mut mend: Mend) {
     another_cluster(world);
 }
 
-/// Its certificates are in the folder where those of the one before were, which DataNodes have read: they are not restarted.
+/// A new cluster's certificates replace those that DataNodes have loaded already; the DataNodes are not
+/// restarted.
 fn another_cluster(world: &mut World) {
     let mut mend = attach(world);
     let lost = world.largest("RS-6-3-1024k");

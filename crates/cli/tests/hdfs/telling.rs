@@ -1,5 +1,5 @@
-//! Mend's view of a cluster: files that are written or were deleted, the time before the first listing, servers
-//! and helpers.
+//! Mend's view of a cluster: files that are being written or were deleted, the time before the first listing,
+//! servers and helpers.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::mend;
 use crate::world::{NO_REPAIR, World};
 
-/// Longer than any case takes.
+/// Longer than any case.
 const GRACE: &str = "30m";
 
 fn attach(world: &World) -> Mend {
@@ -62,7 +62,7 @@ fn names(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// A DataNode comes back with rotten copies of blocks that were rebuilt elsewhere; in the end only good ones are left.
+/// A DataNode returns with corrupt copies of blocks that were rebuilt elsewhere; only good ones must remain.
 pub fn rotten_copies_that_come_back(world: &mut World) {
     let mut mend = mend::attach(&world.cluster, &["--repair-after", "1s"], true);
     mend.wait_until_safe(world.groups().len());
@@ -186,7 +186,8 @@ pub fn a_long_walk(world: &mut World) {
     world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/walk"]);
 }
 
-/// DataNodes report new blocks seconds late, as large clusters configure it; no block counts as lost meanwhile.
+/// DataNodes report new blocks with a delay, as is common in large clusters. No block may count as lost
+/// meanwhile.
 pub fn files_that_are_written(world: &mut World) {
     let late = "dfs.blockreport.incremental.intervalMsec=4000";
     let settings = NO_REPAIR.into_iter().chain([late]).map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! The cluster that all cases share, and what is stored in it.
+//! The cluster that all cases share, and its files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use stores::hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
 use tempfile::TempDir;
 
 const NODES: usize = 15;
-/// A policy, and the bytes of a file under it: an internal block has at most 4 MiB, so that the larger ones have several groups.
+/// Policies and file sizes. Internal blocks have at most 4 MiB, so larger files have several groups.
 const FILES: &[(&str, usize)] = &[
     ("RS-6-3-1024k", 1_500_001),
     ("RS-6-3-1024k", 27_000_011),
@@ -19,9 +19,10 @@ const FILES: &[(&str, usize)] = &[
     ("RS-10-4-1024k", 30_000_003),
     ("RS-10-4-1024k", 65_537),
 ];
-/// Of whichever NameNode. DataNodes want block tokens of whoever reads or writes, though nobody proves who he is.
+/// Settings for all NameNodes. DataNodes require block tokens from clients, although users are not
+/// authenticated.
 pub const ALWAYS: [&str; 2] = ["dfs.blocksize=4194304", "dfs.block.access.token.enable=true"];
-/// HDFS makes nothing anew by itself, so that whatever is made is Mend's.
+/// HDFS rebuilds nothing, so every rebuilt block comes from Mend.
 pub const NO_REPAIR: [&str; 4] = [
     ALWAYS[0],
     ALWAYS[1],
@@ -31,19 +32,19 @@ pub const NO_REPAIR: [&str; 4] = [
 
 pub struct World {
     pub cluster: Cluster,
-    /// In which HDFS processes look for a plug-in's certificate.
+    /// The folder where HDFS processes look for the plug-in's certificate.
     pub certificates: TempDir,
-    /// By path.
+    /// The files' contents, by path.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// A group of a file, where the NameNode says its blocks are.
+/// A group of a file, with the locations that the NameNode reports.
 #[derive(Clone)]
 pub struct Group {
     pub path: String,
     pub group: BlockGroup,
     pub shape: GroupStripe,
-    /// Of each block of the stripe.
+    /// The DataNode of each block of the stripe.
     pub holders: Vec<Option<usize>>,
 }
 
@@ -80,7 +81,7 @@ impl World {
         self.await_whole();
     }
 
-    /// Stores a file of so many bytes.
+    /// Stores a file of `length` bytes.
     pub fn put(&mut self, path: &str, length: usize) {
         let content = content(path, length);
         let source = self.cluster.folder().join("put");
@@ -89,7 +90,7 @@ impl World {
         self.files.insert(path.to_owned(), content);
     }
 
-    /// All groups of all files as the NameNode lists them.
+    /// All groups of all files, by the NameNode's listing.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
         for file in self.cluster.fsck("/") {
@@ -118,7 +119,7 @@ impl World {
         groups.min_by_key(|group| group.group.bytes).expect("a group")
     }
 
-    /// The group that a policy's largest file begins with.
+    /// The first group of a policy's largest file.
     pub fn first(&mut self, policy: &str) -> Group {
         let path = self.largest(policy).path;
         self.groups().into_iter().find(|group| group.path == path).expect("a group")
@@ -130,12 +131,12 @@ impl World {
         groups.max_by_key(|group| group.group.bytes).expect("a group")
     }
 
-    /// Both files of a replica on a DataNode.
+    /// The paths of a replica's two files on a DataNode.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> Option<[PathBuf; 2]> {
         self.cluster.nodes()[node].replica(name.block(), &name.to_string())
     }
 
-    /// Takes a block's files away; what they were. The NameNode does not know it.
+    /// Deletes a block's files without the NameNode's knowledge. Returns their contents.
     pub fn remove(&self, group: &Group, at: usize) -> [Vec<u8>; 2] {
         let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
         self.replica(node, &name).expect("there").map(|path| {
@@ -145,7 +146,8 @@ impl World {
         })
     }
 
-    /// The same, while their DataNodes are down, so that the NameNode knows it when they are back.
+    /// Deletes blocks while their DataNodes are down, so that the NameNode learns of the loss when they
+    /// return.
     pub fn lose(&mut self, lost: &[(&Group, usize)]) -> Vec<[Vec<u8>; 2]> {
         let mut nodes: Vec<usize> =
             lost.iter().map(|(group, at)| group.holders[*at].expect("held")).collect();
@@ -157,7 +159,7 @@ impl World {
         before
     }
 
-    /// Restarts the NameNode with other settings, and waits until it has counted all there is.
+    /// Restarts the NameNode with other settings, and waits until it has counted all replicas.
     pub fn restart_namenode_with(&mut self, settings: &[&str]) {
         self.cluster.restart_namenode_with(settings.iter().map(|&setting| setting.to_owned()).collect());
         self.await_whole();
@@ -169,7 +171,7 @@ impl World {
         self.cluster.await_nodes(self.cluster.nodes().len());
     }
 
-    /// Waits until the NameNode misses these blocks. As long as it counts on one, a second copy of it is one too many.
+    /// Waits until the NameNode reports these blocks missing; before that, a rebuilt copy would be surplus.
     pub fn await_loss(&mut self, lost: &[(&Group, usize)]) {
         eventually("the NameNode misses them", || {
             let groups = self.groups();
@@ -180,7 +182,7 @@ impl World {
         });
     }
 
-    /// Flips a bit of a block; what its files were.
+    /// Flips a bit of a block. Returns the old contents of its files.
     pub fn rot(&self, group: &Group, at: usize, offset: u64) -> [Vec<u8>; 2] {
         let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
         let paths = self.replica(node, &name).expect("there");
@@ -190,7 +192,8 @@ impl World {
         before
     }
 
-    /// Replaces a block and its checksums together by another self-consistent pair; what its files were. Only parity shows it.
+    /// Replaces a block and its checksums by another consistent pair, which only parity detects. Returns the
+    /// old contents.
     pub fn forge(&self, group: &Group, at: usize, offset: usize) -> [Vec<u8>; 2] {
         let (node, name) = (group.holders[at].expect("held"), group.shape.blocks[at].name);
         let paths = self.replica(node, &name).expect("there");
@@ -208,7 +211,7 @@ impl World {
         before
     }
 
-    /// Writes both files of a replica that is there.
+    /// Overwrites both files of an existing replica.
     pub fn write_replica(&self, node: usize, name: &ReplicaName, files: &[Vec<u8>; 2]) {
         let paths = self.replica(node, name).expect("there");
         paths.iter().zip(files).for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
@@ -220,7 +223,7 @@ impl World {
         assert_eq!(sizes[1], 7 + sizes[0].div_ceil(512) * 4, "a sum for each chunk");
     }
 
-    /// Waits until a block is on a DataNode as it was, its checksums too.
+    /// Waits until a DataNode holds a block with its original contents, including checksums.
     pub fn await_replica(&mut self, node: usize, name: &ReplicaName, before: &[Vec<u8>; 2]) {
         eventually("the block as it was", || {
             let found = self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default());
@@ -229,24 +232,24 @@ impl World {
         self.verify_meta(node, name);
     }
 
-    /// Waits until a block is as it was, wherever.
+    /// Waits until any DataNode holds a block with its original contents.
     pub fn await_somewhere(&mut self, name: &ReplicaName, before: &[Vec<u8>; 2]) {
         eventually("the block as it was, somewhere", || self.has_somewhere(name, before).then_some(()));
     }
 
-    /// Whether some DataNode has a block as it was.
+    /// Whether any DataNode holds a block with its original contents.
     pub fn has_somewhere(&self, name: &ReplicaName, before: &[Vec<u8>; 2]) -> bool {
         let read = |node| Some(self.replica(node, name)?.map(|path| fs::read(path).unwrap_or_default()));
         (0..self.cluster.nodes().len()).any(|node| read(node).as_ref() == Some(before))
     }
 
-    /// HDFS's own check of a replica.
+    /// Runs HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
         assert!(self.replica(node, name).is_some(), "{name} is not on DataNode {node}");
         assert!(self.passes(node, name), "{name} on DataNode {node} fails its checksums");
     }
 
-    /// Whether a replica is there and passes HDFS's own check.
+    /// Whether a replica exists and passes HDFS's own check.
     pub fn passes(&mut self, node: usize, name: &ReplicaName) -> bool {
         let Some([bytes, meta]) = self.replica(node, name) else { return false };
         let (bytes, meta) = (bytes.to_str().expect("text"), meta.to_str().expect("text"));
@@ -295,7 +298,7 @@ impl World {
         self.assert_files();
     }
 
-    /// Every file reads as it was.
+    /// Asserts that every file has its original contents.
     pub fn assert_files(&mut self) {
         let got = tempfile::tempdir_in(self.cluster.folder()).expect("a folder");
         let to = got.path().to_str().expect("text").to_owned();
@@ -307,14 +310,14 @@ impl World {
     }
 }
 
-/// Where HDFS processes find Mend; it need not be there yet.
+/// Settings with which HDFS processes find Mend, which may start later.
 fn mend_settings(certificates: &TempDir) -> Vec<String> {
     let folder = format!("mend.cluster.folder={}", certificates.path().display());
     let addresses = ["mend.coordinator.api=127.0.0.1:7400", "mend.coordinator.control=127.0.0.1:7401"];
     addresses.into_iter().map(str::to_owned).chain([folder]).collect()
 }
 
-/// The bytes of a file, which follow from its name.
+/// The contents of a file, derived from its path.
 fn content(path: &str, length: usize) -> Vec<u8> {
     let mut random =
         fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));

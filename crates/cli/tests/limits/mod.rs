@@ -1,17 +1,17 @@
-//! Limits by which the kernel refuses what a daemon wants to write.
+//! Kernel limits on the files that a daemon writes.
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-/// What a shell does first so that a daemon hears of refused writes by an error.
+/// A shell command that makes refused writes return an error instead of raising a signal.
 pub const REFUSALS_ARE_ERRORS: &str = "trap '' XFSZ";
 
-/// A script for `bash -c` that does something first and then becomes the program of its arguments. That logs through a
-/// pipe, so that limits on files do not hold for its log.
+/// A script for `bash -c` that runs `first` and then executes the program in its arguments. The program logs
+/// through a pipe, so that file size limits do not affect its log.
 pub fn script(first: &str) -> String {
     format!("{first}; exec \"$0\" \"$@\" 2> >(exec cat >&2)")
 }
 
-/// Has the kernel refuse every write of a process beyond so many bytes of a file, or none.
+/// Limits the size of files that a process writes, or removes the limit.
 pub fn limit_files(pid: Option<Pid>, bytes: Option<u64>) -> rustix::io::Result<()> {
     prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).map(drop)
 }

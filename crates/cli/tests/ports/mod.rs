@@ -3,21 +3,21 @@
 use std::net::TcpListener;
 use std::ops::Range;
 
-/// Ports that belong to one test.
+/// The number of ports in a row, which belongs to one test.
 const ROW: u16 = 32;
 
-/// Ports in a row, of which no other test takes one.
+/// Consecutive ports that no other test uses.
 ///
-/// That a port is free now does not keep it free: the system gives ports to outgoing connections as it likes. So
-/// these are from where it never takes them, and a listener on the one before the first marks the row as taken for
-/// every other test, in this process or another, until this is dropped.
+/// Binding a free port in advance is not enough, because the system may assign it to an outgoing connection.
+/// These ports lie outside the ephemeral range. A listener on the port before the first one reserves the row
+/// against other tests, in this process or another, until this is dropped.
 pub struct Ports {
     first: u16,
     _mark: TcpListener,
 }
 
 impl Ports {
-    /// `count` ports that nobody uses.
+    /// Reserves `count` unused ports.
     pub fn take(count: u16) -> Self {
         assert!(count < ROW);
         let taken = rows().into_iter().find_map(|mark| {
@@ -28,7 +28,7 @@ impl Ports {
         taken.expect("some ports are free")
     }
 
-    /// The first of them.
+    /// The first port.
     pub fn first(&self) -> u16 {
         self.first
     }
@@ -38,8 +38,8 @@ fn listen(port: u16) -> Option<TcpListener> {
     TcpListener::bind(("127.0.0.1", port)).ok()
 }
 
-/// The first ports of rows that outgoing connections never get, from some place on and then around, so that tests
-/// which begin at once seldom try the same ones.
+/// The first ports of all rows outside the ephemeral range. The order starts at a different row in each
+/// process, so that concurrent tests rarely try the same one.
 fn rows() -> Vec<u16> {
     const LOWEST: u16 = 10_000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -49,7 +49,7 @@ fn rows() -> Vec<u16> {
     let mut free: Vec<u16> = rows(LOWEST..low.saturating_sub(ROW)).collect();
     free.extend(rows(high.saturating_add(1)..u16::MAX - ROW));
     if free.is_empty() {
-        // Everything is given to outgoing connections: what is left is to be lucky.
+        // The ephemeral range covers everything; take a chance.
         free = rows(LOWEST..u16::MAX - ROW).collect();
     }
     let from = std::process::id() as usize * 7 % free.len();

@@ -1,4 +1,4 @@
-//! What is read and asked, against what the cluster has.
+//! Queries and file formats, compared with the cluster's state.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ fn wait_for(
 
 pub fn a_killed_server_is_seen_and_its_return(world: &mut World) {
     let mut volumes = Volumes::default();
-    // So seldom that only the stream can be what tells.
+    // The listing interval is so long that only the event stream can report the change.
     let started =
         world.runtime.block_on(async { Watch::start(world.master.clone(), Duration::from_secs(3600)) });
     let mut watch = started;
@@ -137,7 +137,7 @@ pub fn the_lock_keeps_the_shell_out(world: &mut World) {
     assert_eq!(holder.client, "mend");
     let second = runtime.block_on(Lock::take(master, "other", "")).expect_err("it is held");
     assert!(matches!(&second, AskError::Locked { holder } if holder.contains("mend")), "{second}");
-    // Longer than the master's 10 s: it is renewed.
+    // Longer than the master's 10 s, so the lock must be renewed.
     std::thread::sleep(Duration::from_secs(12));
     lock.check().expect("it is renewed");
     let said = world.shell(&["ec.rebuild -apply"]);
@@ -145,7 +145,7 @@ pub fn the_lock_keeps_the_shell_out(world: &mut World) {
     runtime.block_on(lock.release());
     assert_eq!(runtime.block_on(master.lock_holder()).expect("it answers"), None, "let go at once");
     drop(runtime.block_on(Lock::take(master, "mend", "")).expect("nobody has it"));
-    // Dropping lets go as well, a moment later.
+    // Dropping the lock also releases it, a moment later.
     eventually("the lock", || {
         runtime.block_on(master.lock_holder()).expect("it answers").is_none().then_some(())
     });

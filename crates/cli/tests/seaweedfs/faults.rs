@@ -1,4 +1,4 @@
-//! What goes wrong between Mend and a cluster, and whether the error says what to do.
+//! Failures between Mend and a cluster, and the advice in their errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
     let lost = world.runtime.block_on(lock.lost());
     assert!(matches!(lost, AskError::Unreachable { .. } | AskError::TimedOut { .. }), "{lost}");
     lock.check().expect_err("it is lost");
-    // The watch tells that it was blind, and then everything that is there again.
+    // The watch reports that it was blind, followed by everything that exists.
     let watched = async {
         let mut was_blind = false;
         loop {
@@ -49,7 +49,7 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
     world.assert_whole();
 }
 
-pub fn who_may_not_is_told_so(world: &mut World) {
+pub fn permission_errors_are_reported(world: &mut World) {
     let folder = world.root.join("guarded");
     fs::create_dir(&folder).expect("made");
     let arguments =
@@ -68,13 +68,13 @@ pub fn who_may_not_is_told_so(world: &mut World) {
     let gone = eventually("its end", || connect().err());
     assert!(matches!(gone, AskError::Unreachable { .. }), "{gone}");
     eventually("the master to know", || (world.list().servers.len() == 6).then_some(()));
-    // What is not there is not mounted.
+    // A missing shard is not mounted.
     let missing =
         world.runtime.block_on(world.server(0).mount(&VolumeName::new("x", 77).expect("a name"), &[0]));
     assert!(matches!(missing, Err(AskError::Refused { .. })), "{missing:?}");
 }
 
-/// Makes a CA with a certificate for everybody, as its users do: named after what it is for, not after hosts.
+/// Creates a CA and a certificate for all, named after its purpose instead of a host, as SeaweedFS users do.
 fn certificates(folder: &Path) -> PathBuf {
     fs::create_dir_all(folder).expect("made");
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");
@@ -131,7 +131,7 @@ pub fn a_cluster_with_tls(world: &mut World) {
     let other = Security::of_toml(&certificates(&world.root.join("other"))).expect("whole");
     let foreign = leader(&other).expect_err("another CA");
     assert!(matches!(foreign, AskError::Tls { .. }), "{foreign}");
-    // Our side accepts the server, and the server does not accept us.
+    // Our side accepts the server, but the server rejects our certificate.
     fs::copy(folder.join("ca.crt"), world.root.join("other/ca.crt")).expect("copied");
     let half = Security::of_toml(&world.root.join("other/security.toml")).expect("whole");
     let refused = leader(&half).expect_err("our certificate is of another CA");
@@ -177,7 +177,7 @@ pub fn the_leader_is_found(world: &mut World) {
     let all = MasterClient::new(peers.iter().map(|peer| address(peer)).collect(), Security::plain());
     world.runtime.block_on(all.list()).expect("the leader answers");
     let lock = world.runtime.block_on(Lock::take(&all, "mend", "")).expect("the leader gives it");
-    // It dies; another is elected, knows nothing of the lock, and is found.
+    // The leader dies. The newly elected one does not know the lock, and is found.
     let at = hosts.iter().position(|host| *host == leader.host()).expect("one of them");
     masters.remove(at);
     world.runtime.block_on(lock.lost());

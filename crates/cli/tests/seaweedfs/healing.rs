@@ -1,4 +1,4 @@
-//! What Mend does by itself about a cluster that loses shards, servers and bits, and what of it SeaweedFS finds.
+//! Mend's automatic reaction to lost shards, servers and flipped bits, and SeaweedFS's view of the results.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use weed::eventually;
 
 use crate::world::{World, counts};
 
-/// Longer than a server of the test takes to come back.
+/// Longer than the restart of a server in these tests.
 pub const GRACE: &str = "5s";
 
 pub fn shard(volume: &VolumeName, shard: u8) -> ShardName {
@@ -23,7 +23,7 @@ pub fn wait_until_whole(world: &World) {
     eventually("both volumes whole", || world.are_whole(&world.both()).then_some(()));
 }
 
-/// Waits until a shard's file is somewhere, as it was.
+/// Waits until a shard's file exists somewhere with its original contents.
 pub fn wait_until_as_it_was(world: &World, name: &ShardName, before: &[u8]) {
     eventually("the shard as it was", || {
         let files = world
@@ -57,7 +57,7 @@ pub fn what_is_lost(world: &mut World) {
     world.assert_whole();
 }
 
-/// Flips a bit of a shard; what it was.
+/// Flips a bit of a shard. Returns the old contents.
 fn rot(world: &World, name: &ShardName, at: u64) -> Vec<u8> {
     let path = world.holder(name).1;
     let before = fs::read(&path).expect("there");
@@ -66,7 +66,8 @@ fn rot(world: &World, name: &ShardName, at: u64) -> Vec<u8> {
     before
 }
 
-/// A data and a parity shard with a wrong byte, and one whose file is gone while its server goes on serving it.
+/// A data shard and a parity shard with a wrong byte each, and a shard whose file is deleted while its server
+/// keeps serving it.
 pub fn what_is_rotten(world: &mut World) {
     let mend = world.attach(GRACE);
     let (rotten, parity, gone) =
@@ -85,7 +86,8 @@ pub fn what_is_rotten(world: &mut World) {
     world.assert_whole();
 }
 
-/// Found by the steady scrub, which nobody started; and a server that mounts it anew in between makes it no better.
+/// Corruption found by the steady scrub. A server that mounts the corrupt shard again does not clear the
+/// finding.
 pub fn rot_that_nobody_looked_for(world: &mut World) {
     let mut mend = world.attach(GRACE);
     mend.kill_coordinator();
@@ -116,7 +118,7 @@ pub fn rot_that_nobody_looked_for(world: &mut World) {
     world.assert_whole();
 }
 
-/// A server that is to get shards and has small files that broke off while they were brought.
+/// The server chosen for new shards holds truncated small files, as after an interrupted copy.
 pub fn small_files_that_are_not_whole(world: &mut World) {
     let mend = world.attach(GRACE);
     let volume = world.bucket.clone();
@@ -164,7 +166,7 @@ pub fn a_server_that_goes(world: &mut World) {
     wait_until_whole(world);
     let spread = counts(&world.list(), &world.pictures);
     assert!(spread.values().all(|&shards| shards <= 3), "14 shards on 5 servers: {spread:?}");
-    // It comes back with all that it had.
+    // It returns with all its shards.
     world.start_server(4);
     eventually("what it had", || {
         let surplus = |volume| match world.standing(volume) {
@@ -186,7 +188,7 @@ pub fn a_server_that_goes(world: &mut World) {
         "of two copies the one stays that was there first"
     );
     drop(mend);
-    // SeaweedFS's own scrub reads all shards where servers remember them.
+    // SeaweedFS's own scrub reads all shards at the locations that servers remember.
     world.assert_whole();
 }
 
@@ -194,7 +196,7 @@ pub fn killed_in_the_middle(world: &mut World) {
     let mut mend = world.attach(GRACE);
     let lost = [2, 6, 9, 10].map(|at| shard(&world.pictures, at));
     let before = lost.clone().map(|name| world.lose(&name).1);
-    // Each time it is at another point: waiting, locking, moving, mounting.
+    // Each time the repair is in another phase: waiting, locking, moving, mounting.
     for round in 0..4 {
         mend.kill_coordinator();
         mend.start_coordinator();
@@ -214,7 +216,8 @@ pub fn killed_in_the_middle(world: &mut World) {
         wait_until_as_it_was(world, name, before);
     }
     mend.wait_until_safe(2);
-    // At the same time as SeaweedFS's own: whoever has the lock first makes them, and the other finds nothing to do.
+    // Concurrently with SeaweedFS's own repair: whichever takes the lock first rebuilds the shards, and the
+    // other finds nothing to do.
     let before = lost.clone().map(|name| world.lose(&name).1);
     let said = world.shell(&["lock", "ec.rebuild -apply", "ec.balance -apply", "unlock"]);
     wait_until_whole(world);
@@ -225,7 +228,8 @@ pub fn killed_in_the_middle(world: &mut World) {
     wait_until_unlocked(world);
     drop(mend);
     println!("{said}");
-    // Where ec.rebuild was faster it made the shards elsewhere, which other servers do not know for up to 37 minutes.
+    // If ec.rebuild was faster, it placed the shards elsewhere, and other servers may cache the old locations
+    // for up to 37 minutes.
     world.forget_locations(&world.both());
     world.assert_whole();
 }

@@ -1,4 +1,4 @@
-//! What `mend status` says of volumes that lose something, or of which nobody can tell how they stand.
+//! What `mend status` reports about volumes with losses, or in an unknown state.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::layout::shards_at;
 use crate::side_files::files_of;
 use crate::world::World;
 
-/// What stripes can still lose, and how many can lose that much.
+/// How many stripes survive how many further losses.
 fn survivable(status: &Value) -> Vec<(u64, u64)> {
     let classes = status["stripes"]["redundancy"].as_array().expect("classes");
     let mut found: Vec<_> =
@@ -27,7 +27,7 @@ fn says_safe(summary: &Value) -> bool {
     summary.as_str().expect("text").starts_with("safe")
 }
 
-/// One of several shards on a server: the server stays listed with the volume.
+/// One of several shards on a server is lost; the server stays listed for the volume.
 pub fn one_shard_of_several(world: &mut World) {
     let mend = world.attach("never");
     assert_eq!(survivable(&mend.ask(&["status"]).expect("it reports")), [(4, 2)]);
@@ -52,7 +52,7 @@ pub fn one_shard_of_several(world: &mut World) {
     world.assert_whole();
 }
 
-/// A coordinator starts, and no server can say how long the shards of a volume are, or how many there should be.
+/// When the coordinator starts, no server can report the length or the number of a volume's shards.
 pub fn a_volume_that_nobody_can_judge(world: &mut World) {
     let mut mend = world.attach("never");
     mend.kill_coordinator();

@@ -1,4 +1,5 @@
-//! Servers that keep the files of a volume in several folders, and what SeaweedFS makes of a shard that has none beside it.
+//! Servers that keep the files of a volume in several folders, and SeaweedFS's treatment of shards without
+//! small files in their folder.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use weed::eventually;
 use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
 use crate::world::World;
 
-/// Moves the files of a volume with these endings; those of shards end in `.ecNN`.
+/// Moves a volume's files with the wanted extensions; shards have the extension `.ecNN`.
 fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(from).expect("a folder") {
         let name = entry.expect("read").file_name().into_string().expect("text");
@@ -22,7 +23,8 @@ fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str)
     }
 }
 
-/// Restarts a server with an index folder: the indexes go there, and everything else of the volumes to its second disk.
+/// Restarts a server with an index folder: its indexes move there, and all other files of the volumes to its
+/// second disk.
 fn split(world: &mut World, at: usize) {
     world.servers[at].kill();
     let index = world.root.join(format!("index{at}"));
@@ -39,14 +41,14 @@ fn split(world: &mut World, at: usize) {
     wait_until_whole(world);
 }
 
-/// The server that an earlier case gave an index folder, and the volume of which it has most shards.
+/// The server with an index folder from an earlier case, and the volume with most shards on it.
 pub fn split_server(world: &World) -> (usize, VolumeName) {
     let at = world.servers.iter().position(|server| server.index_folder.is_some()).expect("an earlier case");
     let most = world.both().into_iter().max_by_key(|volume| shards_at(world, volume, at).len());
     (at, most.expect("two volumes"))
 }
 
-/// Shards that a server has of a volume.
+/// A server's shards of a volume.
 pub fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName> {
     world.shards(volume).into_iter().filter(|name| world.holder(name).0 == at).collect()
 }
@@ -56,7 +58,7 @@ pub fn an_index_folder(world: &mut World) {
     let most = (0..world.servers.len()).max_by_key(|&at| shards_at(world, &volume, at).len());
     let at = most.expect("several servers");
     split(world, at);
-    // Nobody has told Mend of the folder.
+    // Mend has not been told of the folder.
     let mend = world.attach_plain(GRACE);
     mend.wait_until_safe(2);
     let lost = shards_at(world, &volume, at);
@@ -73,13 +75,14 @@ pub fn an_index_folder(world: &mut World) {
     world.start_server(at);
     world.await_server(at);
     wait_until_whole(world);
-    // Told of it, Mend attaches as well.
+    // Mend also attaches when told of it.
     world.attach(GRACE).wait_until_safe(2);
     world.forget_locations(&world.both());
     world.assert_whole();
 }
 
-/// A server has mounted two shards without the volume's `.vif`, and mounts every shard beside them as one of that encoding.
+/// A server has mounted two shards without the volume's `.vif`, and then mounts every further shard as one of
+/// that wrong encoding.
 pub fn a_failed_publication(world: &mut World) {
     let (at, volume) = split_server(world);
     let mut mend = world.attach(GRACE);
@@ -88,7 +91,7 @@ pub fn a_failed_publication(world: &mut World) {
     let before: Vec<_> = ghosts.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
     ghosts.iter().for_each(|name| mount_without_vif(world, name, at));
     mend.start_coordinator();
-    // The first that is made again in this folder is taken back, and made elsewhere.
+    // The first shard rebuilt in this folder is withdrawn and rebuilt elsewhere.
     for (name, before) in ghosts.iter().zip(&before) {
         wait_until_as_it_was(world, name, before);
     }
@@ -97,7 +100,7 @@ pub fn a_failed_publication(world: &mut World) {
     assert!(mend.coordinator_log().contains("taken back"), "a publication failed");
     wait_until_unlocked(world);
     drop(mend);
-    // What the server finds at its next start is as it should be; later cases want it in one folder again.
+    // Check the files on the server's next start, then move them into one folder for later cases.
     for tidy in [false, true] {
         world.servers[at].kill();
         let folders = &world.servers[at].folders;
@@ -112,7 +115,7 @@ pub fn a_failed_publication(world: &mut World) {
     world.assert_whole();
 }
 
-/// Has a server with an index folder mount a shard from its first disk, which has no `.vif`.
+/// Makes a server with an index folder mount a shard from its first disk, which has no `.vif`.
 fn mount_without_vif(world: &World, name: &ShardName, at: usize) {
     let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
     let server = world.server(at);
@@ -126,7 +129,7 @@ fn mount_without_vif(world: &World, name: &ShardName, at: usize) {
     mounted.expect("SeaweedFS mounts it without a word");
 }
 
-/// A server has mounted a shard without the volume's `.vif`, as one of another encoding; then it dies.
+/// A server mounts a shard without the volume's `.vif`, as one of another encoding, and then dies.
 pub fn a_left_over_encoding(world: &mut World) {
     let (at, volume) = split_server(world);
     let mut mend = world.attach(GRACE);
@@ -151,13 +154,13 @@ pub fn a_left_over_encoding(world: &mut World) {
     eventually("a word about it", || {
         mend.ask(&["status"])?["troubles"].to_string().contains("another encoding").then_some(())
     });
-    // With the server gone nobody can say more about its encoding.
+    // With the server down, its encoding can no longer be determined.
     world.servers[at].kill();
     eventually("all of its shards elsewhere", || {
         let Some(Standing::Known { missing, .. }) = world.standing(&volume) else { return None };
         missing.is_empty().then_some(())
     });
-    // As `mend status` says.
+    // Follow the advice of `mend status`.
     fs::remove_file(world.servers[at].folders[0].join(ghost.to_string())).expect("there");
     world.start_server(at);
     world.await_server(at);

@@ -1,5 +1,5 @@
-//! A real SeaweedFS cluster, booted once: a master, a filer with S3 and six volume servers of two disks each, in a
-//! network namespace of their own. Everything that Mend reads, makes and asks is held against it.
+//! A real SeaweedFS cluster, started once in a separate network namespace: a master, a filer with S3 and six
+//! volume servers with two disks each. All that Mend reads, writes and queries is compared with it.
 //!
 //! `scripts/seaweedfs` installs the unmodified program. The suite fails where no cluster can be started;
 //! `MEND_SKIP=seaweedfs` skips it. The servers die with this process, however it ends.
@@ -20,7 +20,7 @@ use apart::{Case, run_cases};
 
 use crate::world::World;
 
-/// In this order: later ones find the cluster as earlier ones leave it, whole.
+/// The cases run in this order; each leaves the cluster healthy for the next.
 const CASES: &[(&str, Case<World>)] = &[
     ("the_files_are_what_the_master_lists", cases::the_files_are_what_the_master_lists),
     ("a_lost_shard_is_made_again", repairs::a_lost_shard_is_made_again),
@@ -49,7 +49,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("mend_knows_the_home_of_what_was_lost_while_it_did_not_run", side_files::a_loss_that_nobody_saw),
     ("mend_takes_back_what_is_not_served_as_it_should_be", layout::a_failed_publication),
     ("mend_repairs_beside_shards_of_another_encoding", layout::a_left_over_encoding),
-    ("who_may_not_is_told_so", faults::who_may_not_is_told_so),
+    ("permission_errors_are_reported", faults::permission_errors_are_reported),
     ("a_cluster_with_tls", faults::a_cluster_with_tls),
     ("the_leader_is_found", faults::the_leader_is_found),
 ];

@@ -1,4 +1,5 @@
-//! Volumes without `.ecsum`, as older servers make them: nothing but the other shards tells whether one is right.
+//! Volumes without `.ecsum` files, as older servers create them: only the other shards show whether a shard
+//! is correct.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,7 @@ use weed::eventually;
 
 use crate::world::World;
 
-/// Longer than the case takes.
+/// Longer than the case.
 const GRACE: &str = "10m";
 
 /// The checksum files of a volume, on all servers.

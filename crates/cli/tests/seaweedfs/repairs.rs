@@ -1,5 +1,5 @@
-//! Repairs by hand, of the pieces that a coordinator and helpers will use: sources are read through their own servers'
-//! readers, decoded with SeaweedFS's code, and written by the target's writer; then the shard is mounted.
+//! Manual repairs with the components that coordinator and helpers use: sources are read with their servers'
+//! readers, decoded with SeaweedFS's code, written with the target's writer, and the shard is mounted.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use weed::eventually;
 
 use crate::world::{World, counts};
 
-/// Decoded so many bytes at a time.
+/// The number of bytes to decode at a time.
 const PIECE: usize = 1 << 20;
 const SMALL_FILES: [SmallFile; 4] = [SmallFile::Ecx, SmallFile::Ecj, SmallFile::Vif, SmallFile::Ecsum];
 
@@ -24,7 +24,7 @@ fn code() -> Arc<dyn Code> {
     spec.build().expect("it is possible")
 }
 
-/// Makes shards again on these servers from all others, and mounts them.
+/// Rebuilds shards on these servers from all others, and mounts them.
 fn repair(world: &World, volume: &VolumeName, lost: &[(u8, usize)]) -> Result<(), BlockError> {
     let blocks: Vec<ShardBlocks> = world.servers.iter().map(|server| server.blocks()).collect();
     for &(shard, target) in lost {
@@ -95,7 +95,7 @@ fn is_whole(world: &World, volume: &VolumeName) -> bool {
     matches!(world.standing(volume), Some(Standing::Known { missing, surplus, .. }) if missing.is_empty() && surplus.is_empty())
 }
 
-/// Unmounts a shard, and removes its file.
+/// Unmounts a shard and deletes its file.
 fn lose(world: &World, name: &ShardName) -> usize {
     let (holder, path) = world.holder(name);
     world.runtime.block_on(world.server(holder).unmount(&name.volume, &[name.shard])).expect("unmounted");
@@ -136,13 +136,13 @@ pub fn a_lost_shard_is_made_again(world: &mut World) {
     world.assert_whole();
 }
 
-/// As many as can be lost; one of them goes to a server that has nothing of the volume.
+/// The maximum loss; one of the shards goes to a server without files of the volume.
 pub fn four_lost_shards(world: &mut World) {
     let volume = world.pictures.clone();
     let lost: Vec<u8> = vec![0, 5, 11, 13];
     let first = world.holder(&shard(&volume, 0)).0;
     let mut targets: Vec<usize> = lost.iter().map(|&lost| lose(world, &shard(&volume, lost))).collect();
-    // Everything that the first server has of the volume goes elsewhere, its small files too.
+    // Move all files of the volume from the first server, including its small files.
     let rest: Vec<u8> = (0..14).filter(|at| !lost.contains(at)).collect();
     let rest: Vec<u8> = rest.into_iter().filter(|&at| world.holder(&shard(&volume, at)).0 == first).collect();
     let other = (first + 1) % world.servers.len();
@@ -166,7 +166,7 @@ pub fn four_lost_shards(world: &mut World) {
         }
     }
     assert!(!world.servers[first].blocks().has_index(&volume).expect("readable"));
-    // Without its index nothing is mounted; so the small files are brought first.
+    // Nothing is mounted without an index, so copy the small files first.
     let unmounted = world.runtime.block_on(world.server(first).mount(&volume, &[0]));
     assert!(unmounted.expect_err("no index").to_string().contains("ecx"));
     let from = &world.servers[other].address;
@@ -190,11 +190,11 @@ pub fn a_rotten_shard(world: &mut World) {
         scrubbed.contains("Got scrub failures on 1 EC volumes"),
         "SeaweedFS's scrub sees it too: {scrubbed}"
     );
-    // Another one is lost, and the rotten one is a source of it: nothing is made of it.
+    // Another shard is lost, and the corrupt one is among its sources: the repair must fail.
     let holder = lose(world, &lost);
     is_corrupt(repair(world, &volume, &[(9, holder)]), &rotten, "16777216 to");
     assert!(!world.servers[holder].folders.iter().any(|folder| folder.join(lost.to_string()).exists()));
-    // Both are made of what is good.
+    // Both shards are rebuilt from good ones.
     lose(world, &rotten);
     repair(world, &volume, &[(9, holder), (2, rotten_holder)]).expect("repaired");
     world.assert_whole();
@@ -219,7 +219,7 @@ pub fn a_short_shard(world: &mut World) {
     world.assert_whole();
 }
 
-/// A shard of the right name and length with other bytes, as one that is left of another encoding.
+/// A shard with the right name and length but other bytes, such as one left from another encoding.
 pub fn a_foreign_shard(world: &mut World) {
     let volume = world.pictures.clone();
     let (name, other) = (shard(&volume, 4), shard(&volume, 6));
@@ -239,7 +239,7 @@ pub fn a_duplicate(world: &mut World) {
     let volume = world.bucket.clone();
     let name = shard(&volume, 1);
     let (holder, path) = world.holder(&name);
-    // The rule would have put it back where it is.
+    // The placement rule would have chosen its old home.
     let volumes = world.volumes();
     let generation = volumes.get(volume.id()).expect("listed").generations.values().next().expect("one");
     let mut without = generation.clone();
@@ -275,7 +275,7 @@ pub fn a_duplicate(world: &mut World) {
     });
     let holders = world.runtime.block_on(world.master.lookup(volume.id())).expect("it answers");
     assert_eq!(holders.iter().find(|(shard, _)| *shard == 1).map(|(_, holders)| holders.len()), Some(2));
-    // Both are whole, so the surplus one goes.
+    // Both copies are intact, so the surplus one is removed.
     for at in [holder, other] {
         world.servers[at]
             .blocks()
@@ -295,7 +295,7 @@ pub fn needles_deleted_meanwhile(world: &mut World) {
     world.delete("pictures/11");
     world.delete("pictures/42");
     repair(world, &volume, &[(8, holder)]).expect("repaired");
-    // The filer deletes needles a while after it has forgotten the objects.
+    // The filer deletes needles some time after it removes the objects.
     eventually("journals that tell of both", || {
         let deleted =
             world.servers.iter().flat_map(|server| server.blocks().deleted(&volume).expect("readable"));
@@ -304,7 +304,7 @@ pub fn needles_deleted_meanwhile(world: &mut World) {
     world.assert_whole();
 }
 
-/// The lost shard's coefficients over its sources.
+/// The lost shard's coefficients for its sources.
 fn coefficients(lost: u8, sources: &[ShardName]) -> Vec<u8> {
     let index = |shard: u8| BlockIndex(shard.into());
     let available: Vec<_> = sources.iter().map(|source| index(source.shard)).collect();

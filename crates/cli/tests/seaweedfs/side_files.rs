@@ -1,4 +1,4 @@
-//! The small files of a volume that rot on one server, and a server that can take no shard.
+//! Small files of a volume that are damaged on one server, and a server that can take no shard.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wa
 use crate::layout::{shards_at, split_server};
 use crate::world::World;
 
-/// All copies of a file that a server has.
+/// All copies of a file on a server.
 pub fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) -> Vec<PathBuf> {
     let server = &world.servers[at];
     let folders = server.folders.iter().chain(&server.index_folder);
@@ -20,7 +20,7 @@ pub fn files_of(world: &World, at: usize, volume: &VolumeName, extension: &str) 
     files.filter(|path| path.exists()).collect()
 }
 
-/// Spoils a server's copies of a file; what was in them.
+/// Damages a server's copies of a file. Returns the old contents.
 fn spoil(files: &[PathBuf], how: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let before = fs::read(files.first().expect("it has the file")).expect("there");
     for path in files {
@@ -45,11 +45,11 @@ fn middle(bytes: &mut [u8]) {
 
 pub fn small_files_that_rot(world: &mut World) {
     let mut mend = world.attach(GRACE);
-    // This server has one copy of each.
+    // This server has one copy of each file.
     let (at, volume) = split_server(world);
     for extension in ["ecsum", "vif"] {
         let name = shards_at(world, &volume, at).remove(0);
-        // Before Mend looks at it by itself, the shard is lost as well.
+        // The shard is lost as well before Mend checks the file.
         mend.kill_coordinator();
         let files = files_of(world, at, &volume, extension);
         let garbage = |bytes: &mut Vec<u8>| match extension {
@@ -64,7 +64,8 @@ pub fn small_files_that_rot(world: &mut World) {
         wait_until_whole(world);
         mend.wait_until_safe(2);
     }
-    // An index of the same length is named by the scrub, and replaced while its server goes on serving.
+    // The scrub detects a damaged index of the same length, and Mend replaces it while the server keeps
+    // running.
     let files = files_of(world, at, &volume, "ecx");
     let index = spoil(&files, |bytes| bytes[9] ^= 0x10);
     let named = format!("{volume}.ecx");
@@ -79,10 +80,10 @@ pub fn small_files_that_rot(world: &mut World) {
     world.assert_whole();
 }
 
-/// Longer than any file that Mend holds in memory as a whole. A multiple of an entry's 16 bytes.
+/// Larger than any file that Mend reads into memory completely. A multiple of the 16 bytes of an entry.
 const LARGE_INDEX: u64 = 70 << 20;
 
-/// Replaces the indexes that servers have of a volume while they serve none of it.
+/// Replaces the indexes of a volume on servers that serve none of its shards.
 fn change_indexes(world: &World, volume: &VolumeName, change: impl Fn(&File)) {
     for at in 0..world.servers.len() {
         let server = world.server(at);
@@ -98,13 +99,14 @@ fn change_indexes(world: &World, volume: &VolumeName, change: impl Fn(&File)) {
     wait_until_whole(world);
 }
 
-/// A server that serves nothing of a volume and whose index is short gets the shards and the index, however long that is.
+/// A server without shards of a volume and with a truncated index receives shards and the index, whatever the
+/// index's size.
 pub fn an_index_that_is_large(world: &mut World) {
     let volume = world.bucket.clone();
     let holders = (0..world.servers.len()).filter(|&at| !shards_at(world, &volume, at).is_empty());
     let victim = holders.last().expect("somebody has it");
     let index = fs::read(&files_of(world, victim, &volume, "ecx")[0]).expect("there");
-    // Entries of needles that come before all others: a hole in the file.
+    // Add entries in front of all others, as a hole in the file.
     change_indexes(world, &volume, |file| {
         file.set_len(0).expect("emptied");
         file.write_all_at(&index, LARGE_INDEX).expect("written");
@@ -139,7 +141,8 @@ pub fn an_index_that_is_large(world: &mut World) {
     world.assert_whole();
 }
 
-/// One of its disks has the `.vif` of another encoding: what its server makes of a new shard nobody can know.
+/// One of the server's disks has the `.vif` of another encoding, so the encoding that the server would assume
+/// for a new shard is unknown.
 pub fn a_home_that_takes_nothing(world: &mut World) {
     let mend = world.attach(GRACE);
     let (at, volume) = split_server(world);
@@ -161,7 +164,7 @@ pub fn a_home_that_takes_nothing(world: &mut World) {
     world.assert_whole();
 }
 
-/// Lost while no coordinator ran: the one that starts knows where it was.
+/// A shard is lost while the coordinator is down; the next coordinator knows its home.
 pub fn a_loss_that_nobody_saw(world: &mut World) {
     let mut mend = world.attach(GRACE);
     mend.kill_coordinator();

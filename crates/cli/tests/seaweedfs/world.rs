@@ -1,4 +1,4 @@
-//! The cluster that all cases share, and what is stored in it.
+//! The cluster that all cases share, and its objects.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -13,20 +13,20 @@ use tempfile::TempDir;
 use weed::{Attaching, Cluster, Options, eventually, http};
 
 const SERVERS: usize = 6;
-/// Shards of more than one 16 MiB block of `.ecsum`.
+/// Number and size of objects: these shards are longer than one 16 MiB block of `.ecsum`.
 const LARGE: (usize, usize) = (60, 3_000_000);
 const SMALL: (usize, usize) = (8, 300_000);
-/// Addresses of masters and volume servers that single cases start.
+/// Addresses for masters and volume servers of single cases.
 const OTHERS: &[&str] = &["2.1", "2.2", "2.3", "3.1", "3.2"];
 
-/// The cluster, and what is stored in it.
+/// The cluster and its objects.
 pub struct World {
     cluster: Cluster,
-    /// Of 60 objects through the filer, and of 8 through S3.
+    /// A volume of 60 objects stored through the filer; `bucket` has 8 stored through S3.
     pub pictures: VolumeName,
     pub bucket: VolumeName,
     deleted: Vec<String>,
-    /// Goes last.
+    /// Dropped last.
     _disk: TempDir,
 }
 
@@ -82,7 +82,7 @@ impl World {
         [self.pictures.clone(), self.bucket.clone()]
     }
 
-    /// Mend beside it. What a server had that goes is repaired elsewhere after this time.
+    /// Attaches Mend. `repair_after` is the time before shards of a lost server are rebuilt elsewhere.
     pub fn attach(&self, repair_after: &str) -> Mend {
         let told = self.servers.iter().filter_map(|server| {
             let folder = server.index_folder.as_ref()?;
@@ -93,7 +93,7 @@ impl World {
         self.attach_with(&[&["--repair-after", repair_after], told.as_slice()].concat())
     }
 
-    /// Mend beside it, which is told of no index folder.
+    /// Attaches Mend without index folders.
     pub fn attach_plain(&self, repair_after: &str) -> Mend {
         self.attach_with(&["--repair-after", repair_after])
     }
@@ -110,7 +110,7 @@ impl World {
         mend
     }
 
-    /// The picture of one list, with all that the servers' files say.
+    /// The volumes from one listing, with the information in the servers' files.
     pub fn volumes(&self) -> Volumes {
         let mut volumes = Volumes::default();
         volumes.apply(self.list());
@@ -125,7 +125,7 @@ impl World {
         volumes
     }
 
-    /// What has to be so after every case.
+    /// The invariant after every case.
     pub fn assert_whole(&self) {
         for volume in [&self.pictures, &self.bucket] {
             match self.standing(volume) {
@@ -151,18 +151,18 @@ impl World {
         self.assert_objects();
     }
 
-    /// SeaweedFS's own scrub.
+    /// Runs SeaweedFS's own scrub.
     pub fn scrub(&self, mode: &str) -> String {
         self.shell(&["lock", &format!("ec.scrub -mode={mode}"), "unlock"])
     }
 
-    /// Everything that was stored reads as it was, and what was deleted is gone.
+    /// Asserts that all stored objects read correctly and that deleted ones are gone.
     pub fn assert_objects(&self) {
         for path in self.paths() {
             if self.deleted.contains(&path) {
                 continue;
             }
-            // After a shard has moved, a first read may find a server's cached location.
+            // After a shard has moved, the first read may use a server's stale location cache.
             let read = eventually("a read", || self.ask_for("GET", &path).ok());
             assert!(read == content(&path), "{path} reads as something else");
         }
@@ -187,7 +187,7 @@ impl World {
         pictures.chain((0..SMALL.0).map(|at| format!("bucket/{at}"))).collect()
     }
 
-    /// Where an object is asked for.
+    /// The host and path of an object.
     fn place(&self, path: &str) -> (String, String) {
         match path.strip_prefix("pictures/") {
             Some(at) => (self.filer_address(), format!("/p/{at}?collection=pictures")),
@@ -200,13 +200,13 @@ impl World {
     }
 }
 
-/// The bytes of an object, which follow from its name.
+/// The contents of an object, derived from its name.
 pub fn content(path: &str) -> Vec<u8> {
     let bytes = if path.starts_with("pictures") { LARGE.1 } else { SMALL.1 };
     weed::content(path, bytes)
 }
 
-/// How many shards each server has of a volume.
+/// The number of a volume's shards on each server.
 pub fn counts(listing: &Listing, volume: &VolumeName) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<_, _> = listing.servers.keys().map(|id| (id.0.clone(), 0)).collect();
     for holding in listing.volumes.get(&volume.id()).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Writes while the catalog refuses them.
+//! Writes during a fault of the catalog.
 
 use std::thread;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::operations::{Operation, Verb};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// Puts that are tried at most. Where a disk is full, a catalog that was reopened may take one in between.
+/// The maximum number of puts. On a full disk, a reopened catalog may accept one in between.
 const PROBES: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Small files that nobody else writes, put until the status tells that nothing can be stored.
+/// Small files with unique names, which are put until the status reports that nothing can be stored.
 pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
     let probe = |probe| Operation {
         label: format!("{round:05}-probe-{probe}"),
@@ -32,17 +32,17 @@ pub fn probes(round: u64, code: &str, number: u64) -> Vec<Operation> {
     (0..PROBES).map(probe).collect()
 }
 
-/// What came of probes.
+/// The results of probes.
 #[derive(Default)]
 pub struct Probed {
-    /// One for each probe that was tried.
+    /// The results of the attempted probes.
     pub ran: Vec<Ran>,
-    /// A status that was better than the truth.
+    /// A claim of the status that was too optimistic.
     pub lie: Option<String>,
 }
 
 impl Thrash {
-    /// Tries probes until one is stored, or the status tells that none can be.
+    /// Runs probes until one is stored, or the status reports that writes are refused.
     pub(crate) fn probe_writes(&self, probes: &[Operation]) -> Probed {
         let mut probed = Probed::default();
         for probe in probes {
@@ -66,7 +66,7 @@ impl Thrash {
         probed
     }
 
-    /// Waits until the catalog takes writes again.
+    /// Waits until the catalog accepts writes again.
     pub(crate) fn await_writes(&self) {
         let is_well = || self.look("writes").is_some_and(|status| status["write_fault"].is_null());
         if !within(SETTLED, is_well) {

@@ -1,4 +1,4 @@
-//! Running `mend` as a client, to its end or not.
+//! Runs `mend` as a client, to completion or until it is killed.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use rustix::process::{Signal, kill_process};
 
 use crate::cluster::{Cluster, pid};
 
-/// A verb that takes longer hangs.
+/// The time after which a verb counts as hanging.
 pub const HANG: Duration = Duration::from_secs(120);
 
-/// What happens to a client on the way.
+/// A fault that hits a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Spared,
@@ -21,15 +21,15 @@ pub enum Fate {
     Stopped { after: Duration, pause: Duration },
 }
 
-/// How a client ended.
+/// The outcome of a client.
 #[derive(Debug)]
 pub struct Ran {
-    /// Its exit code, if it came to one.
+    /// The exit code, if it exited.
     pub code: Option<i32>,
     pub killed: bool,
     pub hung: bool,
     pub took: Duration,
-    /// Where its standard output went.
+    /// The file with its standard output.
     pub out: PathBuf,
     pub err: String,
 }
@@ -43,7 +43,7 @@ impl Ran {
         serde_json::from_str(&self.out_text()).ok()
     }
 
-    /// How it ended, in a few words.
+    /// The outcome in a few words.
     pub fn words(&self) -> String {
         let code = match self.code {
             Some(code) => format!("exit {code}"),
@@ -55,7 +55,7 @@ impl Ran {
     }
 }
 
-/// Runs `mend` in files `<label>.out` and `<label>.err`.
+/// Runs `mend` with its output in `<label>.out` and `<label>.err`.
 pub fn run(cluster: &Cluster, label: &str, arguments: &[&str], fate: Fate) -> Ran {
     let out = cluster.path("operations").join(format!("{label}.out"));
     let err = out.with_extension("err");
@@ -70,7 +70,7 @@ pub fn run(cluster: &Cluster, label: &str, arguments: &[&str], fate: Fate) -> Ra
     Ran { code, killed, hung: ended.is_none(), took: start.elapsed(), out, err }
 }
 
-/// `None` if it did not end.
+/// Waits for a client; `None` if it hangs.
 fn wait(child: &mut Child, start: Instant, mut fate: Fate) -> Option<ExitStatus> {
     let mut resume = None;
     loop {
@@ -79,7 +79,7 @@ fn wait(child: &mut Child, start: Instant, mut fate: Fate) -> Option<ExitStatus>
         }
         match fate {
             Fate::Killed { after } if start.elapsed() >= after => {
-                let _ = child.kill(); // It may end this moment.
+                let _ = child.kill(); // It may end at this moment.
                 fate = Fate::Spared;
             }
             Fate::Stopped { after, pause } if start.elapsed() >= after => {

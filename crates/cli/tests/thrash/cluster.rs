@@ -1,4 +1,4 @@
-//! The processes of the run, and the disks of its helpers.
+//! The processes of the run, and the disks of the helpers.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,13 +18,13 @@ use crate::ports::Ports;
 
 /// The name of the coordinator's process. Helpers have their own names.
 pub const COORDINATOR: &str = "coordinator";
-/// What a helper's disk holds, where it has one of its own.
+/// The size of a helper's disk, if it has one of its own.
 const DISK_BYTES: u64 = 256 << 20;
-/// What the coordinator's disk holds.
+/// The size of the coordinator's disk.
 const RECORDS_BYTES: u64 = 64 << 20;
 
-/// A cluster folder, its daemons and its disks. Everything is gone when this is dropped; after a panic, or with
-/// `MEND_THRASH_KEEP` set, the folder stays with what was on the disks.
+/// A cluster folder with its daemons and disks. Dropping this removes everything. After a panic, or with
+/// `MEND_THRASH_KEEP` set, the folder stays with the contents of the disks.
 pub struct Cluster {
     daemons: Mutex<BTreeMap<String, Child>>,
     disks: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of which nothing runs yet. `data_tls` says whether blocks are encrypted on their way.
+    /// A cluster without running processes. `data_tls` says whether data edges are encrypted.
     pub fn init(
         helpers: usize,
         code: &str,
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// Has each helper listen where it is.
+    /// Sets each helper's listen address.
     fn give_addresses(&self, base_port: u16) {
         let path = self.folder().join("mend.toml");
         let mut text = std::fs::read_to_string(&path).unwrap();
@@ -95,7 +95,7 @@ impl Cluster {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Gives every helper and the coordinator a disk of its own, if we may.
+    /// Mounts a separate disk for every helper and the coordinator, if permitted.
     fn mount_disks(&mut self) {
         for helper in self.helpers() {
             let blocks = self.blocks(&helper);
@@ -120,12 +120,12 @@ impl Cluster {
         is_mounted
     }
 
-    /// Whether helpers and the coordinator have disks that can be filled.
+    /// Whether the helpers and the coordinator have disks of their own, which can be filled.
     pub fn has_disks(&self) -> bool {
         self.disks.len() > self.helpers
     }
 
-    /// The network of its own, or why there is none.
+    /// The network namespaces, or the reason why there are none.
     pub fn network(&self) -> Result<&Network, &str> {
         self.network.as_ref().map_err(String::as_str)
     }
@@ -140,7 +140,7 @@ impl Cluster {
         self.path("cluster")
     }
 
-    /// A place in the folder of the run.
+    /// A path in the run's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.as_ref().expect("until it is dropped").path().join(name)
     }
@@ -150,7 +150,7 @@ impl Cluster {
         self.folder().join("helpers").join(helper).join("blocks")
     }
 
-    /// Where the coordinator keeps its catalog.
+    /// The path of the coordinator's catalog.
     pub fn catalog(&self) -> PathBuf {
         self.records().join("catalog.redb")
     }
@@ -160,14 +160,14 @@ impl Cluster {
         self.folder().join("coordinator")
     }
 
-    /// A command of `mend` for this cluster.
+    /// A `mend` command for this cluster.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(COORDINATOR, env!("CARGO_BIN_EXE_mend"));
         command.args(arguments);
         command
     }
 
-    /// A program where this daemon is.
+    /// A program in the namespace of this daemon.
     fn program(&self, name: &str, program: &str) -> Command {
         let mut command = match &self.network {
             Ok(network) => network.command(name, program),
@@ -191,14 +191,14 @@ impl Cluster {
         }
     }
 
-    /// Lets daemons that are started from now on have clocks that can be set.
+    /// Gives adjustable clocks to daemons started from now on.
     pub fn fake_clocks(&mut self, library: Option<PathBuf>) {
         self.clocks = library;
         self.helpers().iter().for_each(|helper| self.set_clock(helper, "+0"));
         self.set_clock(COORDINATOR, "+0");
     }
 
-    /// Sets a daemon's clock so much before or after the machine's.
+    /// Sets the offset of a daemon's clock.
     pub fn set_clock(&self, name: &str, offset: &str) {
         std::fs::write(self.clock(name), offset).unwrap();
     }
@@ -207,7 +207,7 @@ impl Cluster {
         self.path("clocks").join(name)
     }
 
-    /// Starts a daemon, whose log goes on where it was, without waiting until it is ready.
+    /// Starts a daemon without waiting for its ready line. It appends to its existing log.
     pub fn start(&self, name: &str) {
         let log = OpenOptions::new().create(true).append(true).open(self.log(name)).unwrap();
         let out: File = log.try_clone().unwrap();
@@ -228,37 +228,37 @@ impl Cluster {
         self.daemons().remove(name)
     }
 
-    /// The file that a daemon logs to.
+    /// The path of a daemon's log.
     pub fn log(&self, name: &str) -> PathBuf {
         self.path("logs").join(format!("{name}.log"))
     }
 
-    /// Whether a daemon runs, as far as nobody has looked whether it ended.
+    /// Whether a daemon was started; it may have ended unnoticed.
     pub fn is_started(&self, name: &str) -> bool {
         self.daemons().contains_key(name)
     }
 
-    /// SIGKILL, and wait until the process is gone.
+    /// Kills a daemon with SIGKILL and waits until the process has ended.
     pub fn kill(&self, name: &str) {
         if let Some(mut child) = self.take(name) {
-            let _ = child.kill(); // It may have ended.
+            let _ = child.kill(); // It may have ended already.
             let _ = child.wait();
         }
     }
 
-    /// Sends a signal to a daemon, if it runs.
+    /// Sends a signal to a daemon, if it is running.
     pub fn signal(&self, name: &str, signal: Signal) {
         if let Some(pid) = self.pid(name) {
-            let _ = kill_process(pid, signal); // It may have ended.
+            let _ = kill_process(pid, signal); // It may have ended already.
         }
     }
 
-    /// The process number of a daemon that runs.
+    /// The process id of a running daemon.
     pub fn pid(&self, name: &str) -> Option<Pid> {
         self.daemons().get(name).map(pid)
     }
 
-    /// Daemons that have ended although nobody ended them.
+    /// Daemons that have ended unexpectedly.
     pub fn ended(&self) -> Vec<(String, ExitStatus)> {
         let (mut daemons, mut ended) = (self.daemons(), Vec::new());
         for (name, child) in daemons.iter_mut() {
@@ -278,7 +278,7 @@ impl Cluster {
         lines[lines.len().saturating_sub(4)..].join(" | ")
     }
 
-    /// Ends all daemons, and keeps the folder with what the disks hold; returns where it is.
+    /// Ends all daemons and keeps the folder with the contents of the disks; returns its path.
     fn keep(&mut self) -> PathBuf {
         for disk in std::mem::take(&mut self.disks) {
             let copy = disk.with_file_name("disk.kept");
@@ -313,17 +313,17 @@ fn names(helpers: usize) -> Vec<String> {
     (1..=helpers).map(|number| format!("h{number}")).collect()
 }
 
-/// The process number of a child.
+/// The process id of a child.
 pub fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
 fn unmount(disk: &Path) {
-    // Whoever was killed a moment ago may still keep it busy.
+    // A process killed a moment ago may still keep it busy.
     let _ = Command::new("umount").arg("-l").arg(disk).status();
 }
 
-/// Asks until `done`; whether that came within the time.
+/// Polls until `done` returns true; returns whether that happened within the limit.
 pub fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {

@@ -1,17 +1,17 @@
-//! What files hold.
+//! The contents of files.
 
 use fastrand::Rng;
 
-/// The bytes of one version of a file. They are made from its number whenever they are needed.
+/// The contents of one version of a file, generated from its number when needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Content {
-    /// No two versions in one run have the same.
+    /// Unique within a run.
     pub number: u64,
     pub bytes: usize,
 }
 
 impl Content {
-    /// Bytes without a pattern, so that one in the wrong place shows.
+    /// Random bytes, which reveal misplaced blocks.
     pub fn make(self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
         Rng::with_seed(self.number).fill(&mut bytes);
@@ -19,7 +19,7 @@ impl Content {
     }
 }
 
-/// How some bytes differ from those they should be.
+/// Describes how bytes differ from the expected ones.
 pub fn difference(found: &[u8], wanted: &[u8]) -> String {
     if found.len() != wanted.len() {
         return format!("{} bytes in place of {}", found.len(), wanted.len());

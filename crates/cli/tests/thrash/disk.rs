@@ -1,4 +1,4 @@
-//! What goes wrong with the files on a helper's disk.
+//! Faults of the files on a helper's disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,10 +9,10 @@ use fastrand::Rng;
 
 use crate::forging::{FORGED_BYTES, forge};
 
-/// The name of the file that fills a disk. It is no block's name, so the helper leaves it alone.
+/// The name of the file that fills a disk. It is not a valid block name, so the helper ignores it.
 const FILLER: &str = "filler,";
 
-/// A way to damage one block.
+/// A kind of damage to one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     FlipByte,
@@ -22,18 +22,18 @@ pub enum Damage {
     DeleteBlock,
     DeleteChecksums,
     DeleteBoth,
-    /// A folder in the block's place: opening it works and reading fails.
+    /// A folder replaces the block file: opening works, reading fails.
     Unreadable,
-    /// The files of two blocks, checksums included, change places.
+    /// Two blocks swap their files, including checksums.
     Swap,
-    /// The files of a block of an earlier state, checksums included, take this one's place.
+    /// An older version of the block and its checksums replaces the current one.
     Stale,
-    /// Bytes that no checksum shows.
+    /// Changes bytes without changing any checksum.
     Forge,
 }
 
 impl Damage {
-    /// Those that a block's own checksums show.
+    /// The kinds that the block's own checksums detect.
     pub const PLAIN: [Self; 8] = [
         Self::FlipByte,
         Self::FlipChecksum,
@@ -44,7 +44,7 @@ impl Damage {
         Self::DeleteBoth,
         Self::Unreadable,
     ];
-    /// Those with checksums that agree.
+    /// The kinds with matching checksums.
     pub const CONSISTENT: [Self; 3] = [Self::Swap, Self::Stale, Self::Forge];
 
     pub fn name(self) -> &'static str {
@@ -64,7 +64,7 @@ impl Damage {
     }
 }
 
-/// All blocks in a folder, in a fixed order: files that have checksums beside them.
+/// All blocks in a folder, in a fixed order: files that have a checksum file.
 pub fn blocks_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for shard in entries(folder).into_iter().filter(|path| path.is_dir()) {
@@ -86,7 +86,8 @@ fn checksums(block: &Path) -> PathBuf {
     name.into()
 }
 
-/// Damages one block in `folder`; says which. The helper may run and change the folder meanwhile, so it may fail.
+/// Damages one block in `folder` and describes it. May fail, because a running helper may change the folder
+/// meanwhile.
 pub fn damage(folder: &Path, snapshot: &Path, damage: Damage, rng: &mut Rng) -> io::Result<String> {
     let blocks = blocks_in(folder);
     let Some(block) = rng.choice(&blocks) else { return Ok("no block".to_owned()) };
@@ -127,7 +128,7 @@ fn flip(path: &Path, rng: &mut Rng) -> io::Result<()> {
     file.write_all_at(&[byte[0] ^ 1 << rng.u32(..8)], at)
 }
 
-/// Places are such that forgeries of one block never overlap in part.
+/// Forges bytes at an aligned offset. Forgeries of one block therefore never overlap partially.
 fn forge_in(path: &Path, rng: &mut Rng) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let places = file.metadata()?.len() / 64;
@@ -162,7 +163,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     fs::rename(&aside, other)
 }
 
-/// New files in the block's place, so that who has it open keeps reading the old ones.
+/// Replaces the files by new ones, so that a reader with an open file keeps the old contents.
 fn replace(block: &Path, stale: &[PathBuf], rng: &mut Rng) -> io::Result<String> {
     let Some(old) = rng.choice(stale) else { return Ok("no snapshot".to_owned()) };
     fs::remove_file(block)?;
@@ -172,8 +173,8 @@ fn replace(block: &Path, stale: &[PathBuf], rng: &mut Rng) -> io::Result<String>
     Ok(format!("{} in place of {}", name(old), name(block)))
 }
 
-/// Copies some blocks with their checksums to another helper's folder, as a coordinator that is killed while it moves
-/// blocks leaves them; says how many.
+/// Copies some blocks with their checksums to another helper's folder, as a coordinator killed during a move
+/// leaves them. Returns their number.
 pub fn hoard(from: &Path, to: &Path, rng: &mut Rng) -> io::Result<usize> {
     let mut copied = 0;
     for block in blocks_in(from) {
@@ -189,7 +190,7 @@ pub fn hoard(from: &Path, to: &Path, rng: &mut Rng) -> io::Result<usize> {
     Ok(copied)
 }
 
-/// Removes everything from a folder that may be a mount point.
+/// Empties a folder, which may be a mount point.
 pub fn empty(folder: &Path) -> io::Result<()> {
     for path in entries(folder) {
         if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
@@ -197,7 +198,7 @@ pub fn empty(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies the blocks of a folder that is in use, as a careless backup does.
+/// Copies the blocks of a folder in use, like a careless backup.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for shard in entries(from).into_iter().filter(|path| path.is_dir()) {
@@ -205,7 +206,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir_all(&copy)?;
         for file in entries(&shard) {
             match fs::copy(&file, copy.join(file.file_name().unwrap_or_default())) {
-                // It may have been removed since it was listed, or be one of our folders.
+                // The file may have been removed since the listing, or be one of our folders.
                 Err(error) if error.kind() != io::ErrorKind::NotFound && file.is_file() => return Err(error),
                 _ => {}
             }
@@ -214,14 +215,14 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the folders that stand where blocks should be.
+/// Removes folders that replace block files.
 pub fn make_readable(folder: &Path) {
     for shard in entries(folder).into_iter().filter(|path| path.is_dir()) {
         entries(&shard).iter().filter(|path| path.is_dir()).for_each(|path| _ = fs::remove_dir_all(path));
     }
 }
 
-/// Fills a disk but for a few bytes.
+/// Fills a disk except for a few bytes.
 pub fn fill(folder: &Path, leave: u64) -> io::Result<()> {
     let filler = File::create(folder.join(FILLER))?;
     let found = rustix::fs::statvfs(folder)?;
@@ -233,7 +234,7 @@ pub fn fill(folder: &Path, leave: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the disk its room back.
+/// Removes the filler.
 pub fn unfill(folder: &Path) {
-    let _ = fs::remove_file(folder.join(FILLER)); // It may not be there.
+    let _ = fs::remove_file(folder.join(FILLER)); // The filler may not exist.
 }

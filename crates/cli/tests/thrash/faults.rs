@@ -1,4 +1,4 @@
-//! What is done to the cluster: drawn for a round in advance, carried out while operations run.
+//! Faults of the cluster: drawn in advance for a round, and injected while operations run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::operations::{Operation, Verb};
 use crate::report::{Report, Section};
 use crate::switches::Switches;
 
-/// Something that is done to the cluster. `who` is a helper or the coordinator.
+/// A fault or its end. `who` is a helper or the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Kill {
@@ -61,19 +61,19 @@ pub enum Action {
         who: String,
         offset: &'static str,
     },
-    /// Blocks of other helpers, which are dead, are copied to the disk of one that is dead as well.
+    /// Blocks of other dead helpers are copied to the disk of a dead helper.
     Hoard {
         helper: String,
         from: Vec<String>,
         seed: u64,
     },
-    /// The packets of a helper to another are dropped, or no longer.
+    /// Packets between two helpers are dropped, or no longer dropped.
     Links {
         from: String,
         to: String,
         drops: bool,
     },
-    /// Writes of the coordinator beyond so many bytes of a file are refused, or none.
+    /// A limit on the size of the coordinator's files is set or removed.
     LimitFiles {
         bytes: Option<u64>,
     },
@@ -81,20 +81,20 @@ pub enum Action {
         leave: u64,
     },
     UnfillRecords,
-    /// The schedule's probes are put.
+    /// The schedule's probes run.
     Probe,
-    /// The status is held against the disks of the helpers that run.
+    /// The status is compared with the disks of the running helpers.
     LookAtStatus,
 }
 
-/// An action and when in its round it comes.
+/// An action with its time in the round.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: Duration,
     pub action: Action,
 }
 
-/// What a round's faults excuse.
+/// Parts of the cluster that a round's faults disturb, which excuses failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disturbed {
     pub coordinator: bool,
@@ -103,16 +103,16 @@ pub struct Disturbed {
     pub catalog: bool,
 }
 
-/// What is done in one round.
+/// The events of one round.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
     pub events: Vec<Event>,
     pub disturbed: Disturbed,
-    /// Faults that consist of many actions.
+    /// The names of faults that consist of many actions.
     pub names: Vec<&'static str>,
-    /// What users do at the same time.
+    /// Operations that users run meanwhile.
     pub operations: Vec<Operation>,
-    /// Puts that are tried while the catalog refuses writes.
+    /// Puts to try while the catalog refuses writes.
     pub probes: Vec<Operation>,
 }
 
@@ -161,7 +161,7 @@ const WEIGHTS: [(Kind, &str, u32); 19] = [
     (Kind::Catalog, "catalog", 5),
 ];
 
-/// What is not drawn in a round, but happens when everything is whole.
+/// A fault that is never drawn in a round; it runs once everything is healthy.
 pub const PARITY: &str = "parity";
 
 /// The names of all kinds of faults.
@@ -169,15 +169,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     WEIGHTS.iter().map(|(_, name, _)| *name).chain([PARITY])
 }
 
-/// Offsets of a clock. A certificate of the cluster is valid from a day before it was made, and for years.
+/// Clock offsets. The cluster's certificates are valid from a day before their creation and for years.
 const OFFSETS: [&str; 6] = ["+0", "-20h", "-3600", "+1", "+40d", "+3y"];
 
-/// By then those that are killed at the same time are dead, one after the other.
+/// The delay after which helpers killed at the same time are dead.
 const HOARDED: Duration = Duration::from_millis(300);
-/// By then a coordinator that was killed at the same time has started again.
+/// The delay after which a coordinator killed at the same time has restarted.
 const LOOKED: Duration = Duration::from_millis(1200);
 
-/// Draws what is done in one round, and takes note of it in `helpers`. `begins` is when the round's operations begin.
+/// Draws the faults of one round and records them in `helpers`. `begins` lists the start times of the round's
+/// operations.
 pub fn draw(
     rng: &mut Rng,
     helpers: &mut Helpers,
@@ -187,7 +188,7 @@ pub fn draw(
     code: &str,
 ) -> Schedule {
     let mut draw = Draw { rng, helpers, switches, begins, round, code, schedule: Schedule::default() };
-    // Many rounds have nothing new, so that what was done before is met alone as well.
+    // Many rounds add no fault, so that earlier faults also take effect alone.
     let faults = *draw.rng.choice(&[0, 0, 0, 1, 1, 1, 2, 2, 3]).expect("not empty");
     for _ in 0..faults {
         let kind = draw.kind();
@@ -225,7 +226,7 @@ impl Draw<'_> {
         Duration::from_millis(self.rng.u64(..below))
     }
 
-    /// How long somebody is stopped: a moment, or longer than anybody waits for an answer.
+    /// The duration of a pause: a moment, or longer than any timeout.
     fn pause(&mut self) -> Duration {
         if self.rng.u32(..3) == 0 { self.milliseconds(8000) } else { self.milliseconds(1000) }
     }
@@ -234,7 +235,7 @@ impl Draw<'_> {
         self.schedule.events.push(Event { at, action });
     }
 
-    /// One of those that are so and may be touched.
+    /// A helper that satisfies `is` and may be disturbed.
     fn target(&mut self, is: impl Fn(&Health) -> bool) -> Option<String> {
         let targets = self.helpers.targets(is);
         self.rng.choice(&targets).cloned()
@@ -245,13 +246,13 @@ impl Draw<'_> {
         self.rng.choice(&which).cloned()
     }
 
-    /// Mostly soon after an operation began.
+    /// A time, mostly soon after the start of an operation.
     fn moment(&mut self) -> Duration {
         let begin = self.rng.choice(&self.begins).copied().unwrap_or_default();
         if self.rng.u32(..10) < 7 { begin + self.milliseconds(200) } else { self.milliseconds(900) }
     }
 
-    /// Adds a fault of this kind, if there is somebody for it.
+    /// Adds a fault of this kind, if possible.
     fn add(&mut self, kind: Kind) -> Option<()> {
         let at = self.moment();
         match kind {
@@ -313,7 +314,8 @@ impl Draw<'_> {
         self.helpers.of(helper).damaged = true;
     }
 
-    /// Each helper's process is touched once in a round, so that events do not depend on each other's order.
+    /// Whether a process is disturbed in this round already. Each one is disturbed at most once, which makes
+    /// the events independent of their order.
     fn is_touched(&self, who: &str) -> bool {
         self.schedule.events.iter().any(|event| match &event.action {
             Action::Kill { who: other }
@@ -385,7 +387,8 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// Nothing is lost by it, so it counts as no damage; what is written goes elsewhere or fails.
+    /// Fills a helper's disk. This is not counted as damage: no block is lost, and writes go elsewhere or
+    /// fail.
     fn fill(&mut self, at: Duration) -> Option<()> {
         if self.helpers.which(|health| health.full).len() == 3 {
             return None;
@@ -408,7 +411,7 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// Nobody's data may depend on what time it is.
+    /// Sets a clock. Data must never depend on the time.
     fn set_clock(&mut self, at: Duration) -> Option<()> {
         self.switches.clocks.as_ref()?;
         let helper = self.one_of(|_| true)?;
@@ -418,7 +421,7 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// Kills or stops the coordinator, and lets it run again in the same round.
+    /// Kills or stops the coordinator and restarts it within the round.
     fn cycle_coordinator(&mut self, at: Duration, pause: Duration, kill: bool) {
         let who = COORDINATOR.to_owned();
         if self.is_touched(&who) {
@@ -434,7 +437,7 @@ impl Draw<'_> {
         self.event(at + pause, end);
     }
 
-    /// Stops or kills more helpers than any code bears, for a few seconds.
+    /// Stops or kills more helpers than any code tolerates, for a few seconds.
     fn excess(&mut self, at: Duration) {
         let pause = Duration::from_millis(500) + self.pause();
         let kill = self.rng.bool();
@@ -447,7 +450,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Everything ends at once, and starts again.
+    /// Kills and restarts everything at once.
     fn power_cut(&mut self, at: Duration) {
         let pause = self.milliseconds(2000);
         self.schedule.names.push("everything killed");
@@ -457,7 +460,8 @@ impl Draw<'_> {
         }
     }
 
-    /// A helper registers with copies of blocks whose holders are dead, beside its own blocks of the same stripes.
+    /// A helper registers with copies of blocks whose holders are dead, in addition to its own blocks of the
+    /// same stripes.
     fn hoard(&mut self, at: Duration) -> Option<()> {
         let is_good = |health: &Health| !health.is_bad() && !health.full;
         let hoarder = self.untouched(is_good)?;
@@ -471,7 +475,7 @@ impl Draw<'_> {
             self.helpers.of(&who).process = Process::Down;
             holders.push(who);
         }
-        // Some come back in this round, and so do all beyond what codes bear.
+        // Some return in this round, and all beyond the number that the codes tolerate.
         let mut back: Vec<String> = holders.iter().filter(|_| self.rng.bool()).cloned().collect();
         if self.rng.bool() {
             let mut others = self.helpers.which(is_good);
@@ -503,7 +507,7 @@ impl Draw<'_> {
         Some(())
     }
 
-    /// When something is done to the coordinator or its catalog.
+    /// The times of events that affect the coordinator or its catalog.
     fn events_of_coordinator(&self) -> impl Iterator<Item = Duration> {
         let of_coordinator = |event: &&Event| match &event.action {
             Action::Kill { who }
@@ -516,7 +520,8 @@ impl Draw<'_> {
         self.schedule.events.iter().filter(of_coordinator).map(|event| event.at)
     }
 
-    /// Drops the packets of some helpers to others for some seconds, in one direction. Control connections hold.
+    /// Drops packets between some helpers for some seconds, in one direction. Control connections are
+    /// unaffected.
     fn links(&mut self, at: Duration) {
         if let Some(helper) = self.target(|health| health.process == Process::Up) {
             self.is_damaged(&helper);
@@ -542,7 +547,7 @@ impl Draw<'_> {
         }
     }
 
-    /// The catalog cannot be written for a while. Sometimes its coordinator is killed meanwhile.
+    /// Makes the catalog unwritable for a while; sometimes the coordinator is killed meanwhile.
     fn catalog(&mut self, at: Duration) {
         if self.is_touched(COORDINATOR) {
             return;
@@ -572,7 +577,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Somebody asks for a repair.
+    /// Schedules a user's request for a repair.
     fn repair(&mut self, at: Duration) {
         let label = format!("{}-repair-{}", self.round, self.schedule.operations.len());
         self.schedule.operations.push(Operation { label, at, verb: Verb::Repair, fate: Fate::Spared });
@@ -595,7 +600,7 @@ impl Draw<'_> {
     }
 }
 
-/// Carries an action out.
+/// Executes an action.
 pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
     report.log(&format!("  fault: {action:?}"));
     if let Some(name) = counted(action) {
@@ -620,7 +625,7 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         Action::Wipe { helper } => note(report, disk::empty(&cluster.blocks(helper))),
         Action::Snapshot { helper } => {
             let to = cluster.path("snapshots").join(helper);
-            let _ = std::fs::remove_dir_all(&to); // There may be none yet.
+            let _ = std::fs::remove_dir_all(&to); // It may not exist yet.
             note(report, disk::copy(&cluster.blocks(helper), &to));
         }
         Action::RollBack { helper } => {
@@ -650,11 +655,11 @@ pub fn carry_out(cluster: &Cluster, action: &Action, report: &Report) {
         }
         Action::LimitFiles { bytes } => {
             let pid = cluster.pid(COORDINATOR);
-            _ = pid.map(|pid| limits::limit_files(Some(pid), *bytes)); // It may have ended.
+            _ = pid.map(|pid| limits::limit_files(Some(pid), *bytes)); // It may have ended already.
         }
         Action::FillRecords { leave } => note(report, disk::fill(&cluster.records(), *leave)),
         Action::UnfillRecords => disk::unfill(&cluster.records()),
-        Action::Probe | Action::LookAtStatus => {} // By whoever carries the schedule out.
+        Action::Probe | Action::LookAtStatus => {} // Executed by the caller.
         Action::Starve { helper } => limit_descriptors(cluster, helper, 24),
         Action::Feed { helper } => {
             limit_descriptors(cluster, helper, getrlimit(Resource::Nofile).current.unwrap_or(1024));
@@ -668,14 +673,15 @@ fn note(report: &Report, done: std::io::Result<()>) {
     }
 }
 
-/// Limits how many descriptors a helper may open from now on.
+/// Limits the number of descriptors that a helper may open from now on.
 fn limit_descriptors(cluster: &Cluster, helper: &str, descriptors: u64) {
     let Some(pid) = cluster.pid(helper) else { return };
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let _ = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(descriptors), maximum }); // It may have ended.
+    // It may have ended already.
+    let _ = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(descriptors), maximum });
 }
 
-/// Under what name an action is counted; `None` if it is the end of one.
+/// The name under which an action is counted; `None` for the end of a fault.
 fn counted(action: &Action) -> Option<&'static str> {
     let is_coordinator = |who: &str| who == COORDINATOR;
     Some(match action {

@@ -1,4 +1,4 @@
-//! Everything is put right, and everything is looked at.
+//! Removes all faults, repairs everything, and checks all files.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::helpers::{Health, Process};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// By then everything is healed, once all faults are gone.
+/// The time limit for healing after the end of all faults.
 const HEALED: Duration = Duration::from_secs(240);
 
 impl Thrash {
-    /// Takes all faults away, has everything repaired, and reads at most `reads` files back.
+    /// Removes all faults, repairs everything, and reads back at most `reads` files.
     pub(crate) fn heal(&mut self, reads: usize) {
         self.report.log(&format!("healing [{}]", self.helpers.words()));
         self.report.count(Section::Operations, "heal");
@@ -30,7 +30,7 @@ impl Thrash {
         }
         self.look_for_panics();
         self.check_status_of_all();
-        // Those that nobody is sure of come first.
+        // Files with several possible contents come first.
         let mut names = self.model.names();
         names.sort_by_key(|name| self.model.possible(name).len() == 1);
         names.iter().take(reads).for_each(|name| self.read_back(name));
@@ -107,7 +107,7 @@ impl Thrash {
         ran
     }
 
-    /// A block is called bad only if something happened to its helper's disk.
+    /// Checks that bad blocks were reported only on helpers with damaged disks.
     pub(crate) fn look_for_false_alarms(&mut self) {
         let damaged = self.helpers.which(|health| health.damaged);
         let status = self.verb(&["status", "--output", "json"]).json().unwrap_or_default();
@@ -130,7 +130,7 @@ impl Thrash {
         }
     }
 
-    /// A file holds one of the things that it may hold, and from now on that.
+    /// Checks that a file has one of its possible contents, and records which.
     pub(crate) fn read_back(&mut self, name: &str) {
         let possible = self.model.possible(name);
         let ran = self.verb(&["get", name, "-o", "-"]);

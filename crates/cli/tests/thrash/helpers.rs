@@ -1,9 +1,9 @@
-//! How the helpers are, as far as the run knows, and how many of them may be bad at a time.
+//! The state of the helpers, as known to the run, and the maximum number of bad ones.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What a helper's process does.
+/// The state of a helper's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Process {
     #[default]
@@ -12,33 +12,33 @@ pub enum Process {
     Stopped,
 }
 
-/// How one helper is.
+/// The state of one helper.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     pub process: Process,
-    /// Blocks on its disk may be bad.
+    /// Whether blocks on its disk may be bad.
     pub damaged: bool,
-    /// Bytes of blocks on its disk may be such that no checksum shows that they are wrong.
+    /// Whether its disk may hold wrong bytes with matching checksums.
     pub forged: bool,
-    /// A filler takes all room on its disk.
+    /// Whether a filler occupies its disk.
     pub full: bool,
-    /// There is a copy of its disk of some earlier moment.
+    /// Whether a copy of its disk from an earlier time exists.
     pub has_snapshot: bool,
-    /// It runs again since then, and the coordinator may not know it yet.
+    /// The time of its restart, until the coordinator knows it again.
     pub returning: Option<Instant>,
-    /// Since when it has been dead or stopped, as far as the run has looked.
+    /// The time when the run first noticed that it was dead or stopped.
     pub gone_since: Option<Instant>,
 }
 
 impl Health {
-    /// Whether blocks on it may be bad or out of reach.
+    /// Whether blocks on it may be bad or unreachable.
     pub fn is_bad(&self) -> bool {
         self.process != Process::Up || self.damaged || self.returning.is_some()
     }
 }
 
-/// All helpers. A helper holds at most one block of a stripe, so while no more than `budget` of them are bad, no stripe
-/// has more than `budget` bad blocks, whatever happened to each of them.
+/// All helpers. A helper holds at most one block of a stripe. While at most `budget` helpers are bad, no
+/// stripe has more than `budget` bad blocks, whatever happened to each helper.
 pub struct Helpers {
     health: BTreeMap<String, Health>,
     pub budget: usize,
@@ -53,7 +53,7 @@ impl Helpers {
         self.health.get_mut(helper).expect("all helpers are known from the start")
     }
 
-    /// Names of those that are so.
+    /// The names of helpers that satisfy `is`.
     pub fn which(&self, is: impl Fn(&Health) -> bool) -> Vec<String> {
         self.health.iter().filter(|(_, health)| is(health)).map(|(name, _)| name.clone()).collect()
     }
@@ -62,18 +62,18 @@ impl Helpers {
         self.which(Health::is_bad).len()
     }
 
-    /// Whether stripes may have lost more than their codes bear.
+    /// Whether stripes may have lost more blocks than their codes tolerate.
     pub fn exceed(&self) -> bool {
         self.bad() > self.budget
     }
 
-    /// Those that something may be done to: bad ones, and others as long as not too many are bad.
+    /// Helpers that may be disturbed: bad ones, and others while the budget allows.
     pub fn targets(&self, is: impl Fn(&Health) -> bool) -> Vec<String> {
         let room = self.bad() < self.budget;
         self.which(|health| is(health) && (room || health.is_bad()))
     }
 
-    /// The process runs, or will in a moment.
+    /// Records that the process is running or about to.
     pub fn returns(&mut self, helper: &str) {
         let health = self.of(helper);
         health.process = Process::Up;
@@ -81,14 +81,14 @@ impl Helpers {
         health.gone_since = None;
     }
 
-    /// Takes note of who is dead or stopped by now.
+    /// Records helpers that are dead or stopped.
     pub fn note_gone(&mut self) {
         for health in self.health.values_mut().filter(|health| health.process != Process::Up) {
             health.gone_since.get_or_insert_with(Instant::now);
         }
     }
 
-    /// In one line, for the log.
+    /// A one-line summary for the log.
     pub fn words(&self) -> String {
         let word = |(name, health): (&String, &Health)| {
             let mut word = format!("{name} {:?}", health.process).to_lowercase();

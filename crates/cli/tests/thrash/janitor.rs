@@ -1,13 +1,13 @@
-//! Cleans up after a run that could not do it itself.
+//! Cleans up after a run that could not do so itself.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A shell that waits for the end of the run, however it comes, and then ends the processes of its cluster, takes its
-/// mounts away and removes its folder. It has a session of its own, so that Ctrl-C does not end it.
+/// A shell that waits for the end of the run, then kills the processes of its cluster, unmounts its disks and
+/// removes its folder. It has a separate session, so that Ctrl-C does not end it.
 pub struct Janitor(Child);
 
-/// `$1` is the folder of the run. Processes are known by the environment that only this run gave them.
+/// `$1` is the run's folder. Processes are identified by an environment variable that only this run sets.
 const SCRIPT: &str = r#"
 cat >/dev/null
 for found in $(grep -lszxF "MEND_CLUSTER=$1/cluster" /proc/[0-9]*/environ); do
@@ -24,7 +24,8 @@ impl Janitor {
     pub fn start(folder: &Path) -> Self {
         let mut shell = Command::new("setsid");
         shell.args(["sh", "-c", SCRIPT, "janitor"]).arg(folder);
-        // It holds no pipe of the run's but its own, or whoever reads the run's output would wait for it.
+        // It inherits none of the run's pipes except its own; otherwise readers of the run's output would
+        // wait for it.
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(shell.spawn().expect("setsid and sh are there"))
     }
@@ -33,6 +34,6 @@ impl Janitor {
 impl Drop for Janitor {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = self.0.wait(); // It was ours to start, and nobody else waits for it.
+        let _ = self.0.wait(); // Reap our child process.
     }
 }

@@ -1,4 +1,4 @@
-//! Whether what an operation did is what it may do.
+//! Judges the outcome of operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,27 @@ use crate::forging::differ_by_forgeries;
 use crate::model::{State, Write};
 use crate::operations::{Operation, Verb};
 
-/// What was going on while the operations of a round ran.
+/// The circumstances of a round's operations.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
     pub disturbed: Disturbed,
-    /// More helpers were bad than codes bear.
+    /// More helpers were bad than the codes tolerate.
     pub exceeded: bool,
-    /// Some helper was bad.
+    /// A helper was bad.
     pub degraded: bool,
-    /// Some block may have bytes that no checksum shows to be wrong.
+    /// A block may have wrong bytes with matching checksums.
     pub forged: bool,
-    /// Some disk was full.
+    /// A disk was full.
     pub full: bool,
-    /// Helpers that could take blocks.
+    /// The number of helpers that could take blocks.
     pub live: usize,
-    /// What every file may hold, with what this round writes.
+    /// The possible contents of every file, including this round's writes.
     pub possible: BTreeMap<String, BTreeSet<State>>,
-    /// Files that this round writes.
+    /// Files written in this round.
     pub written: BTreeSet<String>,
-    /// Those of them that were there before for certain, and are only replaced.
+    /// Those of them that certainly existed before and are only replaced.
     pub replaced: BTreeSet<String>,
-    /// What every file may have held before.
+    /// The possible contents of every file before the round.
     pub before: BTreeMap<String, BTreeSet<State>>,
 }
 
@@ -39,7 +39,7 @@ impl Circumstances {
         self.possible.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
 
-    /// Whether nothing is wrong that could make a read fail.
+    /// Whether there is no fault that could make a read fail.
     fn is_quiet(&self) -> bool {
         let disturbed = self.disturbed.coordinator || self.disturbed.helpers || self.disturbed.catalog;
         !disturbed && !self.exceeded && !self.degraded && !self.forged
@@ -50,16 +50,16 @@ impl Circumstances {
     }
 }
 
-/// What is thought of an operation.
+/// The judgement of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// The outcome is correct.
     Fine,
-    /// It failed, and this is why it may.
+    /// It failed, for an acceptable reason.
     Excused(&'static str),
-    /// It failed, and nothing excuses that but a fault that is not noticed yet: it must succeed before long.
+    /// It failed without an excuse, except that a fault may not be noticed yet. It must succeed soon.
     Again,
-    /// It must not be.
+    /// The outcome is wrong.
     Wrong(String),
 }
 
@@ -88,7 +88,7 @@ fn judge_code(ran: &Ran) -> Verdict {
     if ran.code == Some(0) || ran.killed { Fine } else { Again }
 }
 
-/// Finds an excuse for what failed without one of its own.
+/// Looks for an excuse for a failure.
 fn excuse(operation: &Operation, ran: &Ran, around: &Circumstances) -> Verdict {
     let moves = matches!(operation.verb, Verb::Get { .. } | Verb::Put { .. } | Verb::Repair);
     let writes = operation.verb.writes().is_some() || operation.verb == Verb::Repair;
@@ -113,17 +113,17 @@ fn excuse(operation: &Operation, ran: &Ran, around: &Circumstances) -> Verdict {
     }
 }
 
-/// The n of a code.
+/// The number of blocks n of a code.
 fn blocks(code: &str) -> usize {
     let numbers: Vec<usize> = code.split('-').filter_map(|word| word.parse().ok()).collect();
     if code.starts_with("lrc") { numbers.iter().sum() } else { numbers[0] }
 }
 
-/// What became of a write.
+/// The effect of a write.
 pub fn write_of(ran: &Ran, around: &Circumstances) -> Write {
     match ran.code {
         Some(0) => Write::Done,
-        // A refusal that came from a coordinator which was there all the time.
+        // A refusal by a coordinator that was up all the time.
         Some(1..=3) if !around.disturbed.coordinator && !around.disturbed.catalog => Write::Refused,
         _ => Write::Unknown,
     }
@@ -148,7 +148,7 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         if wanted.contains(&found) {
             return Fine;
         }
-        // A part of a block has no digest, as docs/security.md says.
+        // A partial block has no digest, as docs/security.md documents.
         if around.forged && range.is_some() && wanted.iter().any(|wanted| differ_by_forgeries(&found, wanted))
         {
             return Excused("a part of a forged block");
@@ -168,16 +168,17 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         }
     }
     let says = |text| ran.code == Some(1) && ran.err.contains(text);
-    // A client that was stopped for a while may have been given up, and one that was killed did not fail.
+    // A client that was paused may have been dropped by the coordinator, and a killed client's exit is no
+    // failure.
     let is_undisturbed = around.is_quiet() && !ran.killed && !matches!(operation.fate, Fate::Stopped { .. });
     let may_be_shorter = wanted.len() < possible.iter().flatten().count();
     if says("there is no file") && !possible.contains(&None) {
         Wrong(format!("`{name}` is lost: {}", ran.err))
     } else if says("there is no file") || (says("past the end of") && may_be_shorter) {
         Excused("it is not there, or shorter")
-    } else if says("was replaced while it was read") && around.disturbed.coordinator && has_begun {
+    } else if says("was replaced during the read") && around.disturbed.coordinator && has_begun {
         Excused("replaced, and forgotten by the coordinator")
-    } else if around.replaced.contains(name) && (is_undisturbed || says("was replaced while it was read")) {
+    } else if around.replaced.contains(name) && (is_undisturbed || says("was replaced during the read")) {
         Wrong(format!("`{name}` was there all the time, was replaced, and a get of it failed: {}", ran.err))
     } else if around.written.contains(name) {
         Excused("written meanwhile")

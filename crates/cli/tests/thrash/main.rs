@@ -1,5 +1,5 @@
-//! The thrash run: a cluster of real processes that is used and broken at the same time, at random, and a model
-//! that knows what every file may hold. `docs/thrash.md` tells what it does and how a run is repeated.
+//! The thrash test: a cluster of real processes under random use and random faults, and a model that knows
+//! the possible contents of every file. `docs/thrash.md` describes it and how to repeat a run.
 
 mod catalog_probes;
 mod clients;
@@ -32,11 +32,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use report::say;
 use rounds::Thrash;
 
-/// How long a run takes that nobody gave a time.
+/// The default duration of a run.
 const DEFAULT_SECONDS: u64 = 30;
 
 #[test]
-fn nothing_wrong_is_read_and_nothing_falls_over() {
+fn reads_are_correct_and_daemons_survive() {
     let seed = number("MEND_THRASH_SEED").unwrap_or_else(random_seed);
     let seconds = number("MEND_THRASH_SECONDS").unwrap_or(DEFAULT_SECONDS);
     say(&format!("thrash: {seconds} s with MEND_THRASH_SEED={seed}"));

@@ -1,36 +1,37 @@
-//! What every file may hold.
+//! The possible contents of every file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::content::Content;
 
-/// A version of a file, or that there is none.
+/// A version of a file, or `None` for no file.
 pub type State = Option<Content>;
 
-/// What every file may hold: more than one thing if a writer was killed, since nobody knows then how far it came.
+/// The possible contents of every file. A file has several if a writer was killed and the extent of its work
+/// is unknown.
 #[derive(Clone, Default)]
 pub struct Model {
     files: BTreeMap<String, BTreeSet<State>>,
 }
 
-/// What became of a write.
+/// The effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// It happened.
+    /// The write took effect.
     Done,
-    /// It did not.
+    /// The write had no effect.
     Refused,
-    /// It may have.
+    /// The write may have taken effect.
     Unknown,
 }
 
 impl Model {
-    /// All that a file may hold.
+    /// The possible contents of a file.
     pub fn possible(&self, name: &str) -> BTreeSet<State> {
         self.files.get(name).cloned().unwrap_or_else(|| BTreeSet::from([None]))
     }
 
-    /// Takes note of a write.
+    /// Records a write.
     pub fn write(&mut self, name: &str, new: State, write: Write) {
         let mut possible = self.possible(name);
         match write {
@@ -41,23 +42,23 @@ impl Model {
         self.files.insert(name.to_owned(), possible);
     }
 
-    /// Takes note of what a file holds, after every writer has long ended.
+    /// Records the contents of a file after all of its writers have ended.
     pub fn settle(&mut self, name: &str, state: State) {
         self.files.insert(name.to_owned(), BTreeSet::from([state]));
     }
 
-    /// Names that were ever written.
+    /// All names that were ever written.
     pub fn names(&self) -> Vec<String> {
         self.files.keys().cloned().collect()
     }
 
-    /// Names of files that are there, or may be.
+    /// The names of files that exist or may exist.
     pub fn present(&self) -> Vec<String> {
         let present = self.files.iter().filter(|(_, possible)| possible.iter().any(Option::is_some));
         present.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The most bytes that all files may have.
+    /// The maximum total size of all files.
     pub fn bytes(&self) -> usize {
         let largest =
             |possible: &BTreeSet<State>| possible.iter().flatten().map(|content| content.bytes).max();

@@ -1,27 +1,27 @@
-//! A network namespace for each helper, and one for the coordinator and the clients, joined by a bridge: so the packets of
-//! one helper to another can be dropped.
+//! A network namespace for each helper, and one for the coordinator and the clients, connected by a bridge.
+//! This allows dropping packets between two helpers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-/// What the coordinator and the clients have for an address.
+/// The address of the coordinator and the clients.
 pub const CENTRE: &str = "10.79.0.1";
 
-/// The namespaces. They end with this, when nothing runs in them any more.
+/// The namespaces. They end on drop, once nothing runs in them.
 pub struct Network {
     centre: Namespace,
     helpers: BTreeMap<String, Namespace>,
 }
 
-/// A process that holds a namespace, until its standard input ends.
+/// A process that holds a namespace until its standard input is closed.
 struct Namespace(Child);
 
 impl Network {
-    /// Makes the namespaces of these helpers.
+    /// Creates namespaces for these helpers.
     ///
     /// # Errors
-    /// Why there can be none, for people.
+    /// The reason why it is impossible, as a message.
     pub fn make(helpers: &[String]) -> Result<Self, String> {
         let centre = Namespace::new()?;
         centre.run(&format!(
@@ -52,15 +52,15 @@ impl Network {
         Ok(network)
     }
 
-    /// A program where this helper is, or in the centre.
+    /// A program in a helper's namespace, or in the centre.
     pub fn command(&self, name: &str, program: &str) -> Command {
         self.helpers.get(name).unwrap_or(&self.centre).command(program)
     }
 
-    /// Drops what one helper sends to another from now on, or no longer.
+    /// Drops packets from one helper to another from now on, or stops dropping them.
     ///
     /// # Errors
-    /// Why it cannot be done, for people.
+    /// The reason why it failed, as a message.
     pub fn drop_packets(&self, from: &str, to: &str, drops: bool) -> Result<(), String> {
         let verb = if drops { "add" } else { "delete" };
         self.helpers[to].run(&format!("nft '{verb} element ip thrash dropped {{ {} }}'", address(from)))
@@ -104,11 +104,11 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = self.0.wait(); // It ends with its input.
+        let _ = self.0.wait(); // It ends when its input is closed.
     }
 }
 
-/// The address of the helper `h7` is 10.79.1.7.
+/// The address of a helper: `h7` is 10.79.1.7.
 pub fn address(helper: &str) -> String {
     format!("10.79.1.{}", helper.trim_start_matches('h'))
 }

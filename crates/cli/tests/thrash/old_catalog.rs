@@ -1,4 +1,4 @@
-//! At the end, the coordinator gets a catalog of an earlier moment back.
+//! Restores an old catalog at the end of a run.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,13 @@ use crate::model::{Model, Write};
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// Files that are put with each of the catalogs.
+/// The number of files to put with each of the catalogs.
 const PUTS: usize = 8;
 
 impl Thrash {
-    /// Keeps the catalog, changes files, goes on with the kept catalog for a while, then with the newest again.
-    /// Whatever is read is right, or is an error: of files that were changed since then nothing else can be promised.
+    /// Saves the catalog, changes files, continues with the saved catalog for a while, and then with the
+    /// newest one again. Every read must return correct data or an error; for files changed in between, an
+    /// error is allowed.
     pub(crate) fn restore_old_catalog(&mut self, rng: &mut Rng) {
         self.report.log("an old catalog will be restored");
         self.report.count(Section::Faults, "old catalog restored");
@@ -29,7 +30,7 @@ impl Thrash {
         self.change_files(rng);
         self.exchange_catalog(&old, Some(&newest));
         if self.serves() {
-            // Nothing is changed before somebody decides, and everything that is put after that has names of its own.
+            // Nothing changes before the operator decides, and stripes of later puts get unused names.
             self.one("repair", &["repair", "--all"]);
             self.put_all("refused", rng);
             self.one("accept", &["catalog", "accept"]);
@@ -47,7 +48,8 @@ impl Thrash {
         self.read_all(&self.model);
     }
 
-    /// Removes some files, and puts others whose stripes get the numbers that the old catalog would give next.
+    /// Removes some files and puts others, whose stripes get the numbers that the old catalog would assign
+    /// next.
     fn change_files(&mut self, rng: &mut Rng) {
         if !self.serves() {
             self.fail("the coordinator does not serve after its catalog was copied");
@@ -71,7 +73,7 @@ impl Thrash {
         self.cluster.start(COORDINATOR);
     }
 
-    /// Whether the coordinator runs, and all helpers come to it.
+    /// Whether the coordinator is running and all helpers have registered.
     fn serves(&self) -> bool {
         let whole = || {
             let status = self.one("status", &["status", "--output", "json"]).json();

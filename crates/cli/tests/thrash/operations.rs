@@ -1,4 +1,4 @@
-//! What users do: drawn for a round in advance.
+//! Users' operations, drawn in advance for a round.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::cluster::Cluster;
 use crate::content::Content;
 use crate::model::{Model, State};
 
-/// Files that are written over and over.
+/// The number of names that are used again and again.
 const NAMES: u64 = 20;
-/// When files have so many bytes, some are removed.
+/// Files are removed once their total size exceeds this.
 const MOST_BYTES: usize = 80 << 20;
 const SCHEMES: [&str; 6] = ["auto", "conventional", "ppr", "crr-s", "pipelined", "cyclic"];
 
 const SCRUBS: [Option<&str>; 3] = [None, Some("--parity"), Some("--remove-orphans")];
 
-/// A verb with what it is about.
+/// A verb with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
     Put { name: String, content: Content, code: String, block_bytes: usize, chunks: usize, replace: bool },
@@ -30,12 +30,12 @@ pub enum Verb {
     List,
 }
 
-/// One use of `mend`.
+/// One invocation of `mend`.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// What its files are called.
+    /// The base name of its files.
     pub label: String,
-    /// When in its round it begins.
+    /// Its start time in the round.
     pub at: Duration,
     pub verb: Verb,
     pub fate: Fate,
@@ -56,7 +56,7 @@ impl Verb {
         }
     }
 
-    /// The file that it writes, and what that holds then.
+    /// The file that the verb writes, with its new contents.
     pub fn writes(&self) -> Option<(&str, State)> {
         match self {
             Self::Put { name, content, .. } => Some((name, Some(*content))),
@@ -67,17 +67,17 @@ impl Verb {
 }
 
 impl Operation {
-    /// The file that a put reads.
+    /// The input file of a put.
     pub fn source(&self, cluster: &Cluster) -> PathBuf {
         cluster.path("operations").join(format!("{}.src", self.label))
     }
 
-    /// The file that a get makes.
+    /// The output file of a get.
     pub fn target(&self, cluster: &Cluster) -> PathBuf {
         cluster.path("operations").join(format!("{}.got", self.label))
     }
 
-    /// The command line.
+    /// The command-line arguments.
     pub fn arguments(&self, cluster: &Cluster) -> Vec<String> {
         let text = |path: PathBuf| path.to_str().expect("our folders have plain names").to_owned();
         let mut words: Vec<String> = Vec::new();
@@ -129,7 +129,7 @@ pub fn draw(rng: &mut Rng, model: &Model, codes: &[&str], round: u64) -> Vec<Ope
     operations.into_iter().chain(readers).collect()
 }
 
-/// Gets of files that are replaced at the same time: they get the old version or the new one.
+/// Gets of files that are being replaced; they must return the old version or the new one.
 fn readers(rng: &mut Rng, operations: &[Operation], round: u64) -> Vec<Operation> {
     let replaces =
         operations.iter().filter(|operation| matches!(operation.verb, Verb::Put { replace: true, .. }));
@@ -154,7 +154,7 @@ fn draw_fate(rng: &mut Rng, verb: &Verb) -> Fate {
         Verb::Get { .. } => 8,
         _ => 2,
     };
-    // Most of what users do takes a fraction of a second, and the beginning is where it is decided.
+    // Most operations take a fraction of a second, and their critical phase is the start.
     let longest = *rng.choice(&[40, 120, 400, 1500]).expect("not empty");
     let after = Duration::from_millis(rng.u64(..longest));
     let pause = Duration::from_millis(if rng.u32(..3) == 0 { rng.u64(..7000) } else { rng.u64(..800) });
@@ -184,7 +184,7 @@ fn draw_verb(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb 
     }
 }
 
-/// Mostly a file that is there.
+/// A name, mostly of an existing file.
 fn draw_name(rng: &mut Rng, present: &[String]) -> String {
     let any = format!("file {}", rng.u64(..NAMES));
     rng.choice(present).filter(|_| any != "file 0").cloned().unwrap_or(any)
@@ -200,9 +200,9 @@ fn draw_put(rng: &mut Rng, model: &Model, codes: &[&str], number: u64) -> Verb {
     };
     let block_bytes = *rng.choice(blocks).expect("not empty");
     let code = (*rng.choice(codes).expect("not empty")).to_owned();
-    // What codes without sub-blocks ignore.
+    // Codes without sub-blocks ignore this.
     let chunks = *rng.choice(&[1, 1, 2, 4]).expect("not empty");
-    // Now and then it is asked for what must be refused.
+    // Now and then draw a request that must be refused.
     let replace = model.possible(&name).iter().any(Option::is_some) != (rng.u32(..10) == 0);
     let content = Content { number: rng.u64(..) ^ number, bytes };
     Verb::Put { name, content, code, block_bytes, chunks, replace }

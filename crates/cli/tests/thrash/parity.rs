@@ -1,5 +1,5 @@
-//! Blocks that are replaced with all that vouches for them, the catalog's digest included. Only parity tells, so that a
-//! parity scrub is the judge.
+//! Replaces blocks together with their checksums and the catalog's digest. Only parity detects this, which
+//! tests the parity scrub.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use crate::forging::replace_pair;
 use crate::report::Section;
 use crate::rounds::Thrash;
 
-/// Stripes that get a wrong block, at most. Each gets one, which the others contradict.
+/// The maximum number of stripes with a replaced block. Each has only one, which its other blocks contradict.
 const STRIPES: usize = 4;
 
-/// A block that was replaced.
+/// A replaced block.
 struct Replaced {
     stripe: String,
     block: String,
@@ -26,7 +26,7 @@ struct Replaced {
 }
 
 impl Thrash {
-    /// Replaces blocks while everything is whole, has them found by parity, and heals again.
+    /// Replaces blocks of a healthy cluster, has the parity scrub find them, and heals the cluster.
     pub(crate) fn hold_against_parity(&mut self, rng: &mut Rng) {
         let replaced = self.replace_blocks(rng);
         if replaced.is_empty() {
@@ -63,7 +63,7 @@ impl Thrash {
         }
     }
 
-    /// One block of some stripes gets other bytes, with checksums, label and the catalog's digest to match.
+    /// Replaces one block in each of some stripes, with matching checksums, label and digest in the catalog.
     fn replace_blocks(&mut self, rng: &mut Rng) -> Vec<Replaced> {
         self.report.log("blocks are replaced with all that vouches for them");
         self.cluster.kill(COORDINATOR);
@@ -123,12 +123,13 @@ fn is_stored(stripe: &StripeRecord, at: usize) -> bool {
     block.state == BlockState::Healthy && block.node.is_some() && block.bytes > 0
 }
 
-/// Whether all blocks are there, so that the others name a wrong one.
+/// Whether all blocks are present, which lets parity identify a wrong one.
 fn is_whole(stripe: &StripeRecord) -> bool {
     stripe.blocks.iter().all(|block| matches!(block.state, BlockState::Healthy | BlockState::NotStored))
 }
 
-/// Whether a block is among the findings of a scrub or what was found before, or its stripe is called contradictory.
+/// Whether a block is among the findings of the scrub or an earlier check, or its stripe is reported as
+/// contradictory.
 fn is_told(replaced: &Replaced, scrub: &Value, status: &Value) -> bool {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let is_it = |found: &Value| found["block"] == *replaced.block && found["node"] == *replaced.node;

@@ -1,4 +1,4 @@
-//! What a run says: the log of its operations, and the counts at its end.
+//! The output of a run: a log of its operations, and counts at the end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Prints a line, also where the test harness keeps what tests print.
+/// Prints a line, even where the test harness captures output.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Errors that are shown out of those that went away.
+/// The number of example errors in the summary.
 const EXAMPLES: usize = 10;
 
-/// Counts and the log.
+/// The counts and the log.
 pub struct Report {
     start: Instant,
     log: Mutex<File>,
@@ -24,12 +24,12 @@ pub struct Report {
     tolerated: Mutex<Vec<String>>,
 }
 
-/// What is counted.
+/// The categories of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     Operations,
     Faults,
-    /// Errors that had a cause.
+    /// Errors with an acceptable reason.
     Excused,
 }
 
@@ -55,14 +55,14 @@ impl Report {
             1;
     }
 
-    /// Takes note of something wrong that the run can go on after.
+    /// Records an error after which the run can continue.
     pub fn complain(&self, complaint: &str) {
         self.log(&format!("WRONG: {complaint}"));
         say(&format!("thrash: WRONG: {complaint}"));
         self.complaints.lock().expect("nobody panics with it").push(complaint.to_owned());
     }
 
-    /// Takes note of an error without an excuse, which is gone before long.
+    /// Records an error without an excuse that must disappear soon.
     pub fn tolerate(&self, what: &str) {
         self.log(&format!("  must succeed before long: {what}"));
         self.tolerated.lock().expect("nobody panics with it").push(what.to_owned());
@@ -72,7 +72,7 @@ impl Report {
         self.complaints.lock().expect("nobody panics with it").clone()
     }
 
-    /// The counts of each section in one line, and some of the errors that went away.
+    /// The counts of each category on one line, and some of the temporary errors.
     pub fn summary(&self) -> String {
         let counts = self.counts.lock().expect("nobody panics with it");
         let mut sections: BTreeMap<Section, (u64, Vec<String>)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One round: operations and faults at the same time, then what came of them.
+//! One round: concurrent operations and faults, followed by the judgement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -19,9 +19,9 @@ use crate::operations::{self, Operation, Verb};
 use crate::report::{Report, Section, say};
 use crate::switches::Switches;
 
-/// What should work again some time after a fault has to, by then.
+/// The time limit for the cluster to work again after a fault.
 pub const SETTLED: Duration = Duration::from_secs(60);
-/// How many blocks of a stripe may be bad, with codes that bear it and helpers enough.
+/// The tolerated number of bad blocks per stripe, with a suitable number of helpers and suitable codes.
 const SCALES: [(usize, usize, &[&str]); 2] = [
     (2, 11, &["rs-6-4", "rs-6-4", "clay-6-4-5", "hitchhiker-xorplus-6-4"]),
     (3, 12, &["rs-7-4", "rs-7-4", "rs-9-6", "lrc-4-2-2"]),
@@ -33,7 +33,7 @@ pub struct Thrash {
     pub(crate) helpers: Helpers,
     pub(crate) model: Model,
     pub(crate) report: Report,
-    /// Bad blocks that the coordinator told of.
+    /// Bad blocks reported by the coordinator.
     pub(crate) losses: BTreeSet<String>,
     codes: &'static [&'static str],
     switches: Switches,
@@ -69,11 +69,11 @@ impl Thrash {
         thrash
     }
 
-    /// One round. What is drawn depends on the seed and on what the earlier rounds did, and not on times.
+    /// Runs one round. The draws depend on the seed and on earlier rounds, but not on timing.
     pub fn round(&mut self) {
         self.round += 1;
         let mut rng = Rng::with_seed(self.seed ^ self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        // Who comes back in time decides what may be done next, so mostly nobody is hurried.
+        // The helpers that are back in time determine which faults are allowed next, so mostly wait for them.
         let patience = Duration::from_secs(if rng.u32(..5) == 0 { 0 } else { 3 });
         self.wait_for_returns(patience);
         let before = self.circumstances(Disturbed::default());
@@ -111,7 +111,7 @@ impl Thrash {
         }
     }
 
-    /// Heals everything, reads every file back, and says what was done.
+    /// Heals everything, reads back every file, and prints a summary.
     pub fn finish(mut self) {
         self.heal(usize::MAX);
         let mut rng = Rng::with_seed(!self.seed);
@@ -130,7 +130,7 @@ impl Thrash {
         say(&format!("thrash: {} rounds\n{}", self.round, self.report.summary().trim_end()));
     }
 
-    /// Ends the run with something that must not be.
+    /// Ends the run with an error.
     pub(crate) fn fail(&self, what: &str) -> ! {
         self.report.log(&format!("WRONG: {what}"));
         self.say_summary();
@@ -158,7 +158,7 @@ impl Thrash {
         }
     }
 
-    /// What may be read while these operations run.
+    /// Adds the effects of these operations to the circumstances.
     fn with_writes(
         &self,
         mut now: Circumstances,
@@ -228,7 +228,7 @@ impl Thrash {
         }
     }
 
-    /// Takes note of what an operation did; has it done again if it must succeed before long.
+    /// Records the outcome of an operation; repeats it if it must succeed soon.
     fn take(&mut self, operation: &Operation, ran: &Ran, around: &Circumstances) {
         let word = operation.verb.word();
         self.report.count(Section::Operations, word);
@@ -290,12 +290,12 @@ impl Thrash {
 
     fn forget_files(&self, label: &str) {
         for end in ["src", "got", "out", "err"] {
-            // Not every operation makes all of them.
+            // Not every operation creates all of them.
             let _ = std::fs::remove_file(self.cluster.path("operations").join(format!("{label}.{end}")));
         }
     }
 
-    /// Helpers that the coordinator knows again are not bad any more on that account.
+    /// Clears the state of helpers that the coordinator knows again.
     pub(crate) fn see_who_is_back(&mut self) {
         let returning = self.helpers.which(|health| health.returning.is_some());
         if returning.is_empty() {
@@ -318,7 +318,7 @@ impl Thrash {
         }
     }
 
-    /// A daemon ends only if somebody ends it.
+    /// Reports and restarts daemons that ended unexpectedly.
     pub(crate) fn restart_who_ended(&mut self) {
         for (name, status) in self.cluster.ended() {
             let what = format!("{name} ended by itself ({status}): {}", self.cluster.last_words(&name));

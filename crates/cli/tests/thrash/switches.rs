@@ -1,4 +1,4 @@
-//! Which faults are left out.
+//! Selects the faults of a run.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,23 @@ use crate::cluster::Cluster;
 use crate::faults;
 use crate::report::say;
 
-/// Which faults there are in this run.
+/// The faults enabled in this run.
 #[derive(Clone, Debug)]
 pub struct Switches {
     /// Full disks.
     pub full_disks: bool,
-    /// Clocks that jump: the library that makes them.
+    /// Clock jumps: the path of the library that produces them.
     pub clocks: Option<PathBuf>,
-    /// Links that are broken in one direction.
+    /// Links that fail in one direction.
     pub links: bool,
-    /// Kinds of faults by their names, as the environment has them: those that there are, if any is named, and those that
-    /// there are not.
+    /// Names of fault kinds from the environment: the only enabled ones, if any are listed, and the disabled
+    /// ones.
     only: Vec<String>,
     without: Vec<String>,
 }
 
 impl Switches {
-    /// What this machine can do; says what is left out.
+    /// Enables the faults that this machine supports; prints the disabled ones.
     pub fn choose(cluster: &Cluster) -> Self {
         if !cluster.has_disks() {
             say("thrash: left out: full disks, since mounting a tmpfs needs root");
@@ -45,14 +45,14 @@ impl Switches {
         Self { full_disks: cluster.has_disks(), clocks, links: cluster.network().is_ok(), only, without }
     }
 
-    /// Whether there are faults of this kind.
+    /// Whether faults of this kind are enabled.
     pub fn has(&self, name: &str) -> bool {
         let is_among = |names: &[String]| names.iter().any(|other| other == name);
         (self.only.is_empty() || is_among(&self.only)) && !is_among(&self.without)
     }
 }
 
-/// Where Debian and its kin have libfaketime.
+/// The path of libfaketime on Debian and its derivatives.
 fn clock_library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
     let mut libraries = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));

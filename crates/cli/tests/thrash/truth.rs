@@ -1,4 +1,5 @@
-//! The status, held against the disks: it may be worse than the truth, since bad blocks are found by and by, and never better.
+//! Compares the status with the disks. It may be too pessimistic, because bad blocks are found gradually, but
+//! never too optimistic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,25 +16,25 @@ use crate::helpers::Process;
 use crate::report::Section;
 use crate::rounds::{SETTLED, Thrash};
 
-/// By then the coordinator has heard that a helper is dead, or does not answer.
+/// The time after which the coordinator knows that a helper is dead, or that it does not answer.
 const NOTICED_DEAD: Duration = Duration::from_secs(5);
 const NOTICED_STOPPED: Duration = Duration::from_secs(20);
-/// A block that moves while it is looked at is looked at again.
+/// The number of looks, because a block may move during a look.
 const LOOKS: usize = 6;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Files that are looked at after a round.
+/// The number of files to check after a round.
 const FILES: usize = 3;
 
-/// The blocks on the disks of the helpers that can be reached.
+/// The blocks on the disks of reachable helpers.
 struct Disks {
-    /// The files of blocks by their names, for each helper.
+    /// The paths of block files by name, for each helper.
     blocks: BTreeMap<String, BTreeMap<String, PathBuf>>,
-    /// Helpers whose blocks may be bad, or gone, although nobody has noticed.
+    /// Helpers whose blocks may be bad or missing without anyone having noticed.
     damaged: BTreeSet<String>,
 }
 
 impl Thrash {
-    /// Holds the status against what is known of the helpers, and the stripes of some files against the disks.
+    /// Compares the status with the known state of the helpers, and the stripes of some files with the disks.
     pub(crate) fn check_status(&self, rng: &mut Rng) {
         let mut names = self.model.present();
         rng.shuffle(&mut names);
@@ -41,16 +42,18 @@ impl Thrash {
         self.hold_against_truth(&names, &[]);
     }
 
-    /// Everything is said to be whole: so every block of every file is on the disk where the status has it.
+    /// When the status says that all is healthy, checks that every block of every file is on the disk of its
+    /// reported helper.
     pub(crate) fn check_status_of_all(&self) {
         let names = self.model.present();
         self.hold_against_truth(&names, &[]);
     }
 
-    /// Waits until those that do not run are known to be dead, then holds all files against the disks of the others.
+    /// Waits until the coordinator knows which daemons are dead, then compares all files with the disks of
+    /// the others.
     pub(crate) fn check_status_of_dead(&self) {
         thread::sleep(NOTICED_DEAD);
-        // A coordinator that has just been started waits for helpers, and claims nothing until then.
+        // A restarted coordinator waits for helpers and makes no claims until then.
         let settled = || {
             let status = self.said(&["status", "--output", "json"]);
             status.is_none_or(|status| status["settling"] == false)
@@ -62,7 +65,7 @@ impl Thrash {
         self.hold_against_truth(&self.model.present(), &dead.collect::<Vec<_>>());
     }
 
-    /// `dead` are known to be dead although the run has not noted them yet.
+    /// `dead` are known to be dead, although the run has not recorded that yet.
     fn hold_against_truth(&self, names: &[String], dead: &[String]) {
         let mut lie = None;
         for look in 0..LOOKS {
@@ -78,7 +81,7 @@ impl Thrash {
         self.fail(&format!("STATUS BETTER THAN THE TRUTH: {}", lie.unwrap_or_default()));
     }
 
-    /// A claim of the status that is better than the truth.
+    /// A claim of the status that is too optimistic.
     fn lie(&self, names: &[String], dead: &[String]) -> Option<String> {
         let status = self.said(&["status", "--output", "json"])?;
         if status["settling"] != false {
@@ -134,7 +137,7 @@ impl Thrash {
 }
 
 impl Disks {
-    /// How many nodes of a stripe can go, by its good blocks on the disks; `None` if it cannot be read.
+    /// How many nodes of a stripe may fail, by its good blocks on the disks; `None` if it is unreadable.
     fn survivable(&self, stripe: &Value, data_blocks: usize) -> Option<usize> {
         let mut on: BTreeMap<&str, usize> = BTreeMap::new();
         let there = stripe["blocks"]
@@ -146,7 +149,7 @@ impl Disks {
         survivable(on.into_values().collect(), data_blocks)
     }
 
-    /// A claim about a stripe that is better than its blocks on the disks.
+    /// A claim about a stripe that is too optimistic for its blocks on the disks.
     fn lie_about(&self, stripe: &Value, data_blocks: usize) -> Option<String> {
         let blocks = stripe["blocks"].as_array()?;
         let wrong: Vec<String> = blocks.iter().filter_map(|block| self.wrong_block(block)).collect();
@@ -156,7 +159,7 @@ impl Disks {
             None => readable,
             Some(nodes) => survives > nodes,
         };
-        // A single bad block of a helper that nothing happened to is a lie as well.
+        // A single bad block on an undisturbed helper also makes the claim false.
         (is_lie || !wrong.is_empty()).then(|| {
             let said =
                 if readable { format!("able to lose {survives} helpers") } else { "unreadable".to_owned() };
@@ -167,7 +170,7 @@ impl Disks {
         })
     }
 
-    /// A block that is said to be good where nothing happened that is not noticed, and is not what was stored.
+    /// A block reported as healthy that differs from the stored one, on a helper without unnoticed faults.
     fn wrong_block(&self, block: &Value) -> Option<String> {
         let (name, node) = (block["block"].as_str()?, block["node"].as_str()?);
         let is_known = block["state"] == "healthy" && !self.damaged.contains(node);
@@ -177,7 +180,8 @@ impl Disks {
     }
 }
 
-/// How many nodes can surely go, if they hold so many blocks each; `None` if it cannot be read as it is.
+/// How many nodes may fail in the worst case, given their numbers of blocks; `None` if the stripe is
+/// unreadable already.
 fn survivable(mut on_node: Vec<usize>, data_blocks: usize) -> Option<usize> {
     on_node.sort_unstable();
     let mut left: usize = on_node.iter().sum();
@@ -203,7 +207,7 @@ fn strings(value: &Value) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn as_many_nodes_can_go_as_leave_enough_wherever_blocks_are_doubled() {
+fn redundancy_counts_nodes_rather_than_blocks() {
     assert_eq!(survivable(vec![1; 6], 4), Some(2));
     assert_eq!(survivable(vec![2, 1, 1, 1, 1], 4), Some(1));
     assert_eq!(survivable(vec![2, 2, 2], 4), Some(1));
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_better_than_the_disks_is_a_lie() {
+    fn a_claim_that_is_too_optimistic_is_a_lie() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         ["a", "b", "c"].into_iter().zip(0..).for_each(|(node, index)| put(&root.join(node), index));
@@ -263,7 +267,7 @@ mod tests {
         assert_eq!(disks(root, &[]).lie_about(&stripe(0, apart), 2), None, "it may be said to be worse");
         put(&root.join("b"), 0);
         assert!(disks(root, &[]).lie_about(&stripe(1, ["b", "b", "c"]), 2).is_some(), "two are on one node");
-        // A byte changes: nobody need have noticed it where something is known to have happened.
+        // A changed byte may be unnoticed only on a helper with a known disturbance.
         let block = blocks_in(&root.join("c")).remove(0);
         std::fs::write(block, [7]).unwrap();
         assert!(disks(root, &[]).lie_about(&stripe(1, apart), 2).is_some());

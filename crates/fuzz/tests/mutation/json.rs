@@ -1,11 +1,11 @@
-//! JSON that stays JSON: a value somewhere in it becomes another.
+//! Mutates JSON into other valid JSON by replacing a value.
 
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::below;
 
-/// Changes one place of a document.
+/// Changes one value of a document.
 pub fn change(document: &mut Value, dice: &mut ChaCha8Rng) {
     let place = below(dice, count(document));
     if let Some(value) = nth(document, place, &mut 0) {
@@ -21,7 +21,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// The value of this number, counted from the outside in.
+/// The value with this number, in depth-first order.
 fn nth<'a>(value: &'a mut Value, wanted: usize, next: &mut usize) -> Option<&'a mut Value> {
     if *next == wanted {
         return Some(value);

@@ -1,14 +1,14 @@
-//! Inputs that are almost right: seeds with bytes, numbers and tokens changed, cut, repeated and spliced.
+//! Mutated inputs: seeds with changed, cut, repeated and spliced bytes, numbers and tokens.
 
 mod json;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// No input grows beyond this.
+/// The maximum size of an input.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Texts at which decoders turn.
+/// Tokens that are significant to decoders.
 const TOKENS: [&[u8]; 24] = [
     b"null",
     b"true",
@@ -36,7 +36,7 @@ const TOKENS: [&[u8]; 24] = [
     "\u{202e}é".as_bytes(),
 ];
 
-/// A source of mutations that depends on its seed alone.
+/// A source of mutations that depends only on its seed.
 pub struct Mutator {
     dice: ChaCha8Rng,
 }
@@ -48,10 +48,10 @@ impl Mutator {
         Self { dice: ChaCha8Rng::from_seed(key) }
     }
 
-    /// A seed, changed in one to six places.
+    /// Returns a seed with one to six changes.
     pub fn mutated(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.pick(corpus).clone();
-        // Changed as text, most of a document would never be read.
+        // Mutate JSON structurally; most byte-level changes would be rejected early.
         if self.below(4) > 0
             && let Ok(mut document) = serde_json::from_slice(&input)
         {
@@ -99,7 +99,7 @@ impl Mutator {
         }
     }
 
-    /// Puts a token in the place of the first number in decimal digits from `at` on; a byte, if there is none.
+    /// Replaces the first decimal number from `at` on by a token, or a byte if there is no number.
     fn change_number(&mut self, input: &mut Vec<u8>, at: usize) {
         let digit = |byte: &u8| byte.is_ascii_digit();
         let Some(start) = input[at..].iter().position(digit).map(|start| at + start) else {
@@ -113,7 +113,7 @@ impl Mutator {
         input.splice(start..start + length, token.iter().copied());
     }
 
-    /// A part of so many bytes, mostly a short one.
+    /// A random range within `length`, mostly a short one.
     fn part(&mut self, length: usize) -> std::ops::Range<usize> {
         let start = self.below(length + 1);
         let most = if self.below(4) == 0 { length } else { 16 };

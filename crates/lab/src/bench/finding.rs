@@ -1,40 +1,40 @@
-//! [`Finding`]: a target, what was measured of it, and whether it holds.
+//! [`Finding`]: a target with its measurement and verdict.
 
 use crate::report::{Row, markdown_table};
 
-/// A target and what was measured of it.
+/// A target with its measurement.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Finding {
-    /// What is measured.
+    /// The measured quantity.
     pub what: String,
-    /// What it shall be; empty if it is only told.
+    /// The target; empty for figures without one.
     pub target: String,
-    /// What it is.
+    /// The measured value.
     pub measured: String,
-    /// Whether it is.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What to know before it is believed.
+    /// Caveats about the measurement.
     pub marks: String,
 }
 
-/// What came of a target.
+/// The verdict on a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It holds.
+    /// The target is met.
     Holds,
-    /// It does not.
+    /// The target is missed.
     Fails,
-    /// The processors set the time of the yardstick already, so that the figure says nothing about Mend.
+    /// The processors limit even the yardstick, so the figure says nothing about Mend.
     NotCarried,
     /// Other programs disturbed every repetition.
     Disturbed,
-    /// There is no target.
+    /// The figure has no target.
     Told,
 }
 
 impl Verdict {
-    /// Of a target that holds or not.
+    /// The verdict for a target that is met or missed.
     pub fn of(holds: bool) -> Self {
         if holds { Self::Holds } else { Self::Fails }
     }
@@ -51,7 +51,7 @@ impl Verdict {
 }
 
 impl Finding {
-    /// A target of a row's, judged if the machine carried the row's yardstick.
+    /// A finding on a row's target. It is only judged if the machine is fast enough for the row's yardstick.
     pub(super) fn of(row: &Row, what: String, target: String, measured: String, holds: bool) -> Self {
         let verdict = match Verdict::of(holds) {
             _ if row.is_worthless() => Verdict::Disturbed,
@@ -61,13 +61,13 @@ impl Finding {
         Self { what, target, measured, verdict, marks: row.marks() }
     }
 
-    /// What has no target.
+    /// A finding without a target.
     pub(super) fn told(row: &Row, what: String, measured: String) -> Self {
         Self { what, target: String::new(), measured, verdict: Verdict::Told, marks: row.marks() }
     }
 }
 
-/// All of them, for the head of the page.
+/// All findings as a table, for the head of the page.
 pub(super) fn table(findings: &[Finding]) -> String {
     let cells = |finding: &Finding| {
         let Finding { what, target, measured, verdict, marks } = finding.clone();

@@ -1,4 +1,4 @@
-//! `mend lab bench`: each of our targets, measured in one run, and whether it holds.
+//! `mend lab bench`: measures each of our targets in one run and checks whether it is met.
 
 mod finding;
 mod small_reads;
@@ -30,9 +30,9 @@ const FILES: [&str; 8] = [
 ];
 const SMALL_READS: &str = "many-small-reads";
 
-/// Measures all targets and writes `bench.md`, and `bench.json` beside the other reports. Fails if a target does not
-/// hold that this machine carries, or if other programs left nothing to judge; a machine that is too slow for a
-/// target does not fail it.
+/// Measures all targets and writes `bench.md`, plus `bench.json` in the folder of reports. Fails if a target
+/// is missed although the machine is fast enough for it, or if other programs disturbed the measurements too
+/// much.
 ///
 /// # Errors
 /// [`LabError`].
@@ -68,8 +68,8 @@ pub fn run(
     Ok(if fails || !doubts.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Why a scenario's figures are not to be trusted, if that is not because the machine is too slow for its links:
-/// targets are not judged then.
+/// The reason to distrust a scenario's figures, if any; its targets are then not judged. A machine that is
+/// too slow for its links is no such reason.
 fn doubt(report: &Report) -> Option<String> {
     let is_off = |check: &&Check| !check.holds() && !check.cpu_bound;
     let off = report.checks.iter().find(is_off).map(Check::summary);

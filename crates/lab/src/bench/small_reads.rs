@@ -1,4 +1,4 @@
-//! Many small reads at once, and what they cost a process in memory.
+//! Many concurrent small reads, and the memory they need in a process.
 
 use repair::Scheme;
 
@@ -13,7 +13,7 @@ use crate::topology::{Rate, Topology};
 
 const SMALL_READS: u32 = 1000;
 const SMALL_BYTES: u64 = 4096;
-/// What a coordinator and a helper may need for so many small reads.
+/// The memory limit for a coordinator or helper during these reads.
 const MEMORY_LIMIT: u64 = 256 << 20;
 
 pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec<Finding>, LabError> {

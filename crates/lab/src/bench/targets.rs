@@ -1,7 +1,7 @@
-//! Our targets: what each scenario in `lab/bench` is held against.
+//! Our targets for the scenarios in `lab/bench`.
 //!
-//! Times are compared with a direct send of one block, processor seconds with a bare chain of relays; both are measured
-//! between the repairs. So the yardstick of a slower machine is that machine.
+//! Times are compared with a direct send of one block, and processor seconds with a bare chain of relays.
+//! Both are measured between the repairs, so a slower machine also has a slower yardstick.
 
 use repair::Scheme;
 
@@ -9,12 +9,12 @@ use super::finding::{Finding, Verdict};
 use crate::report::{Report, Row};
 use crate::run::BARE_CHAIN;
 
-/// Processor seconds of a read by a client over those of the bare chain.
+/// Processor seconds of a client's read, divided by those of the bare chain.
 const CLIENT_CPU: f64 = 1.6;
-/// The same of a repair onto a node, which also writes, digests, syncs and reads back.
+/// The same ratio for a repair to a node, which also writes, hashes, syncs and reads back.
 const NODE_CPU: f64 = 2.0;
 
-/// The findings of a scenario, by its name.
+/// The findings of a scenario, selected by its name.
 pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
     let repairs = || report.rows.iter().filter(|row| row.scheme != BARE_CHAIN);
     match report.scenario.name.as_str() {
@@ -40,7 +40,8 @@ fn small_target(block_bytes: u64) -> f64 {
     }
 }
 
-/// Publishing takes its time after the last slice, which weighs more on a faster link.
+/// The limit for a repair to a node. Publishing adds a fixed time after the last slice, which weighs more on
+/// faster links.
 fn node_target(row: &Row) -> f64 {
     if row.rate == "200mbit" { 1.03 } else { 1.06 }
 }
@@ -50,7 +51,7 @@ fn about(row: &Row) -> String {
     format!("{} {}, {block}, {}", row.scheme, row.code, row.rate)
 }
 
-/// What is told of a repair that is not a read by a client.
+/// Describes a repair to nodes.
 fn onto_nodes(row: &Row) -> String {
     match row.lost.len() {
         1 => format!("{}, to a node", about(row)),
@@ -59,7 +60,7 @@ fn onto_nodes(row: &Row) -> String {
 }
 
 fn name(row: &Row) -> String {
-    // Only repairs onto nodes have no first byte.
+    // Only repairs to nodes have no first byte.
     if row.first_byte_s.is_some() { about(row) } else { onto_nodes(row) }
 }
 
@@ -108,7 +109,7 @@ fn beside_formula(row: &Row) -> Option<Finding> {
     Some(Finding::of(row, what, format!("{formula:.3} ± 3%"), measured, off.abs() <= 0.03))
 }
 
-/// The engine beside the bare chain where no link is shaped: there the processors are what is measured.
+/// Compares the engine with the bare chain over unshaped links, where the processors are the bottleneck.
 fn beside_bare_chain(report: &Report) -> Option<Finding> {
     let row = report.rows.iter().find(|row| row.scheme == Scheme::Pipelined.name())?;
     let bare = report.rows.iter().find(|row| row.scheme == BARE_CHAIN)?;
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_does_not_carry_is_not_judged() {
+    fn targets_beyond_the_machines_capacity_are_not_judged() {
         let verdict = |row: &Row, most| over_direct(row, most).verdict;
         assert_eq!(verdict(&row(), 1.06), Verdict::Holds);
         assert_eq!(verdict(&row(), 1.02), Verdict::Fails);

@@ -1,11 +1,11 @@
-//! Cold disks: how many reads a repair costs, as planned and as the device counted them.
+//! Cold disks: the number of reads in a repair, planned and as counted by the device.
 
 use cluster::ByteSize;
 
 use super::lost_of;
 use crate::report::{Report, Row, markdown_table};
 
-/// The section of a figure's page, if nothing was in memory.
+/// The section of a figure's page for measurements with a cold cache.
 pub(super) fn section(report: &Report) -> String {
     if !report.scenario.cold {
         return String::new();

@@ -1,8 +1,9 @@
-//! The time model of CRR's section 3.3, with the constants of this machine, beside the measurement.
+//! The time model of section 3.3 of the CRR paper, with this machine's constants, compared with the
+//! measurement.
 //!
-//! Its terms follow one another, as they do when whole blocks travel from round to round: reading, multiplying, sending
-//! and adding a block. Sliced, all but the slowest are hidden behind it. Seeking and setting messages up are left out:
-//! the page cache answers, and a message's set-up is a round trip of some 50 µs.
+//! The model adds up the times of reading, multiplying, sending and adding a block, as if whole blocks travel
+//! in rounds. With slices, all steps overlap except the slowest. Seek times and message setup are left out:
+//! the page cache serves the reads, and setup takes one round trip of about 50 µs.
 
 use std::time::Instant;
 
@@ -17,19 +18,19 @@ use crate::way::Way;
 const SAMPLE_BYTES: usize = 64 << 20;
 const REPETITIONS: usize = 5;
 
-/// Seconds per byte, on one core, with buffers in memory.
+/// Times in seconds per byte, on one core, with buffers in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Constants {
-    /// t_p: to multiply.
+    /// t_p: multiplication.
     pub multiply_s: f64,
-    /// t_x: to add.
+    /// t_x: addition.
     pub add_s: f64,
-    /// t_m: to copy, and t_rw: to read what the page cache holds.
+    /// t_m and t_rw: copying, and reading from the page cache.
     pub copy_s: f64,
 }
 
 impl Constants {
-    /// Those of this machine.
+    /// Measures this machine's constants.
     pub fn measure() -> Self {
         let kernel = Kernel::best();
         let source: Vec<u8> = (0..SAMPLE_BYTES).map(|at| (at * 31 + 7) as u8).collect();
@@ -51,8 +52,8 @@ impl Constants {
         }
     }
 
-    /// Seconds by the model; `slot_s` is t_w·b, the time to send one block. As printed, but that SRR's client
-    /// multiplies k blocks and not one.
+    /// The predicted time in seconds. `slot_s` is t_w·b, the time to send one block. The formulas are as
+    /// printed in the paper, except that SRR's client multiplies k blocks instead of one.
     fn predict(&self, scheme: Scheme, helpers: usize, block_bytes: u64, slot_s: f64) -> Option<f64> {
         let (k, b) = (helpers as f64, block_bytes as f64);
         let depth = f64::from(helpers.next_power_of_two().trailing_zeros());
@@ -69,7 +70,7 @@ impl Constants {
     }
 }
 
-/// The section of a figure's page; empty if the report has no constants or no schemes of the model.
+/// The section of a figure's page; empty without constants or schemes of the model.
 pub(super) fn section(report: &Report) -> String {
     let Some(constants) = report.constants else { return String::new() };
     let rows: Vec<_> = report.rows.iter().filter_map(|row| cells(row, &constants)).collect();
@@ -87,7 +88,7 @@ pub(super) fn section(report: &Report) -> String {
 
 fn cells(row: &Row, constants: &Constants) -> Option<Vec<String>> {
     let scheme = row.used?;
-    // The model is of rounds; CRR-R is measured both ways, and sliced it is another thing.
+    // The model assumes rounds. CRR-R is measured in rounds and in slices; skip the sliced rows.
     if scheme == Scheme::CrrR && !(Way { pacing: row.pacing, ..Way::own(scheme) }).is_in_rounds() {
         return None;
     }

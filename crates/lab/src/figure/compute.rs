@@ -1,6 +1,6 @@
-//! PPR's figure 7f: the time of computing alone, on the path that a repair waits for. Conventional repair multiplies
-//! and adds k blocks at one place; in PPR every place multiplies one block, all at once, and ⌈log2(k+1)⌉ sums follow
-//! one another. No network is needed: the kernels are timed on blocks of noise.
+//! Figure 7f of the PPR paper: the computation time on the critical path of a repair. Conventional repair
+//! multiplies and adds k blocks on one node. In PPR every node multiplies one block in parallel, followed by
+//! ⌈log2(k+1)⌉ additions in sequence. No network is needed: the kernels are timed on random blocks.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ struct ComputeReport {
     rows: Vec<Computed>,
 }
 
-/// Measures and writes the table and the drawing.
+/// Measures, and writes the table and the drawing.
 pub(super) fn measure(folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
     let kernel = Kernel::best();
     let mut rows = Vec::new();

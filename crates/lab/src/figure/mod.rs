@@ -1,8 +1,8 @@
-//! The papers' figures, measured again: a scenario, what the paper says, and how to compare the two.
+//! Reproduces the papers' figures: a scenario, the paper's claims, and how to compare the two.
 //!
-//! Each figure is a file below `lab/figures/`, built into the program, so that a result can be had wherever the
-//! program is. Measuring writes NAME.md (tables) and NAME.svg, and the report that both are made
-//! of, NAME.json, to a folder of its own.
+//! Each figure is a file in `lab/figures/`, compiled into the program so that it needs no other files. A
+//! measurement writes NAME.md (tables) and NAME.svg, and the report NAME.json that both are generated from,
+//! to a separate folder.
 
 mod cold;
 mod collective;
@@ -26,7 +26,7 @@ use crate::scenario::{Scenario, parse_toml};
 
 pub use collective::Constants;
 
-/// The files, in the order in which they are listed.
+/// The files, in listing order.
 const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8a.toml"),
     include_str!("../../../../lab/figures/tos21-8b.toml"),
@@ -56,7 +56,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/data-tls.toml"),
 ];
 
-/// A figure that is measured on the network.
+/// A figure measured on the network.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
@@ -64,7 +64,7 @@ pub(crate) struct Figure {
     pub(crate) scenario: Scenario,
 }
 
-/// What a figure shows and what its paper says.
+/// The subject of a figure and the claims of its paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct About {
@@ -73,16 +73,16 @@ pub(crate) struct About {
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Quantity,
-    /// Whether the time model of CRR's section 3.3 stands beside the measurement.
+    /// Whether to show the time model of section 3.3 of the CRR paper next to the measurement.
     #[serde(default)]
     pub(crate) time_model: bool,
-    /// What differs from the paper's set-up, and why the ratios still say something.
+    /// How the set-up differs from the paper's, and why the ratios are still meaningful.
     pub(crate) note: String,
     #[serde(default)]
     pub(crate) claim: Vec<Claim>,
 }
 
-/// What varies from left to right.
+/// The x axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Axis {
@@ -94,58 +94,58 @@ pub(crate) enum Axis {
     Loss,
 }
 
-/// What is drawn.
+/// The y axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Quantity {
     Seconds,
     Throughput,
-    /// Time over that of conventional repair of Reed-Solomon with as many data blocks.
+    /// Time relative to conventional repair of a Reed-Solomon code with as many data blocks.
     OverReedSolomon,
 }
 
-/// Something a paper says in numbers.
+/// A quantitative claim of a paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
-    /// What it says.
+    /// The claim in words.
     pub(crate) text: String,
-    /// Its number, as printed.
+    /// The paper's number, as printed.
     pub(crate) paper: String,
     pub(crate) kind: Kind,
-    /// The scheme that it is about.
+    /// The scheme of the claim.
     pub(crate) of: String,
-    /// The scheme that it is compared with.
+    /// The scheme to compare with.
     #[serde(default)]
     pub(crate) than: Option<String>,
-    /// What is compared, if less of it is claimed.
+    /// The quantity to compare, if not time.
     #[serde(default)]
     pub(crate) measure: Measure,
-    /// Only where x is this.
+    /// Restricts the claim to this value of x.
     #[serde(default)]
     pub(crate) at: Option<String>,
-    /// Compared with where x is this, if not with the same place.
+    /// The value of x to compare with, if it differs.
     #[serde(default)]
     pub(crate) than_at: Option<String>,
-    /// Only where the rate is this.
+    /// Restricts the claim to this rate.
     #[serde(default)]
     pub(crate) rate: Option<String>,
-    /// Only where a block has this size.
+    /// Restricts the claim to this block size.
     #[serde(default)]
     pub(crate) block: Option<String>,
 }
 
-/// How a claim's number comes from times.
+/// How to compute a claim's number from times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// How much less, in percent.
+    /// Reduction in percent.
     Less,
-    /// As a part of the other's.
+    /// Fraction of the other scheme's value.
     Part,
-    /// How many times faster.
+    /// Speed-up factor.
     Times,
-    /// How much more than a direct send, in percent.
+    /// Overhead over a direct send, in percent.
     OverDirect,
     /// Seconds.
     Seconds,
@@ -153,17 +153,17 @@ pub(crate) enum Kind {
     Throughput,
 }
 
-/// What there can be less of.
+/// The quantity that a reduction refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Measure {
     #[default]
     Time,
-    /// Bytes that all helpers sent.
+    /// Bytes sent by all helpers.
     Network,
-    /// Bytes that all helpers read from their disks.
+    /// Bytes read from disk by all helpers.
     Disk,
-    /// Processor seconds of everyone.
+    /// Processor seconds of all processes.
     Cpu,
 }
 
@@ -179,7 +179,7 @@ impl Measure {
 }
 
 impl Axis {
-    /// Where a row is on it.
+    /// A row's position on the axis.
     pub(crate) fn of(self, row: &Row) -> String {
         match self {
             Self::Slice => row.slice.clone(),
@@ -234,7 +234,7 @@ pub(crate) fn lost_of(row: &Row) -> String {
     lost.join("+")
 }
 
-/// All figures that are measured on the network.
+/// All figures measured on the network.
 pub(crate) fn all() -> Vec<Figure> {
     FILES.iter().map(|text| parse(text)).collect()
 }
@@ -258,7 +258,7 @@ fn line(name: &str, paper: &str, title: &str) -> String {
     format!("{name:<13} {paper}: {title}\n")
 }
 
-/// Measures one figure, or all, and writes its files.
+/// Measures one figure or all, and writes the files.
 ///
 /// # Errors
 /// [`LabError`].
@@ -285,10 +285,10 @@ pub fn measure(
     Ok(())
 }
 
-/// Writes tables and drawings again from the reports that are there.
+/// Rewrites tables and drawings from existing reports.
 ///
 /// # Errors
-/// [`LabError`]; a report that is not there is an error only if it was named.
+/// [`LabError`]; a missing report is only an error if the figure was named.
 pub fn redraw(name: Option<&str>, folders: &Folders) -> Result<(), LabError> {
     for figure in chosen(name)? {
         let path = folders.report(&figure.figure.name);

@@ -1,5 +1,5 @@
-//! Drawing: lines or bars over named places, as SVG. Names of places are broken into lines that fit, and the legend
-//! stands beside the plot, so that neither covers anything.
+//! Draws lines or bars over named ticks, as SVG. Long tick names are wrapped, and the legend is next to the
+//! plot, so that no text overlaps.
 
 use std::path::Path;
 
@@ -10,24 +10,24 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::error::LabError;
 
 const SIZE: (u32, u32) = (980, 540);
-/// Of the text, and of a letter of it at most.
+/// The font, and the maximum width of a letter in pixels.
 const FONT: (&str, u32) = ("sans-serif", 15);
 const LETTER: usize = 7;
 const LINE: i32 = 15;
-/// Below the axis: three lines of names and the axis' own.
+/// Height below the axis: three lines of tick names and the axis title.
 const NAMES_HEIGHT: u32 = 76;
-/// Part of a place that its bars fill.
+/// The fraction of a tick's width that its bars fill.
 const BARS: f64 = 0.8;
 
-/// A chart whose x axis has names and not numbers.
+/// A chart with names instead of numbers on the x axis.
 pub(super) struct Chart<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
     pub(super) y: &'a str,
     pub(super) ticks: Vec<String>,
-    /// Names, and points as place and value.
+    /// The series: a name, and points as tick index and value.
     pub(super) series: Vec<(String, Vec<(usize, f64)>)>,
-    /// Whether places are things of their own, with nothing between them for a line to pass.
+    /// Whether to draw bars, for ticks that are unrelated to each other.
     pub(super) bars: bool,
 }
 
@@ -36,7 +36,7 @@ type Plot<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64,
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 impl Chart<'_> {
-    /// Draws it to a file.
+    /// Draws the chart to a file.
     pub(super) fn draw(&self, path: &Path) -> Result<(), LabError> {
         let failed = |error: String| LabError::Draw { path: path.to_owned(), reason: error };
         let mut text = String::new();
@@ -126,7 +126,7 @@ fn colour(index: usize) -> RGBAColor {
     Palette99::pick(index).to_rgba()
 }
 
-/// A name in lines of at most `room` letters where it has dashes or spaces to break it at.
+/// Wraps a name at dashes or spaces into lines of at most `room` letters, where possible.
 fn broken(name: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for part in name.split_inclusive(['-', ' ']) {

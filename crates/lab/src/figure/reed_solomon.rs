@@ -1,17 +1,17 @@
-//! Codes beside Reed-Solomon: what each repair reads, moves and takes, as a part of what conventional repair of a
-//! Reed-Solomon code with as many data blocks did in the same run.
+//! Compares codes with Reed-Solomon: the reads, traffic and time of each repair, relative to conventional
+//! repair of a Reed-Solomon code with as many data blocks in the same run.
 
 use std::cmp::Ordering;
 
 use super::lost_of;
 use crate::report::{Report, Row, markdown_table};
 
-/// Time over that of the reference, if it was measured.
+/// Time relative to the reference, if it was measured.
 pub(super) fn time_over(row: &Row, report: &Report) -> Option<f64> {
     Some(row.median_s / reference(row, report)?.median_s)
 }
 
-/// The row of the Reed-Solomon code that is repaired conventionally at the same place.
+/// The row of the conventionally repaired Reed-Solomon code with the same parameters.
 fn reference<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
     let place = |row: &Row| (row.network.clone(), row.data_blocks, row.block_bytes, row.slice.clone());
     let is_reference = |other: &&Row| other.scheme == "conventional" && other.code.starts_with("rs-");

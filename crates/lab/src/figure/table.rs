@@ -1,9 +1,9 @@
-//! A figure's tables: the paper's numbers beside ours, and everything measured.
+//! The tables of a figure: the paper's numbers next to ours, and all measurements.
 
 use super::{About, Axis, Claim, Kind, Quantity, block_of, cold, collective, reed_solomon, throughput};
 use crate::report::{Report, Row, markdown_table};
 
-/// The whole page of a figure.
+/// The complete page of a figure.
 pub(super) fn markdown(about: &About, report: &Report) -> String {
     let About { name, paper, title, note, .. } = about;
     let mut text = format!("# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\n");
@@ -46,7 +46,7 @@ fn claim_cells(about: &About, claim: &Claim, report: &Report) -> Vec<String> {
     vec![claim.text.clone(), claim.paper.clone(), ours(about, claim, report)]
 }
 
-/// Our number, or the range of them.
+/// Our number for a claim, or its range.
 fn ours(about: &About, claim: &Claim, report: &Report) -> String {
     let is = |wanted: &Option<String>, found: String| wanted.as_ref().is_none_or(|wanted| *wanted == found);
     let rows = report.rows.iter().filter(|row| {
@@ -84,7 +84,7 @@ fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64
     })
 }
 
-/// Whether two rows differ in nothing but the scheme.
+/// Whether two rows differ only in the scheme.
 fn same_place(a: &Row, b: &Row) -> bool {
     let place = |row: &Row| {
         (row.network.clone(), row.code.clone(), row.block_bytes, row.slice.clone(), row.lost.clone())
@@ -121,7 +121,7 @@ fn predictions(report: &Report) -> Vec<Vec<String>> {
     report.rows.iter().filter_map(cells).collect()
 }
 
-/// The places on the x axis, in the order measured.
+/// The ticks of the x axis, in the order measured.
 pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
     let mut ticks: Vec<String> = Vec::new();
     for tick in report.rows.iter().map(|row| about.x.of(row)) {
@@ -132,7 +132,7 @@ pub(super) fn ticks(about: &About, report: &Report) -> Vec<String> {
     ticks
 }
 
-/// A line for every scheme, and for everything else that varies beside x; the direct send as well.
+/// A series for every scheme and every other varying parameter, plus the direct send.
 pub(super) fn series(about: &About, report: &Report) -> Vec<(String, Vec<(usize, f64)>)> {
     let ticks = ticks(about, report);
     let mut series: Vec<(String, Vec<(usize, f64)>)> = Vec::new();

@@ -1,4 +1,5 @@
-//! One internal block lost, made anew by HDFS, by Mend because the NameNode commands it, and by Mend because somebody asks.
+//! The loss of one internal block, rebuilt in three ways: by HDFS, by Mend on the NameNode's command, and by
+//! Mend on request.
 
 use std::fs;
 use std::thread;
@@ -12,19 +13,20 @@ use crate::error::LabError;
 use crate::systems::{Repaired, Watching, time_program};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Nothing that is measured takes so long.
+/// A limit above any measured time.
 pub(super) const LIMIT: Duration = Duration::from_secs(900);
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// What a DataNode logs when the NameNode has it reconstruct something.
+/// The DataNode's log message for a reconstruction command of the NameNode.
 const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
 
-/// Whose files and memory are counted.
+/// The processes whose file I/O and memory are counted.
 pub(super) fn processes(scene: &Scene, mend: Option<&Mend>) -> Vec<u32> {
     scene.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
 }
 
-/// A block of a file's first group is told to be rotten, as a reader tells it; the time from the command that a DataNode gets
-/// until the NameNode lists a good one. The DataNode that has the bad one does not get it.
+/// Reports a block of a file's first group as corrupt, as a reader would. Returns the time from the
+/// reconstruction command until the NameNode lists a good replica. The command goes to another DataNode than
+/// the one with the corrupt replica.
 ///
 /// # Errors
 /// [`LabError`].
@@ -55,7 +57,8 @@ pub(super) fn commanded(
     Ok(Repaired { time: Duration::from_millis(ended - begun), usage })
 }
 
-/// A block's files are gone; the time of `mend repair`, from the start of the program until the NameNode lists the block.
+/// Deletes a block's files. Returns the time from the start of `mend repair` until the NameNode lists the
+/// block.
 ///
 /// # Errors
 /// [`LabError`].
@@ -86,10 +89,10 @@ fn of_number(replicas: Vec<Replica>, number: i64) -> Vec<Replica> {
     replicas.into_iter().filter(|replica| replica.number == number).collect()
 }
 
-/// Waits until the NameNode lists so few blocks less of all below a path.
+/// Waits until the number of missing blocks below a path satisfies `is_so`.
 ///
 /// # Errors
-/// If it takes too long.
+/// If this takes too long.
 pub(super) fn await_lacking(
     cluster: &mut Cluster,
     who: &str,
@@ -115,7 +118,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).expect("no such year")
 }
 
-/// When some DataNode logged a command first, from then on, as milliseconds like those.
+/// The first time at or after `from` when any DataNode logged a command, in milliseconds of the same clock.
 fn first_command(scene: &Scene, from: u64) -> Option<u64> {
     let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
     let since = |log: String| {
@@ -126,7 +129,7 @@ fn first_command(scene: &Scene, from: u64) -> Option<u64> {
     logs.filter_map(since).min().map(|age| from + age)
 }
 
-/// The milliseconds since midnight of a line like `2026-11-22 16:09:47,244 INFO …`.
+/// The time of day in milliseconds from a log line like `2026-11-22 16:09:47,244 INFO …`.
 fn time_of_day(line: &str) -> Option<u64> {
     let time = line.split(' ').nth(1)?;
     let (clock, ms) = time.split_once(',')?;

@@ -1,4 +1,4 @@
-//! The measurements, one after the other in one cluster: first all that HDFS does alone, then the same with Mend beside it.
+//! The measurements, in sequence on one cluster: first HDFS alone, then with Mend.
 
 use std::fs;
 use std::process::ExitCode;
@@ -20,10 +20,10 @@ use crate::run::Say;
 use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
-/// The data block that is lost, or whose DataNode is.
+/// The index of the lost data block, or of the block whose DataNode fails.
 const LOST: usize = 1;
 
-/// Measures all that is asked for, and writes the page.
+/// Runs the requested measurements and writes the page.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -45,7 +45,7 @@ pub(super) fn run(
     if args.reads > 0 {
         measuring.with_mend(POLICIES.len(), Measuring::reads)?;
     }
-    // What is not finished later is not lost with it.
+    // Save now, in case a later measurement fails.
     measuring.save(&load)?;
     for policy in POLICIES {
         measuring.scene.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
@@ -76,7 +76,7 @@ impl Measuring<'_> {
         Ok(text)
     }
 
-    /// What one block takes over one link.
+    /// Measures the time to send one block over one link.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;
@@ -86,7 +86,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Attaches Mend, with its plug-in in the DataNodes, and takes it off again.
+    /// Attaches Mend, with its plug-in in the DataNodes, and detaches it afterwards.
     fn with_mend(
         &mut self,
         groups: usize,
@@ -103,7 +103,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Single blocks that the NameNode has DataNodes make.
+    /// Single blocks that the NameNode has DataNodes rebuild.
     fn losses(&mut self, who: &'static str, mend: Option<&Mend>) -> Result<(), LabError> {
         self.scene.shape(Rate::Unshaped)?;
         self.scene.command(Commands::Default);
@@ -139,7 +139,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Small reads in a block whose DataNode is dead, with its helper.
+    /// Small reads in a block whose DataNode and helper are dead.
     fn reads(&mut self, mend: &mut Mend) -> Result<(), LabError> {
         self.scene.shape(self.args.rates[0])?;
         for policy in POLICIES {
@@ -167,7 +167,7 @@ impl Measuring<'_> {
         system: &str,
         file: (&str, Policy, usize),
     ) -> Result<(), LabError> {
-        // Who has read before has loaded its classes, and knows which DataNodes are dead.
+        // Warm up first: the reader loads its classes and learns which DataNodes are dead.
         let before = reads::read(&mut self.scene, system, file, LOST, self.args.reads.min(20))?;
         let mut reads = reads::read(&mut self.scene, system, file, LOST, self.args.reads)?;
         reads.through_mend -= before.through_mend;
@@ -180,7 +180,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Whole DataNodes, one after the other, each replaced by an empty one.
+    /// Whole DataNodes, in sequence, each replaced by an empty one.
     fn nodes(&mut self, policy: Policy) -> Result<(), LabError> {
         let (args, rate) = (self.args, self.args.rates[0]);
         let path = format!("/{}/many", policy.name);

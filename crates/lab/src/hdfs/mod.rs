@@ -1,7 +1,7 @@
-//! `mend lab hdfs`: a real HDFS on shaped links, which rebuilds by itself and then has Mend do it.
+//! `mend lab hdfs`: a real HDFS on shaped links, which first repairs alone and then with Mend.
 //!
-//! Every block that was made is held against the lost one, byte for byte with its checksums, and what was read against what was
-//! stored. It ends by itself and leaves nothing running.
+//! Every rebuilt block is compared byte for byte with the lost one, including its checksums, and all reads
+//! with the stored data. The measurement ends on its own and leaves no processes.
 
 mod losses;
 mod measure;
@@ -22,40 +22,40 @@ use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
-/// What is done with the cluster.
+/// The actions on the cluster.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Measure lost blocks, whole DataNodes and small reads, and write a page
     Bench(BenchArgs),
 }
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// The folder for the page
     #[arg(long, default_value = "docs/results", value_name = "DIR")]
     out: PathBuf,
-    /// Rates of the links for single blocks; whole DataNodes and reads are measured at the first
+    /// Link rates for single blocks; whole DataNodes and reads use the first one
     #[arg(long, default_values = ["1gbit", "500mbit"], value_delimiter = ',', value_name = "RATE")]
     rates: Vec<Rate>,
-    /// Each single loss is measured so often
+    /// Repetitions of each single loss
     #[arg(long, default_value_t = 3, value_name = "N")]
     repetitions: usize,
-    /// MiB of an internal block where one is lost
+    /// Size of an internal block for single losses, in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     block: usize,
-    /// Blocks of a DataNode that is lost, about; 0 leaves DataNodes out
+    /// Approximate number of blocks on a lost DataNode; 0 skips whole DataNodes
     #[arg(long, default_value_t = 68, value_name = "N")]
     blocks: usize,
-    /// MiB of each of them
+    /// Size of these blocks in MiB
     #[arg(long, default_value_t = 8, value_name = "MIB")]
     small_block: usize,
-    /// Small reads of each kind; 0 leaves them out
+    /// Number of small reads of each kind; 0 skips them
     #[arg(long, default_value_t = 300, value_name = "N")]
     reads: usize,
 }
 
-/// Carries it out, on a thread that may go elsewhere.
+/// Runs the measurement on a thread that may enter namespaces.
 ///
 /// # Errors
 /// [`LabError`].

@@ -1,4 +1,4 @@
-//! A whole DataNode lost, and made anew.
+//! The loss and recovery of a whole DataNode.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::systems::{Repaired, Watching, time_program};
 
 const RECOVER: &str = "mend node recover";
 
-/// A DataNode that is gone for good.
+/// A permanently failed DataNode.
 pub(super) struct Gone {
     node: usize,
     path: String,
@@ -20,7 +20,7 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    /// Kills the DataNode that has nearest to so many blocks below a path, and the helper beside it.
+    /// Kills the DataNode whose number of blocks below a path is closest to `blocks`, and its helper.
     ///
     /// # Errors
     /// [`LabError`].
@@ -46,12 +46,13 @@ impl Gone {
         Ok(Self { node, path: path.to_owned(), before })
     }
 
-    /// How many blocks it had.
+    /// The number of blocks that it held.
     pub(super) fn blocks(&self) -> usize {
         self.before.len()
     }
 
-    /// The time from when the NameNode misses its blocks until it lists all again, by whoever does it by itself.
+    /// The time from when the NameNode reports its blocks missing until it lists all of them again, through
+    /// automatic repair.
     ///
     /// # Errors
     /// [`LabError`].
@@ -71,12 +72,12 @@ impl Gone {
         Ok(Repaired { time, usage })
     }
 
-    /// The time from the start of `mend node recover` until the NameNode lists all again.
+    /// The time from the start of `mend node recover` until the NameNode lists all blocks again.
     ///
     /// # Errors
     /// [`LabError`].
     pub(super) fn recover(&self, scene: &mut Scene, mend: &Mend) -> Result<Repaired, LabError> {
-        // The coordinator knows at once that the helper is gone; the NameNode calls the DataNode dead later.
+        // The coordinator notices the lost helper at once; the NameNode declares the DataNode dead later.
         await_lacking(&mut scene.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
         eventually("the coordinator to miss them", || {
             let lost = mend.ask(&["status"])?["stripes"]["blocks_lost"].as_u64()?;
@@ -92,7 +93,7 @@ impl Gone {
         Ok(repaired)
     }
 
-    /// Starts it again, empty, with its helper.
+    /// Restarts it empty, with its helper.
     pub(super) fn replace(self, scene: &mut Scene, mend: Option<&mut Mend>) {
         scene.cluster.empty(self.node);
         scene.cluster.start(self.node);

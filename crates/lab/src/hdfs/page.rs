@@ -1,4 +1,4 @@
-//! What was measured, as tables.
+//! The results as tables.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::report::{markdown_table, median};
 use crate::systems::Repaired;
 use crate::topology::Rate;
 
-/// One block lost, several times over.
+/// Repeated losses of one block.
 pub(super) struct LossRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,
@@ -17,13 +17,13 @@ pub(super) struct LossRow {
     pub(super) repaired: Vec<Repaired>,
 }
 
-/// A whole DataNode.
+/// A lost DataNode.
 pub(super) struct NodeRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,
     pub(super) blocks: usize,
     pub(super) bytes: usize,
-    /// All of it over one link.
+    /// The time to send all its blocks over one link.
     pub(super) direct: Duration,
     pub(super) repaired: Repaired,
 }
@@ -35,10 +35,10 @@ pub(super) struct ReadsRow {
     pub(super) reads: Reads,
 }
 
-/// All of it.
+/// The complete page.
 #[derive(Default)]
 pub(super) struct Page {
-    /// What one block takes over one link of each rate.
+    /// The time to send one block over one link, for each rate.
     pub(super) direct: Vec<(Rate, Duration)>,
     pub(super) losses: Vec<LossRow>,
     pub(super) nodes: Vec<NodeRow>,

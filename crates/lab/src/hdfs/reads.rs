@@ -1,4 +1,5 @@
-//! Small random reads in a block whose DataNode is dead, by HDFS's own client and by the one that asks Mend.
+//! Small random reads in a block whose DataNode is dead, with HDFS's own client and with the one that asks
+//! Mend.
 
 use std::fs;
 use std::time::Duration;
@@ -7,26 +8,26 @@ use super::scene::{CELL, Policy, Scene, content};
 use crate::error::LabError;
 use crate::meter::Meter;
 
-/// Bytes of each read.
+/// Bytes per read.
 pub(super) const BYTES: usize = 64 << 10;
-/// Reads come in any order, but in the same one each time.
+/// The stride between reads: a fixed pseudo-random order.
 const STEP: usize = 7919;
 pub(super) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
 pub(super) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
 
-/// How reads went.
+/// The results of reads.
 pub(super) struct Reads {
     pub(super) median: Duration,
     pub(super) p99: Duration,
-    /// Bytes that came over the reader's link for each read.
+    /// Bytes per read over the reader's link.
     pub(super) received: u64,
-    /// Bytes that all DataNodes' machines sent for each read.
+    /// Bytes per read sent by all DataNodes' machines.
     pub(super) sent: u64,
-    /// Bytes that came through Mend, in all reads by this system so far.
+    /// Bytes served by Mend, over all reads with this file system so far.
     pub(super) through_mend: u64,
 }
 
-/// Reads so often from the block with this index of a file of one group, and compares each byte.
+/// Reads repeatedly from the block with this index of a single-group file, and compares every byte.
 ///
 /// # Errors
 /// [`LabError`].
@@ -70,7 +71,7 @@ pub(super) fn read(
     })
 }
 
-/// `micros A,B,C mend N`: the times, sorted, and the bytes.
+/// Parses `micros A,B,C mend N` into the sorted times and the number of bytes.
 fn parse(said: &str) -> Option<(Vec<u64>, u64)> {
     let mut words = said.split_whitespace();
     let times = words.nth(1)?.split(',').map(|micros| micros.parse().ok());
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_console_says_is_read() {
+    fn console_output_is_parsed() {
         assert_eq!(parse("micros 30,10,20 mend 65536\n"), Some((vec![10, 20, 30], 65536)));
         assert_eq!(parse("java.io.IOException"), None);
     }

@@ -1,4 +1,4 @@
-//! A real HDFS on shaped links: fifteen DataNodes, and what is stored on them.
+//! A real HDFS on shaped links: fifteen DataNodes and the stored data.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::network::{Names, Network, Place};
 use crate::systems::Shaped;
 use crate::topology::{Rate, Topology};
 
-/// One more than the widest group has blocks, so that what is lost has a place.
+/// One more than the number of blocks in the widest group, which leaves a place for a rebuilt block.
 const NODES: u16 = 15;
 pub(super) const CELL: usize = 1 << 20;
-/// The NameNode gives no commands, so that whatever is made is made because Mend was asked.
+/// Stops the NameNode's reconstruction commands; every rebuilt block then results from a request to Mend.
 const NO_COMMANDS: [&str; 2] =
     ["dfs.namenode.replication.max-streams=0", "dfs.namenode.replication.max-streams-hard-limit=0"];
 
-/// A policy that is measured.
+/// An erasure coding policy to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) name: &'static str,
@@ -35,14 +35,14 @@ pub(super) const POLICIES: [Policy; 2] = [
     Policy { name: "RS-10-4-1024k", data: 10, blocks: 14 },
 ];
 
-/// Who rebuilds, and when.
+/// The NameNode's reconstruction commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Commands {
-    /// The NameNode gives none.
+    /// The NameNode sends none.
     None,
-    /// As many at once as it does unless it is told otherwise.
+    /// HDFS's default number of concurrent commands.
     Default,
-    /// Twenty at once for each DataNode.
+    /// Twenty concurrent commands per DataNode.
     Many,
 }
 
@@ -60,23 +60,23 @@ impl Commands {
     }
 }
 
-/// An internal block and both its files, as they were.
+/// An internal block with fingerprints of its two files.
 pub(super) struct Replica {
     pub(super) number: i64,
     /// The generation stamp.
     pub(super) stamp: u64,
-    /// Fingerprints of the bytes and of the meta data.
+    /// Fingerprints of the block file and the meta file.
     files: [u64; 2],
 }
 
 impl Replica {
-    /// Its name with the stamp, as HDFS writes it.
+    /// Its name with the generation stamp, as in HDFS.
     pub(super) fn name(&self) -> String {
         format!("blk_{}_{}", self.number, self.stamp)
     }
 }
 
-/// See the module's documentation. Goes in this order.
+/// The scene, as described in the module documentation. The fields are dropped in this order.
 pub(super) struct Scene {
     pub(super) cluster: Cluster,
     pub(super) network: Network,
@@ -85,13 +85,14 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Boots the cluster, whose DataNodes have no plug-in yet. The thread is in the NameNode's namespace from then on.
+    /// Starts the cluster without plug-ins in the DataNodes. The calling thread stays in the NameNode's
+    /// namespace.
     ///
     /// # Errors
     /// [`LabError`].
     ///
     /// # Panics
-    /// If HDFS does not come up; all is removed then.
+    /// If HDFS does not start; everything is removed then.
     pub(super) fn up(names: &Names, programs: &Programs, hadoop: Hadoop) -> Result<Self, LabError> {
         let mut network = Network::up(names, &Topology::flat(NODES, Rate::Unshaped))?;
         let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
@@ -122,7 +123,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Gives all links but the NameNode's this rate.
+    /// Shapes all links to this rate, except the NameNode's.
     ///
     /// # Errors
     /// [`LabError`].
@@ -130,7 +131,7 @@ impl Scene {
         Ok(self.network.reshape(&Topology::flat(NODES, rate))?)
     }
 
-    /// Starts the NameNode anew, which gives commands like this from now on.
+    /// Restarts the NameNode with the given command settings.
     pub(super) fn command(&mut self, commands: Commands) {
         self.cluster.restart_namenode_with(commands.settings());
         self.await_whole();
@@ -140,7 +141,7 @@ impl Scene {
         eventually("all blocks", || (self.cluster.lacking("/") == 0).then_some(()));
     }
 
-    /// Stores a file of one whole group, with internal blocks of so many bytes.
+    /// Stores a file of one whole group with internal blocks of `block` bytes.
     ///
     /// # Errors
     /// [`LabError`].
@@ -153,12 +154,12 @@ impl Scene {
         Ok(())
     }
 
-    /// Mend beside the cluster, which so many groups are in. It does nothing by itself.
+    /// Attaches Mend, with automatic repair off, to a cluster with `groups` groups.
     ///
     /// # Errors
     /// [`LabError`].
     pub(super) fn attach(&mut self, groups: usize) -> Result<Mend, LabError> {
-        // HDFS sends blocks unencrypted, and so does what is held against it.
+        // HDFS sends blocks unencrypted, so Mend does the same for a fair comparison.
         let arguments = ["--dry-run", "--repair-after", "never", "--data-tls", "false"];
         let attaching = Attaching { program: &self.mend, arguments: &arguments, asks_namenode: true };
         let mend = self.cluster.attach(&attaching);
@@ -166,12 +167,12 @@ impl Scene {
         Ok(mend)
     }
 
-    /// Gives HDFS's processes the certificate with which they ask Mend.
+    /// Gives HDFS's processes the certificate for their requests to Mend.
     pub(super) fn certify(&self, mend: &Mend) {
         hadoop::issue_plugin(mend, &self.certificates);
     }
 
-    /// Who has the internal blocks of a file's first group, by their index, with their numbers.
+    /// The holders of the internal blocks of a file's first group, with the block numbers, keyed by index.
     pub(super) fn holders(&mut self, path: &str) -> BTreeMap<usize, (usize, i64)> {
         let files = self.cluster.fsck(path);
         let block = files.into_iter().flat_map(|file| file.blocks).next().expect("a group");
@@ -182,7 +183,7 @@ impl Scene {
         block.replicas.into_iter().map(holder).collect()
     }
 
-    /// The replicas that a DataNode has of these files.
+    /// A DataNode's replicas of these files.
     ///
     /// # Errors
     /// [`LabError`].
@@ -199,7 +200,7 @@ impl Scene {
         Ok(replicas)
     }
 
-    /// Fingerprints of both files of a replica, if a DataNode has it.
+    /// Fingerprints of a replica's two files, if a DataNode has it.
     fn files(&self, node: usize, replica: &Replica) -> Result<Option<[u64; 2]>, LabError> {
         let paths = self.cluster.nodes()[node].replica(replica.number, &replica.name());
         let Some(paths) = paths else { return Ok(None) };
@@ -207,10 +208,11 @@ impl Scene {
         Ok(Some([bytes?, meta?]))
     }
 
-    /// Whether each of these replicas is on some DataNode but this one, and is everywhere else as it was.
+    /// Checks that each of these replicas is on a DataNode other than `besides`, and that all copies are
+    /// unchanged.
     ///
     /// # Errors
-    /// [`LabError::WrongBytes`] says which one is not, where.
+    /// [`LabError::WrongBytes`] with the replica and its place.
     pub(super) fn check(
         &self,
         who: &str,
@@ -250,7 +252,7 @@ fn fingerprint(path: &Path) -> Result<u64, LabError> {
     }))
 }
 
-/// Where HDFS's processes find Mend; it need not be there yet.
+/// Settings with which HDFS's processes find Mend, which may start later.
 fn mend_settings(host: &str, certificates: &Path) -> Vec<String> {
     vec![
         format!("mend.coordinator.api={host}:7400"),
@@ -260,7 +262,7 @@ fn mend_settings(host: &str, certificates: &Path) -> Vec<String> {
     ]
 }
 
-/// The bytes of a file, which follow from its path.
+/// The content of a file, derived from its path.
 pub(super) fn content(path: &str, length: usize) -> Vec<u8> {
     let seed = path.bytes().fold(7_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
     let mut state = seed | 1;

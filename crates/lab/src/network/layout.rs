@@ -1,8 +1,8 @@
-//! The exact commands that make, shape and remove a network. Pure: nothing here runs anything.
+//! The commands that create, shape and remove a network. Pure: this module only builds them.
 //!
-//! Why these settings (`docs/lab.md` has the figures): MTU 9000, because headers cost 4% at 1500; a burst of
-//! 256 KiB, because one that does not hold several full GSO packets loses rate and one of 1 MiB overshoots; tbf on
-//! both ends, because a node's downlink is as narrow as its uplink.
+//! The reasons for the settings (figures in `docs/lab.md`): MTU 9000, because headers cost 4% at 1500. A
+//! burst of 256 KiB, because a smaller one that does not hold several full GSO packets loses rate, and 1 MiB
+//! overshoots. tbf on both ends, because a node's downlink has the same rate as its uplink.
 
 use std::net::Ipv4Addr;
 
@@ -14,15 +14,16 @@ use crate::topology::{Matrix, Topology};
 
 const MTU: u32 = 9000;
 const BURST: &str = "256kb";
-/// What waits before a shaped link: so many seconds of it, as a switch has buffers, and never less than some GSO packets.
+/// The queue of a shaped link, in seconds at its rate, like the buffer of a switch; at least a few GSO
+/// packets.
 const QUEUE_SECONDS: f64 = 0.05;
 const QUEUE_BYTES: u64 = 512 << 10;
-/// What htb gives one class before it turns to the next; more than a GSO packet would be a warning.
+/// The bytes that htb serves from one class before the next; the kernel warns if it exceeds a GSO packet.
 const QUANTUM: u32 = 60_000;
-/// "Unshaped" for a class that stands beside shaped ones.
+/// The rate of an unshaped class next to shaped ones.
 const UNSHAPED_MBIT: u64 = 100_000;
 
-/// Makes every namespace, link and address; nothing is shaped yet.
+/// Creates every namespace, link and address, without shaping.
 pub(super) fn build(names: &Names, topology: &Topology) -> Vec<Script> {
     let places = Place::all(topology.nodes);
     let mut scripts = vec![Script::new("ip -batch -").lines(links(names, topology))];
@@ -53,7 +54,7 @@ fn links(names: &Names, topology: &Topology) -> Vec<String> {
     lines
 }
 
-/// Racks, or places that share links, counted from 1 as their names are.
+/// The racks, or matrix places that share links, numbered from 1 as in their names.
 fn racks(topology: &Topology) -> impl Iterator<Item = u16> + use<> {
     1..=topology.groups().unwrap_or(0)
 }
@@ -66,7 +67,7 @@ fn bridge(rack: u16) -> String {
     format!("rack{rack}")
 }
 
-/// The bridge of someone: the client is in rack 1, and the coordinator at the core.
+/// The bridge of a node: the client is in rack 1, the coordinator at the core.
 fn bridge_of(topology: &Topology, place: Place) -> String {
     let rack = match place {
         Place::Coordinator => None,
@@ -76,9 +77,9 @@ fn bridge_of(topology: &Topology, place: Place) -> String {
     rack.map_or("core".to_owned(), |rack| bridge(rack + 1))
 }
 
-/// IPv6 off, so that nothing but our own bytes crosses a link, no memory of earlier connections, no firewall on
-/// the bridge, and the same congestion control on every machine (bbr paces each packet with a timer, which costs
-/// much of the processors; cubic is not allowed in a namespace).
+/// Network settings of a namespace: no IPv6, so that only our own bytes cross a link; no metrics of earlier
+/// connections; no firewall on the bridge; and the same congestion control on every machine. (bbr paces each
+/// packet with a timer, which takes much processor time, and cubic is not allowed in a namespace.)
 fn settings(namespace: &str) -> Script {
     Script::new(format!("ip netns exec {namespace} sh -e")).lines([
         "cd /proc/sys/net",
@@ -110,13 +111,13 @@ fn host(place: Place) -> Vec<String> {
     ]
 }
 
-/// Static, so that no question about addresses delays a measurement.
+/// Static neighbour entries, so that no ARP request delays a measurement.
 fn neighbours(place: Place, all: impl Iterator<Item = Place>) -> impl Iterator<Item = String> {
     all.filter(move |&other| other != place)
         .map(|other| format!("neigh add {} lladdr {} dev eth0 nud permanent", other.address(), other.mac()))
 }
 
-/// Shapes both ends of every link of a network that is not shaped.
+/// Shapes both ends of every link of an unshaped network.
 pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
     let shaped = Place::all(topology.nodes).filter(|&place| place != Place::Coordinator);
     let mut scripts = Vec::new();
@@ -144,7 +145,7 @@ pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
     scripts
 }
 
-/// Undoes [`shape`].
+/// Removes the shaping.
 pub(super) fn unshape(names: &Names, topology: &Topology) -> Vec<Script> {
     let remove = |line: &String| line.strip_prefix("qdisc add dev ").map(|rest| rest.to_owned());
     shape(names, topology)
@@ -161,7 +162,7 @@ pub(super) fn unshape(names: &Names, topology: &Topology) -> Vec<Script> {
         .collect()
 }
 
-/// Gives the link of one helper another rate, each way, in a network whose links are all alike.
+/// Changes the rate of one helper's link in both directions, in a network of uniform links.
 pub(super) fn change(names: &Names, place: Place, rate: Bandwidth) -> Vec<Script> {
     let line = |device: &str| tbf(device, rate).replacen("add", "change", 1);
     vec![
@@ -170,7 +171,7 @@ pub(super) fn change(names: &Names, place: Place, rate: Bandwidth) -> Vec<Script
     ]
 }
 
-/// What someone's link carries each way, if it is shaped.
+/// The rate of a node's link in each direction, if it is shaped.
 fn link_rate(topology: &Topology, place: Place) -> Option<Bandwidth> {
     match place {
         Place::Helper(index) => topology.link_rate(index),
@@ -205,7 +206,7 @@ fn tbf(device: &str, rate: Bandwidth) -> String {
     format!("qdisc add dev {device} root tbf rate {bits}bit burst {BURST} limit {queue}")
 }
 
-/// What leaves a place: a class for each other one, which all that is there shares.
+/// The outgoing shaping of a matrix place: one class for each other place, shared by all nodes there.
 fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     let others = (0..matrix.places()).filter(|&to| to != rack - 1);
     let classes: Vec<_> = others
@@ -218,7 +219,7 @@ fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     htb(&format!("up{rack}"), None, &classes)
 }
 
-/// One class for the destinations that share a rate of their own, and one for all others, under the link's rate.
+/// A class for each set of destinations with a shared rate, and one for all others, below the link's rate.
 fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwidth)]) -> Vec<String> {
     let whole = link.map_or(UNSHAPED_MBIT * 1_000_000, Bandwidth::bits_per_second);
     let class = |parent: &str, id: usize, rate: u64, ceiling: u64| {
@@ -226,8 +227,8 @@ fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwid
             "class add dev {device} parent {parent} classid 1:{id:x} htb rate {rate}bit ceil {ceiling}bit burst {BURST} cburst {BURST} quantum {QUANTUM}"
         )
     };
-    // A class has a small rate of its own and borrows up to its ceiling: what all send together stays below the
-    // link's rate that way, which the sum of their own rates would not.
+    // Each class has a small guaranteed rate and borrows up to its ceiling. The total then stays below the
+    // link's rate, which the sum of the ceilings may exceed.
     let own = (whole / (classes.len() as u64 + 1)).max(1);
     let mut lines = vec![format!("qdisc add dev {device} root handle 1: htb default 2")];
     lines.push(class("1:", 1, whole, whole));
@@ -244,7 +245,7 @@ fn htb(device: &str, link: Option<Bandwidth>, classes: &[(Vec<Ipv4Addr>, Bandwid
     lines
 }
 
-/// Tries the kernel's parts in a namespace of its own; the error names the line that failed.
+/// Tries the required kernel features in a separate namespace; an error names the failing line.
 pub(super) fn probe(names: &Names) -> Vec<Script> {
     let namespace = names.namespace("probe");
     vec![

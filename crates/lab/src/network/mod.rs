@@ -1,8 +1,8 @@
-//! [`Network`]: namespaces, bridges and shaped links, made and removed as a whole.
+//! [`Network`]: namespaces, bridges and shaped links, created and removed as a unit.
 //!
-//! Always true: everything made carries the lab's prefix, and what is written to the state file comes first, so
-//! that [`Network::down`] finds all of it, also after a crash. Deliberately absent: any address, link or rule
-//! outside the lab's own namespaces.
+//! Invariants: every object has the lab's prefix, and the state file is written first, which lets
+//! [`Network::down`] find everything after a crash. The lab creates no address, link or rule outside its own
+//! namespaces.
 
 mod layout;
 mod names;
@@ -25,7 +25,7 @@ use crate::shell::{Script, ScriptError, run_all};
 use crate::topology::{Topology, TopologyError};
 use state::State;
 
-/// A network that is up; removed with everything in it when dropped, unless [kept](Network::keep).
+/// A running network. Dropping it removes everything in it, unless it is [kept](Network::keep).
 #[derive(Debug)]
 pub struct Network {
     names: Names,
@@ -34,73 +34,73 @@ pub struct Network {
     kept: bool,
 }
 
-/// Why there is no network.
+/// The reason why a network operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The topology makes no sense.
+    /// The topology is invalid.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// Not root.
+    /// The user is not root.
     #[error("the lab makes network namespaces, for which it has to be root; try again with sudo")]
     NotRoot,
     /// A program is missing.
     #[error("`{program}` is missing; on Debian: apt-get install iproute2")]
     NoProgram {
-        /// Which.
+        /// The program.
         program: &'static str,
     },
-    /// The kernel lacks something.
+    /// The kernel lacks a feature.
     #[error("this kernel lacks a part of the lab (needed: veth, bridge, sch_tbf, sch_htb, cls_u32): {0}")]
     Kernel(#[source] ScriptError),
-    /// One is up.
+    /// A lab is up already.
     #[error("a lab is up already ({what}); use it, or remove it with `mend lab down`")]
     AlreadyUp {
-        /// What it is.
+        /// Its description.
         what: String,
     },
-    /// Another process measures.
+    /// Another process is measuring.
     #[error("process {pid} is using the lab right now; wait for it to end")]
     Busy {
-        /// Whose lab it is.
+        /// That process.
         pid: u32,
     },
-    /// One was not removed.
+    /// An earlier lab was not removed.
     #[error("a lab that was killed left {count} namespaces behind; remove them with `mend lab down`")]
     Leftovers {
-        /// How many.
+        /// The number of namespaces.
         count: usize,
     },
-    /// There is none.
+    /// No lab is up.
     #[error("no lab is up; start one with `mend lab up`")]
     NotUp,
     /// A command failed.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The state file, or another file of the lab.
+    /// The state file or another file failed.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// Of which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something would not go away.
+    /// Some of the lab could not be removed.
     #[error("cannot remove the lab: {left} are still there; {reason}")]
     Stuck {
-        /// What.
+        /// The remaining objects.
         left: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
 impl Network {
-    /// Makes a network. It belongs to this process until it is [kept](Self::keep).
+    /// Creates a network. It belongs to this process until it is [kept](Self::keep).
     ///
     /// # Errors
-    /// [`NetworkError`]; what was made is removed again.
+    /// [`NetworkError`]; the partial network is removed.
     pub fn up(names: &Names, topology: &Topology) -> Result<Self, NetworkError> {
         topology.check()?;
         check_rights()?;
@@ -113,10 +113,10 @@ impl Network {
         Ok(network)
     }
 
-    /// Gives the links other rates; the nodes and their racks stay.
+    /// Changes the rates of the links; nodes and racks stay.
     ///
     /// # Errors
-    /// [`NetworkError::Script`]; then nobody knows how the links are shaped.
+    /// [`NetworkError::Script`]; the shaping of the links is then undefined.
     ///
     /// # Panics
     /// If the number of nodes or racks differs.
@@ -132,22 +132,22 @@ impl Network {
         Ok(())
     }
 
-    /// What gives the link of one helper another rate while it is in use; for networks whose links are all alike.
+    /// A change of one helper's link rate that can be applied during use; for networks of uniform links.
     pub fn change(&self, place: Place, rate: Bandwidth) -> Change {
         Change(layout::change(&self.names, place, rate))
     }
 
-    /// Its names.
+    /// The network's names.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// How it is shaped now.
+    /// The current topology.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Notes a folder that shall be removed with the lab.
+    /// Records a folder to remove with the lab.
     ///
     /// # Errors
     /// [`NetworkError::File`].
@@ -156,7 +156,7 @@ impl Network {
         self.state.write(&self.names)
     }
 
-    /// Leaves it up when this process ends.
+    /// Keeps the network up after this process ends.
     ///
     /// # Errors
     /// [`NetworkError::File`].
@@ -167,7 +167,7 @@ impl Network {
         Ok(())
     }
 
-    /// What is there of a lab.
+    /// The state of a lab.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -175,7 +175,8 @@ impl Network {
         state::status(names)
     }
 
-    /// Removes a lab, whoever made it: processes, namespaces, folders, the state file. Nothing to remove is fine.
+    /// Removes a lab of any process: its processes, namespaces, folders and state file. Succeeds if there is
+    /// none.
     ///
     /// # Errors
     /// [`NetworkError`].
@@ -197,29 +198,29 @@ impl Network {
         state::remove(names)
     }
 
-    /// A command that runs inside someone's namespace, counted to the lab's CPU time.
+    /// A command inside a node's namespace; its CPU time counts as the lab's.
     pub fn command(&self, place: Place, program: &Path) -> Command {
         self.doors().command(place, program)
     }
 
-    /// The way into its namespaces, for whoever starts processes in them.
+    /// Access to the namespaces, for starting processes in them.
     pub fn doors(&self) -> Doors {
         Doors { names: self.names.clone(), group: self.control_group() }
     }
 
-    /// The control group that the lab's processes are in, if there can be one.
+    /// The control group of the lab's processes, if the system supports one.
     pub fn control_group(&self) -> Option<PathBuf> {
         let group = self.names.control_group()?;
         (group.is_dir() || std::fs::create_dir(&group).is_ok()).then_some(group)
     }
 }
 
-/// A link's new rate, to be set by whoever has the time.
+/// A prepared change of a link's rate.
 #[derive(Clone, Debug)]
 pub struct Change(Vec<Script>);
 
 impl Change {
-    /// Sets it.
+    /// Applies the change.
     ///
     /// # Errors
     /// [`NetworkError::Script`].
@@ -228,7 +229,7 @@ impl Change {
     }
 }
 
-/// The way into the namespaces of a network that is up.
+/// Access to the namespaces of a running network.
 #[derive(Clone, Debug)]
 pub struct Doors {
     names: Names,
@@ -236,22 +237,22 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// As [`Network::command`].
+    /// Like [`Network::command`].
     pub fn command(&self, place: Place, program: &Path) -> Command {
         let mut command = Command::new("sh");
-        // The shell puts itself into the control group and becomes the program, so that no time is missed.
+        // The shell joins the control group and then executes the program, which accounts for all its time.
         let enter = match &self.group {
             Some(group) => format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display()),
             None => "exec \"$@\"".to_owned(),
         };
         command.args(["-c", &enter, "sh", "ip", "netns", "exec", &self.names.of(place)]).arg(program);
-        // A Ctrl-C is for the lab, which then ends its processes itself.
+        // On Ctrl-C, the lab ends its processes itself.
         command.process_group(0);
         command
     }
 
-    /// Moves this thread, and the threads that it starts, into someone's namespace for good. It must not be the process's
-    /// first thread: by that one's namespace a lab that is removed tells whom to end.
+    /// Moves this thread, and the threads it starts later, into a node's namespace permanently. Must not be
+    /// called on the process's first thread: its namespace decides which processes are ended with a lab.
     ///
     /// # Errors
     /// [`NetworkError::File`].
@@ -298,12 +299,12 @@ fn refuse_second(names: &Names) -> Result<(), NetworkError> {
 
 fn check_kernel(names: &Names) -> Result<(), NetworkError> {
     let tried = run_all(&layout::probe(names));
-    // Gone already if the very first line failed.
+    // The namespace does not exist if the first line failed.
     let _ = Script::new(format!("ip netns del {}", names.namespace("probe"))).run();
     tried.map_err(NetworkError::Kernel)
 }
 
-/// Ends everything that runs in these namespaces, which only the lab's own processes do.
+/// Ends all processes in these namespaces; only the lab's own run there.
 fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
     use rustix::process::{Pid, Signal, kill_process};
     for signal in [Signal::TERM, Signal::KILL] {
@@ -315,7 +316,7 @@ fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
                     listed.split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw)
                 {
                     running += 1;
-                    let _ = kill_process(pid, signal); // It may have ended by itself.
+                    let _ = kill_process(pid, signal); // The process may have ended already.
                 }
             }
             if running == 0 {
@@ -329,7 +330,7 @@ fn stop_processes(namespaces: &[String]) -> Result<(), NetworkError> {
 
 fn remove_control_group(names: &Names) {
     let Some(group) = names.control_group().filter(|group| group.is_dir()) else { return };
-    // The kernel takes a moment to notice that the last process is gone.
+    // The kernel needs a moment after the last process has ended.
     for _ in 0..40 {
         if std::fs::remove_dir(&group).is_ok() {
             return;

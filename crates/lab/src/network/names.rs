@@ -1,23 +1,23 @@
-//! Names and addresses inside a lab. Every namespace carries the lab's prefix, so that all of it can be found
-//! again; every address is of 10.77.0.0/16, which exists in these namespaces only.
+//! Names and addresses inside a lab. Every namespace has the lab's prefix, by which it can be found again.
+//! Every address is in 10.77.0.0/16, which exists only in these namespaces.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-/// Who has a namespace of its own.
+/// A node of the lab, which has its own namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// The coordinator; its link is never shaped, since no block crosses it except when a scenario is prepared.
+    /// The coordinator. Its link is never shaped, because blocks cross it only during preparation.
     Coordinator,
-    /// The client that reads.
+    /// The reading client.
     Client,
-    /// A helper, counted from 0; its name counts from 1.
+    /// A helper, numbered from 0; its name is numbered from 1.
     Helper(u16),
 }
 
 impl Place {
-    /// Everyone in a lab of so many helpers.
+    /// All nodes of a lab with `helpers` helpers.
     pub fn all(helpers: u16) -> impl Iterator<Item = Self> + Clone {
         [Self::Coordinator, Self::Client].into_iter().chain((0..helpers).map(Self::Helper))
     }
@@ -54,7 +54,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// A lab of another prefix than the usual one, for tests that run beside one.
+    /// A lab with a non-default prefix, for tests next to a regular lab.
     pub fn with_prefix(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
     }
@@ -64,7 +64,7 @@ impl Names {
         self.namespace("net")
     }
 
-    /// The namespace of someone.
+    /// The namespace of a node.
     pub fn of(&self, place: Place) -> String {
         self.namespace(&place.to_string())
     }
@@ -73,17 +73,17 @@ impl Names {
         format!("{}-{name}", self.prefix)
     }
 
-    /// Whether a namespace is this lab's.
+    /// Whether a namespace belongs to this lab.
     pub fn owns(&self, namespace: &str) -> bool {
         namespace.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('-'))
     }
 
-    /// Where it is written down that this lab is up.
+    /// The path of the state file.
     pub fn state_file(&self) -> PathBuf {
         PathBuf::from(format!("/run/{}.json", self.prefix))
     }
 
-    /// The control group of its processes, if the system has such groups.
+    /// The control group of the lab's processes, if the system has cgroups v2.
     pub fn control_group(&self) -> Option<PathBuf> {
         let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
         let root = roots.into_iter().find(|root| root.join("cgroup.controllers").exists())?;

@@ -1,4 +1,4 @@
-//! The state file of a lab that is up, and what can be found without it.
+//! The state file of a running lab, and the detection of labs without one.
 
 use std::fs;
 use std::io;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use super::{Names, NetworkError};
 use crate::topology::Topology;
 
-/// What there is of a lab.
+/// The state of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Status {
-    /// Nothing.
+    /// No lab.
     Down,
-    /// A lab that was left up.
+    /// A kept lab.
     Up {
-        /// How it was made.
+        /// Its topology.
         topology: Box<Topology>,
         /// Its cluster folder, if it has a cluster.
         folder: Option<PathBuf>,
     },
     /// A process is measuring.
     Busy {
-        /// Which.
+        /// The process.
         pid: u32,
     },
     /// A lab whose process ended without removing it.
     Leftovers {
-        /// What is left.
+        /// The remaining namespaces.
         namespaces: Vec<String>,
     },
 }
@@ -36,11 +36,11 @@ pub enum Status {
 /// The state file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
-    /// The process that made it.
+    /// The process that created the lab.
     pid: u32,
-    /// When that process started, in clock ticks since boot: pids are used again.
+    /// That process's start time in clock ticks since boot, because pids are reused.
     started_ticks: u64,
-    /// Whether it shall outlive that process.
+    /// Whether the lab outlives that process.
     pub(super) kept: bool,
     topology: Topology,
     pub(super) folder: Option<PathBuf>,
@@ -69,7 +69,7 @@ impl State {
     fn read(names: &Names) -> Result<Option<Self>, NetworkError> {
         let path = names.state_file();
         match fs::read(&path) {
-            // One that cannot be understood is of a lab that was killed while it wrote.
+            // An unreadable file belongs to a lab that was killed while writing it.
             Ok(text) => Ok(serde_json::from_slice(&text).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &path)(error)),
@@ -90,13 +90,13 @@ pub(super) fn status(names: &Names) -> Result<Status, NetworkError> {
             Status::Up { topology: Box::new(state.topology), folder: state.folder }
         }
         Some(state) if !state.kept && state.owner_lives() => Status::Busy { pid: state.pid },
-        // A state file alone is what a restart of the machine leaves.
+        // After a reboot only the state file remains.
         Some(_) if namespaces.is_empty() => Status::Down,
         Some(_) => Status::Leftovers { namespaces },
     })
 }
 
-/// The lab's namespaces, as the folder that `ip netns` keeps shows them.
+/// The lab's namespaces, from the folder that `ip netns` maintains.
 pub(super) fn namespaces(names: &Names) -> Result<Vec<String>, NetworkError> {
     let folder = Path::new("/run/netns");
     let entries = match fs::read_dir(folder) {
@@ -114,7 +114,7 @@ pub(super) fn namespaces(names: &Names) -> Result<Vec<String>, NetworkError> {
 
 /// Removes the lab's folder and the state file.
 pub(super) fn remove(names: &Names) -> Result<(), NetworkError> {
-    // Only a folder that carries the prefix: a state file that somebody edited removes nothing else.
+    // Only remove a folder with our prefix; someone may have edited the state file.
     let is_ours = |folder: &PathBuf| {
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.owns(name))
     };
@@ -137,10 +137,10 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
     move |source| NetworkError::File { action, path: path.to_owned(), source }
 }
 
-/// When a process started, in clock ticks since boot.
+/// A process's start time in clock ticks since boot.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; what follows the last one is plain.
+    // The process name may contain spaces and parentheses, so parse what follows the last one.
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_whitespace().nth(19)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The measurements, part after part.
+//! The measurements, part by part.
 
 use std::fs;
 use std::process::ExitCode;
@@ -19,16 +19,16 @@ use crate::meter::{LinkBytes, Meter, Metered};
 use crate::network::Names;
 use crate::run::Say;
 
-/// Helpers that get blocks, of those that have none.
+/// The numbers of empty helpers that receive blocks.
 const REQUESTORS: [usize; 4] = [1, 2, 8, 16];
-/// What all helpers together send for repairs where they are capped, at first and then.
+/// The total repair caps: the initial one and the changed one.
 const CAPS: [(&str, f64); 2] = [("160Mbit", 160e6), ("320Mbit", 320e6)];
-/// What one helper sends and receives.
+/// The cap on one helper's sending and receiving.
 const CAPPED: (&str, &str, f64) = ("h2", "20Mbit", 20e6);
-/// A cap is held for so long before it is measured, and measured for so long.
+/// How long a cap is in force before it is measured, and how long it is measured.
 const SETTLES: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(5);
-/// Reads go on for so long: as long as no recovery takes.
+/// The duration of reads, longer than any recovery.
 const READS_LAST: Duration = Duration::from_secs(8);
 const READERS: usize = 4;
 const READ_BYTES: u64 = 64 << 10;
@@ -50,7 +50,7 @@ struct Measuring<'a> {
     say: Say<'a>,
 }
 
-/// Measures the parts that are asked for, and writes the page.
+/// Runs the requested measurements and writes the page.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -159,7 +159,7 @@ impl Measuring<'_> {
         self.whole(what, &verb)
     }
 
-    /// A recovery or a drain, from the request to its end, and whether every block is what it was.
+    /// Times a recovery or drain from the request to its end, and compares every block.
     fn whole(&mut self, what: &str, verb: &[&str]) -> Result<WholeRow, LabError> {
         let meter = Meter::start(&self.scene.network)?;
         let begun = Instant::now();
@@ -181,15 +181,16 @@ impl Measuring<'_> {
         Ok(row)
     }
 
-    /// Seconds that what crossed the busiest link in one direction takes there.
+    /// The time in seconds that the busiest link direction needs for its traffic.
     fn busiest(&self, metered: &Metered) -> f64 {
         let most = helpers(metered).map(|link| link.sent_bytes.max(link.received_bytes)).max();
         let rate = self.args.rate.bandwidth().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
         most.unwrap_or(0) as f64 * 8.0 / rate
     }
 
-    /// The cluster's cap, changed while it runs; then a helper's. What crosses links is more than the blocks by headers;
-    /// how much more shows at the whole repair, of which every block is sent k times.
+    /// Measures the total cap, changed while it is in force, and then a helper's cap. Link traffic exceeds
+    /// the blocks by headers; the share of headers is taken from the complete repair, where every block is
+    /// sent k times.
     fn caps(&mut self, page: &mut Page) -> Result<(), LabError> {
         self.scene.fresh()?;
         self.scene.lose(LOST)?;
@@ -241,7 +242,7 @@ impl Measuring<'_> {
         self.scene.mend(&["watch", repair])
     }
 
-    /// What crosses the links in a while, once things have settled.
+    /// Measures the link traffic in a window, after a settling time.
     fn window(&self) -> Result<(Metered, f64), LabError> {
         thread::sleep(SETTLES);
         let (meter, begun) = (Meter::start(&self.scene.network)?, Instant::now());
@@ -250,7 +251,7 @@ impl Measuring<'_> {
         Ok((meter.stop()?, time))
     }
 
-    /// The part of what helpers sent for a whole recovery that was blocks.
+    /// The share of block data in the traffic that helpers sent during a complete recovery.
     fn payload(&self, whole: &Metered) -> Result<f64, LabError> {
         let Setup { data_blocks, block_bytes, .. } = self.scene.setup;
         let sent: u64 = helpers(whole).map(|traffic| traffic.sent_bytes).sum();
@@ -296,7 +297,7 @@ impl Measuring<'_> {
     }
 }
 
-/// What crossed the links of helpers.
+/// The link traffic of the helpers.
 fn helpers(metered: &Metered) -> impl Iterator<Item = LinkBytes> {
     let is_helper = |name: &str| name.strip_prefix('h').is_some_and(|number| number.parse::<u16>().is_ok());
     metered.traffic.iter().filter(move |(name, _)| is_helper(name)).map(|(_, traffic)| *traffic)

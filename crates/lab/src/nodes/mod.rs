@@ -1,7 +1,9 @@
-//! `mend lab nodes`: whole nodes on shaped links, with real processes. A node is killed and recovered under every policy, or
-//! drained in every way; with caps, and with reads beside. Every block is compared afterwards.
+//! `mend lab nodes`: recovery and drain of whole nodes on shaped links, with real processes. A node is killed
+//! and recovered under every policy, or drained in every way, also with caps and concurrent reads. Every
+//! block is compared afterwards.
 //!
-//! All measurements of one kind of cluster begin with the same stripes on the same nodes: the cluster's folder is put back before each.
+//! All measurements of one kind of cluster start with the same stripes on the same nodes: the cluster folder
+//! is restored before each.
 
 mod measure;
 mod page;
@@ -18,28 +20,28 @@ use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
-/// What is measured of whole nodes.
+/// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct NodesArgs {
     /// The folder for the page
     #[arg(long, default_value = "docs/results", value_name = "DIR")]
     out: PathBuf,
-    /// Of every helper's link
+    /// Rate of every helper's link
     #[arg(long, default_value = "100mbit", value_name = "RATE")]
     rate: Rate,
-    /// Only parts whose name contains this: issue, policies, requestors, drains, caps, reads, small
+    /// Only run parts whose name contains this: issue, policies, requestors, drains, caps, reads, small
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Each recovery of the first part is measured so often
+    /// Repetitions of each recovery in the first part
     #[arg(long, default_value_t = 3, value_name = "N")]
     repetitions: usize,
 }
 
-/// What a cluster has before a node is lost.
+/// The cluster before a node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Setup {
     helpers: u16,
-    /// The last so many of them hold nothing.
+    /// The number of helpers, at the end, that hold no blocks.
     spare: u16,
     code: &'static str,
     data_blocks: u64,
@@ -48,7 +50,7 @@ struct Setup {
     stripes: u64,
 }
 
-/// 14 helpers of which each has 16 blocks: 225 blocks.
+/// 14 helpers with 16 blocks each, about 225 blocks in total.
 const SIXTEEN_LOST: Setup = Setup {
     helpers: 14,
     spare: 0,
@@ -68,12 +70,12 @@ const WIDE: Setup = Setup {
     stripes: 64,
 };
 
-/// The same stripes, and as many helpers again that get blocks and have none.
+/// The same stripes, plus as many empty helpers to receive blocks.
 const SPARED: Setup = Setup { helpers: 32, spare: 16, ..WIDE };
-/// Of blocks so small that a repair costs what planning, dispatch and publication cost.
+/// Small blocks: a repair costs little more than planning, dispatch and publishing.
 const SMALL: Setup = Setup { block_bytes: 4 << 10, stripes: 1_000, ..WIDE };
 
-/// Measures, and writes `nodes.md`.
+/// Runs the measurements and writes `nodes.md`.
 ///
 /// # Errors
 /// [`LabError`].

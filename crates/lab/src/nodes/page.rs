@@ -1,4 +1,4 @@
-//! What was measured, as tables.
+//! The results as tables.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::meter::Metered;
 use crate::report::markdown_table;
 use crate::topology::Rate;
 
-/// Where a row belongs.
+/// The table that a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     SixteenLost,
@@ -17,28 +17,28 @@ pub(super) enum Table {
     Small,
 }
 
-/// A node recovered or drained.
+/// A recovered or drained node.
 pub(super) struct WholeRow {
     pub(super) what: String,
     pub(super) blocks: usize,
     pub(super) took: f64,
     pub(super) bound: f64,
     pub(super) limit: String,
-    /// Seconds that what crossed the busiest link in one direction takes there.
+    /// The time in seconds that the busiest link direction needs for its traffic.
     pub(super) busiest: f64,
-    /// Why plans were dropped.
+    /// The reasons for dropped plans.
     pub(super) replanned: Vec<String>,
     pub(super) metered: Metered,
 }
 
-/// A cap, and what was sent: bits per second.
+/// A cap and the measured rate, in bits per second.
 pub(super) struct CapRow {
     pub(super) what: String,
     pub(super) cap: f64,
     pub(super) measured: f64,
 }
 
-/// Reads while something goes on.
+/// Reads during another activity.
 pub(super) struct ReadsRow {
     meanwhile: String,
     per_second: f64,
@@ -47,7 +47,7 @@ pub(super) struct ReadsRow {
     failed: usize,
 }
 
-/// All of it.
+/// The complete page.
 #[derive(Default)]
 pub(super) struct Page {
     rows: Vec<(Table, WholeRow)>,
@@ -66,7 +66,7 @@ impl WholeRow {
         marks.join(", ")
     }
 
-    /// Everything in a line.
+    /// A one-line summary.
     pub(super) fn summary(&self) -> String {
         let Self { what, blocks, took, bound, .. } = self;
         format!(
@@ -95,7 +95,7 @@ impl WholeRow {
 }
 
 impl ReadsRow {
-    /// From the latencies of all reads, ascending.
+    /// Computes a row from the latencies of all reads, in ascending order.
     pub(super) fn new(meanwhile: &str, lasted: Duration, latencies_ns: &[u64], failed: usize) -> Self {
         let at = |part: f64| {
             let index =
@@ -106,7 +106,7 @@ impl ReadsRow {
         Self { meanwhile: meanwhile.to_owned(), per_second, median_ms: at(0.5), p99_ms: at(0.99), failed }
     }
 
-    /// Everything in a line.
+    /// A one-line summary.
     pub(super) fn summary(&self) -> String {
         let Self { meanwhile, per_second, median_ms, p99_ms, failed } = self;
         format!(

@@ -1,4 +1,4 @@
-//! A cluster that is put back to where it was before each measurement.
+//! A cluster that is restored to its initial state before each measurement.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,20 +18,20 @@ use crate::network::{Names, Network, Place};
 use crate::run::write_noise;
 use crate::topology::{Rate, Topology};
 
-/// The helper that is lost.
+/// The lost helper.
 pub(super) const LOST: &str = "h1";
-/// How long a coordinator may take to see who is there.
+/// The time limit for the coordinator to notice which helpers are up.
 const NOTICE_LIMIT: Duration = Duration::from_secs(60);
-/// Blocks are in these folders, which the kept copy shares with the cluster: a block is published under its name and
-/// never written again.
+/// The name of block folders. The saved copy shares their files with the cluster through hard links, which is
+/// safe because published blocks are never modified.
 const BLOCKS: &str = "blocks";
 
-/// See the module's documentation. Goes in this order.
+/// The scene, as described in the module documentation. The fields are dropped in this order.
 pub(super) struct Scene {
     pub(super) fleet: Fleet,
     pub(super) network: Network,
     pub(super) setup: Setup,
-    /// The cluster's folder as it was when all stripes were stored.
+    /// The saved cluster folder, with all stripes stored.
     kept: PathBuf,
     /// Every data block of every stripe.
     pub(super) pieces: Vec<Piece>,
@@ -39,12 +39,12 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Stores the stripes, each a file, and keeps what the cluster has then.
+    /// Stores the stripes, one file each, and saves a copy of the cluster folder.
     pub(super) fn up(names: &Names, programs: &Programs, setup: Setup, rate: Rate) -> Result<Self, LabError> {
         let told = Topology { told: true, ..Topology::flat(setup.helpers, rate) };
         let mut network = Network::up(names, &told)?;
         let fleet = Fleet::start(&mut network, programs)?;
-        // It is stored over links that are not shaped.
+        // Stripes are stored over unshaped links.
         network.reshape(&Topology::flat(setup.helpers, Rate::Unshaped))?;
         let kept = fleet.work().join("kept");
         let mut scene = Self { fleet, network, setup, kept, pieces: Vec::new(), mend: programs.mend.clone() };
@@ -75,7 +75,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Puts the cluster back to where it was, and starts it.
+    /// Restores the cluster to its saved state and starts it.
     pub(super) fn fresh(&mut self) -> Result<(), LabError> {
         self.fleet.stop();
         let cluster = self.fleet.cluster().to_owned();
@@ -86,13 +86,13 @@ impl Scene {
         self.await_up("all helpers", |up| up.len() == all)
     }
 
-    /// The helpers that hold nothing.
+    /// The helpers without blocks.
     pub(super) fn spares(&self) -> Vec<String> {
         let Setup { helpers, spare, .. } = self.setup;
         (helpers - spare + 1..=helpers).map(|number| format!("h{number}")).collect()
     }
 
-    /// Kills a helper; the coordinator has noticed when this returns.
+    /// Kills a helper and waits until the coordinator has noticed.
     pub(super) fn lose(&mut self, helper: &str) -> Result<(), LabError> {
         self.fleet.kill(helper)?;
         self.await_up("a helper less", |up| !up.iter().any(|name| name == helper))
@@ -114,7 +114,7 @@ impl Scene {
         }
     }
 
-    /// How many blocks are lost with the helper.
+    /// The number of blocks on the lost helper.
     pub(super) fn lost_blocks(&self) -> Result<usize, LabError> {
         let folder = self.blocks_kept(LOST);
         Ok(named(&folder).map_err(LabError::file("read", folder))?.len())
@@ -124,7 +124,7 @@ impl Scene {
         self.kept.join("helpers").join(helper).join(BLOCKS)
     }
 
-    /// Carries a verb out beside the coordinator; what it prints as JSON.
+    /// Runs a verb in the coordinator's namespace and returns its JSON output.
     pub(super) fn mend(&self, words: &[&str]) -> Result<Value, LabError> {
         let child = self.start(words)?;
         let output = child.wait_with_output().map_err(LabError::file("wait for", &self.mend))?;
@@ -145,7 +145,7 @@ impl Scene {
         command.spawn().map_err(LabError::file("start", &self.mend))
     }
 
-    /// Every block that the helper had is on another one, and is what it was.
+    /// Checks that every block of the lost helper is on another one, unchanged.
     pub(super) fn compare(&self, what: &str) -> Result<(), LabError> {
         let wrong = |reason: String| LabError::WrongBytes { what: what.to_owned(), reason };
         let before = self.blocks_kept(LOST);
@@ -186,7 +186,7 @@ fn named(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// Copies a folder; the files of block folders are shared.
+/// Copies a folder; files in block folders are hard-linked.
 fn copy(from: &Path, to: &Path, is_shared: bool) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;

@@ -1,5 +1,5 @@
-//! Carrying out a scenario: all combinations, each repetition in turn with a direct send of one block between, so
-//! that whatever drifts on the machine drifts for all of them.
+//! Runs a scenario: all combinations of parameters. Repetitions take turns, with a direct send of one block
+//! in between, so that slow changes of the machine affect all of them alike.
 
 mod row;
 mod sample;
@@ -27,13 +27,13 @@ use stored::Stored;
 pub(crate) use stored::write_noise;
 use straggling::Slowed;
 
-/// Told what is being done, line by line.
+/// A callback for progress messages.
 pub type Say<'a> = &'a mut dyn FnMut(&str);
 
-/// Makes a lab, carries the scenario out, and removes the lab.
+/// Creates a lab, runs the scenario in it, and removes the lab.
 ///
 /// # Errors
-/// [`LabError`]; [`LabError::WrongBytes`] if any repaired block differs from what was lost.
+/// [`LabError`]; [`LabError::WrongBytes`] if a repaired block differs from the lost one.
 pub fn run(
     names: &Names,
     programs: &Programs,
@@ -55,7 +55,7 @@ pub fn run(
     }
     let mut run = Run { network, fleets, current: 0, medium, scenario, stragglers: 0, say };
     let report = run.all();
-    // The members first, so that nothing writes into the folder that is removed with the network.
+    // End the members first; they must not write into the folder that is removed with the network.
     drop(run.fleets);
     drop(run.network);
     report
@@ -69,13 +69,13 @@ struct Clustered {
 
 struct Run<'a> {
     network: Network,
-    /// Beside each other, so that what is measured of one and of another is measured in turn.
+    /// Clusters that run at the same time, so that their measurements can take turns.
     fleets: Vec<Clustered>,
-    /// The one that is asked.
+    /// The index of the cluster in use.
     current: usize,
     medium: Option<Medium>,
     scenario: &'a Scenario,
-    /// How many helpers were made slow so far.
+    /// The number of helpers slowed down so far.
     stragglers: u16,
     say: Say<'a>,
 }
@@ -109,7 +109,7 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// What `work` gives for each cluster.
+    /// The result of `work` for each cluster.
     fn in_each<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, LabError>,
@@ -121,7 +121,7 @@ impl Run<'_> {
         results.collect()
     }
 
-    /// All schemes and losses for one stripe, as each cluster has it, and slice size.
+    /// Measures all schemes and losses for one slice size and one stripe, which is stored in each cluster.
     fn compare(&mut self, stored: &[Stored], slice: Slice) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
         for lost in &self.scenario.losses.clone() {
@@ -139,7 +139,7 @@ impl Run<'_> {
         Ok(rows)
     }
 
-    /// Repetitions of all schemes in turn.
+    /// Runs the repetitions of all schemes in turn.
     fn interleaved(
         &mut self,
         stored: &[Stored],
@@ -174,7 +174,7 @@ impl Run<'_> {
         Ok(rows)
     }
 
-    /// Nothing measured yet.
+    /// An empty yardstick.
     fn yardstick(&self, stored: &Stored) -> Yardstick {
         let sizes = self.scenario.bare_chain.iter().flat_map(Many::iter);
         let chain = |size: &ByteSize| {
@@ -186,7 +186,7 @@ impl Run<'_> {
         Yardstick { direct: Vec::new(), chains: sizes.map(chain).collect() }
     }
 
-    /// A direct send of one block to the client, from a helper that has one of this stripe.
+    /// A direct send of one block to the client, from a helper that holds a block of this stripe.
     fn direct(&mut self, stored: &Stored, lost: &[u16]) -> Result<Sample, LabError> {
         let other = stored.blocks.iter().zip(0..).find(|(_, index)| !lost.contains(index));
         let node = other.map_or("h1", |(at, _)| at.node.as_str());
@@ -196,7 +196,7 @@ impl Run<'_> {
         self.undisturbed(|run| run.took(&order))
     }
 
-    /// One block to the client through as many relays as a pipeline has helpers.
+    /// Sends one block to the client through as many relays as a pipeline has helpers.
     fn bare_chain(&mut self, stored: &Stored, slice_bytes: u32) -> Result<Sample, LabError> {
         let hops = stored.data_blocks as u16;
         let address = self.fleets[self.current].fleet.chain(&self.network, hops, slice_bytes)?;
@@ -204,7 +204,7 @@ impl Run<'_> {
         self.undisturbed(|run| run.took(&order))
     }
 
-    /// One repair, repeated while other programs disturb it; every one is compared with what was lost.
+    /// One repair, repeated while other programs disturb it. Every result is compared with the lost blocks.
     fn measure(
         &mut self,
         stored: &Stored,
@@ -224,7 +224,7 @@ impl Run<'_> {
         })
     }
 
-    /// The first undisturbed of a few measurements, or the one that was least disturbed.
+    /// The first undisturbed of several measurements, or the least disturbed one.
     fn undisturbed(
         &mut self,
         mut measure: impl FnMut(&mut Self) -> Result<Sample, LabError>,
@@ -242,7 +242,7 @@ impl Run<'_> {
         Ok(best)
     }
 
-    /// An order of the client's, metered.
+    /// Measures one instruction of the client.
     fn took(&mut self, order: &Instruction) -> Result<Sample, LabError> {
         if self.scenario.cold {
             self.fleets[self.current].fleet.forget_cached()?;

@@ -1,4 +1,4 @@
-//! The rows of a report, before and after they have figures.
+//! The rows of a report, before and after measurement.
 
 use super::Run;
 use super::stored::Stored;
@@ -10,11 +10,11 @@ use crate::topology::Rate;
 use crate::way::Way;
 use crate::yardstick::{Chain, Yardstick};
 
-/// What the chain without Mend is called where a scheme's name stands.
+/// The name of the chain without Mend, in place of a scheme's.
 pub(crate) const BARE_CHAIN: &str = "bare chain";
 
 impl Run<'_> {
-    /// The row of a bare chain that was measured.
+    /// The row of a measured bare chain.
     pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, yardstick: &Yardstick) -> Row {
         let mut row = self.empty(stored, Slice::Bytes(chain.slice_bytes), &[]);
         row.scheme = BARE_CHAIN.to_owned();
@@ -23,19 +23,19 @@ impl Run<'_> {
         row
     }
 
-    /// Whether all links are shaped alike, so that there are formulas.
+    /// Whether all links have the same rate, which the formulas require.
     fn links_decide(&self) -> bool {
         let topology = self.network.topology();
         topology.is_uniform() && topology.rate != Rate::Unshaped
     }
 
-    /// A row that says what it is about, and no figures.
+    /// A row without figures.
     pub(super) fn row(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> Row {
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
         let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
         let formula = (self.links_decide() && lost.len() == 1).then(|| {
-            // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
+            // Formulas exist for helpers that read whole blocks; for other codes, use the plan's own count.
             let helpers = account?.disk_blocks as usize;
             match way {
                 _ if stored.sub_blocks > 1 => Some(account?.timeslots),

@@ -1,4 +1,4 @@
-//! One measurement: a read by the client, or a repair onto nodes, and whether the right bytes came of it.
+//! One measurement: a read by the client or a repair to nodes, with a check of the bytes.
 
 use super::Run;
 use super::stored::{Stored, remove_named};
@@ -37,7 +37,7 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// Takes blocks away, has the coordinator notice, and repairs them onto nodes: each of them onto one of its own.
+    /// Deletes blocks, makes the coordinator notice, and repairs each of them to a separate node.
     pub(super) fn repair(
         &mut self,
         stored: &Stored,
@@ -55,7 +55,7 @@ impl Run<'_> {
         }
         let plain = ReadInstruction { pretend_lost: false, ..self.read_order(stored, way, slice, lost) };
         for &index in lost {
-            // A read finds that the block is gone; what it reads is not needed.
+            // A small read makes the coordinator notice that the block is gone.
             let touch = ReadInstruction { blocks: vec![index], window: 0..4096, ..plain.clone() };
             self.fleets[self.current].fleet.ask_loader(&self.network, &Instruction::Read(touch))?;
         }
@@ -69,8 +69,8 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// Holds what nodes have now against the true bytes. It is read from beside the coordinator, where the client's
-    /// link does not count.
+    /// Compares the blocks stored on nodes with the original bytes. Reads through the coordinator's
+    /// namespace, because the client's link is metered.
     fn compare_stored(
         &mut self,
         stored: &Stored,

@@ -1,4 +1,4 @@
-//! Stripes that are stored to be lost: made of noise, taken away, and brought back.
+//! Stripes of random bytes whose blocks the lab deletes and repairs.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -12,10 +12,10 @@ use crate::error::LabError;
 use crate::instruction::{Answer, BlockAt, Expected, Instruction};
 use crate::scenario::Loss;
 
-/// How long a coordinator may take to notice that a helper was killed.
+/// The time limit for the coordinator to notice a killed helper.
 const NOTICE_LIMIT: Duration = Duration::from_secs(30);
 
-/// A stripe that was stored to be lost.
+/// A stripe whose blocks are deleted and repaired.
 pub(super) struct Stored {
     pub(super) name: String,
     pub(super) code: CodeSpec,
@@ -28,7 +28,7 @@ pub(super) struct Stored {
 }
 
 impl Run<'_> {
-    /// Stores a stripe of noise, from beside the coordinator.
+    /// Stores a stripe of random bytes through the coordinator's namespace.
     pub(super) fn store(&mut self, code: &CodeSpec, block_bytes: u64) -> Result<Stored, LabError> {
         let built = code.build().map_err(|error| LabError::Cluster(error.to_string()))?;
         let data_blocks = built.data_blocks();
@@ -66,8 +66,8 @@ impl Run<'_> {
         fs::remove_file(&stored.source).map_err(LabError::file("remove", &stored.source))
     }
 
-    /// Where the true bytes of a block are. Data blocks are part of the source; others are read while they are
-    /// healthy, and checked against the catalog's digest by that.
+    /// The location of a block's original bytes. Data blocks are part of the source file. Others are read
+    /// while healthy, which verifies them against the catalog's digest.
     pub(super) fn expected(&mut self, stored: &Stored, block: u16) -> Result<Expected, LabError> {
         if usize::from(block) < stored.data_blocks && stored.sub_blocks == 1 {
             let offset = u64::from(block) * stored.block_bytes;
@@ -111,7 +111,7 @@ impl Run<'_> {
         }
     }
 
-    /// Where a block is now.
+    /// The current location of a block.
     pub(super) fn holder(&mut self, stored: &Stored, block: u16) -> Result<BlockAt, LabError> {
         let layout = Instruction::Layout { name: stored.name.clone() };
         match self.fleets[self.current].fleet.ask_loader(&self.network, &layout)? {
@@ -121,7 +121,7 @@ impl Run<'_> {
     }
 }
 
-/// Bytes that do not repeat, from a seed: a block in the wrong place shows.
+/// Writes random bytes from a seed. They do not repeat, which reveals misplaced blocks.
 pub(crate) fn write_noise(path: &Path, bytes: u64, seed: u64) -> std::io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut state = seed | 1;
@@ -138,7 +138,7 @@ pub(crate) fn write_noise(path: &Path, bytes: u64, seed: u64) -> std::io::Result
     file.flush()
 }
 
-/// Removes a block's files, wherever below the folder they are: `NAME` and `NAME.crc`.
+/// Removes a block's files `NAME` and `NAME.crc` wherever they are below the folder.
 pub(super) fn remove_named(folder: &Path, name: &str) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,4 +1,4 @@
-//! A helper whose link becomes slow while something is measured.
+//! Slows down a helper's link during a measurement.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -10,16 +10,16 @@ use crate::error::LabError;
 use crate::network::{Change, NetworkError, Place};
 use crate::scenario::Straggler;
 
-/// A link that is, or will be, slow until this ends.
+/// A link that is slow, or about to be, until the measurement ends.
 pub(super) struct Slowed {
     back: Change,
-    /// Dropped when the measurement ends.
+    /// Dropped at the end of the measurement, which wakes the thread.
     waits: Sender<()>,
     thread: JoinHandle<Result<(), NetworkError>>,
 }
 
 impl Run<'_> {
-    /// Makes the straggler of the scenario, if it has one, slow when it is time.
+    /// Schedules the slowdown of the scenario's straggler, if it has one.
     pub(super) fn slow_down_later(
         &mut self,
         stored: &Stored,
@@ -39,14 +39,14 @@ impl Run<'_> {
         let (waits, ended) = channel::<()>();
         let thread = thread::spawn(move || match ended.recv_timeout(after) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => slow.make(),
-            _ => Ok(()), // The measurement has ended already.
+            _ => Ok(()), // The measurement has already ended.
         });
         Ok(Some(Slowed { back, waits, thread }))
     }
 }
 
 impl Slowed {
-    /// The link is as it was.
+    /// Restores the link's rate.
     pub(super) fn end(self) -> Result<(), LabError> {
         drop(self.waits);
         let made = self.thread.join().expect("it does not panic");

@@ -1,4 +1,4 @@
-//! The story in a few minutes: objects, a server killed, SeaweedFS's own repair, the same loss with Mend beside it.
+//! A demo of a few minutes: objects, a killed server, SeaweedFS's own repair, and the same loss with Mend.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,11 +17,11 @@ use crate::systems::direct_send;
 use crate::topology::Rate;
 
 const LINKS: &str = "500mbit";
-/// Through the filer: a shard has 66 MB.
+/// Bytes stored through the filer; a shard then has 66 MB.
 const PICTURES_BYTES: usize = 660_000_000;
-/// Through S3.
+/// Objects stored through S3: number and size.
 const BACKUPS: (usize, usize) = (40, 2_500_000);
-/// How long Mend of this demo waits for a server to come back.
+/// How long Mend waits in this demo for a server to come back.
 const GRACE: Duration = Duration::from_secs(3);
 
 fn say(headline: &str) {
@@ -100,7 +100,7 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
     Ok(if idle { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A server that has one shard of each volume, or at least one of the first.
+/// A server that holds one shard of each volume, or at least one of the first.
 fn victim(scene: &Scene, volumes: &[VolumeName]) -> usize {
     let listing = scene.cluster.list();
     let has = |server: usize, volume: &VolumeName| {

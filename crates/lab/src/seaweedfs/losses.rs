@@ -1,4 +1,4 @@
-//! One loss, repaired once by SeaweedFS's own means and once by Mend: from the request until the master lists all.
+//! A loss repaired by SeaweedFS and by Mend, timed from the request until the master lists all shards.
 
 use std::fs;
 use std::thread;
@@ -13,17 +13,17 @@ use crate::error::LabError;
 use crate::systems::{Repaired, Watching, time_program};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Nothing that is measured takes so long.
+/// A limit above any measured time.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// A loss that is repaired.
+/// A loss to repair.
 pub(super) struct Loss {
     volume: VolumeName,
     lost: Vec<(ShardName, Vec<u8>)>,
 }
 
 impl Loss {
-    /// Removes these shards, and waits until the master misses them.
+    /// Removes these shards and waits until the master notices.
     pub(super) fn of(scene: &Scene, shards: Vec<ShardName>) -> Self {
         let volume = shards[0].volume.clone();
         let count = shards.len();
@@ -38,7 +38,7 @@ impl Loss {
         Self { volume, lost }
     }
 
-    /// Has `ec.rebuild` make them again. The shell has connected and has the lock before the time begins.
+    /// Rebuilds them with `ec.rebuild`. The shell connects and takes the lock before the timing starts.
     ///
     /// # Errors
     /// [`LabError`].
@@ -54,8 +54,8 @@ impl Loss {
         Ok(Repaired { time, usage })
     }
 
-    /// Has `mend repair` make them again. The coordinator knows of the loss before the time begins, and does nothing by
-    /// itself.
+    /// Rebuilds them with `mend repair`. The coordinator knows of the loss before the timing starts;
+    /// automatic repair is off.
     ///
     /// # Errors
     /// [`LabError`].

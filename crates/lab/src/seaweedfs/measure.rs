@@ -1,4 +1,4 @@
-//! The measurements, one after the other in one cluster.
+//! The measurements, in sequence on one cluster.
 
 use std::fs;
 use std::path::Path;
@@ -23,15 +23,15 @@ use crate::run::Say;
 use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
-/// One data shard; and as many as a volume of 10+4 can lose, of both kinds.
+/// The losses: one data shard, and the maximum that a 10+4 volume tolerates, both data and parity.
 const LOSSES: [&[u8]; 2] = [&[3], &[0, 6, 11, 13]];
-/// Reads without a repair last so long.
+/// How long reads run without a repair.
 const READS_LAST: Duration = Duration::from_secs(10);
-/// What all helpers together send for repairs where they are capped.
+/// The total repair cap in capped measurements.
 const CAP: &str = "250Mbit";
 const SMALL: &str = "small";
 
-/// Measures all that is asked for, and writes the page.
+/// Runs the requested measurements and writes the page.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -120,7 +120,7 @@ impl Measuring<'_> {
         Ok(LossRow { shard_bytes, rate, lost: lost.len(), direct, stock, mend: own })
     }
 
-    /// Whole servers, one after the other, each replaced by an empty one; and reads.
+    /// Whole servers, in sequence, each replaced by an empty one, and reads meanwhile.
     fn servers(&mut self, page: &mut Page, other_volumes: usize) -> Result<(), LabError> {
         (self.say)("storing needles");
         let rate = self.args.rates[0];

@@ -1,7 +1,7 @@
-//! `mend lab seaweedfs`: a real SeaweedFS cluster on shaped links, with Mend beside it and without.
+//! `mend lab seaweedfs`: a real SeaweedFS cluster on shaped links, with and without Mend.
 //!
-//! [`Verb::Demo`] tells the story in a few minutes, [`Verb::Bench`] measures and writes `docs/results/seaweedfs.md`. Both end by
-//! themselves and leave nothing running.
+//! [`Verb::Demo`] shows the main points in a few minutes. [`Verb::Bench`] measures and writes
+//! `docs/results/seaweedfs.md`. Both end on their own and leave no processes.
 
 mod demo;
 mod losses;
@@ -22,42 +22,42 @@ use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
-/// What is done with the cluster.
+/// The actions on the cluster.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Objects, a server killed, and Mend repairing by itself, beside ec.rebuild on the same loss
+    /// Show a killed server and its automatic repair by Mend, compared with ec.rebuild on the same loss
     Demo,
     /// Measure losses, a whole server and reads meanwhile, and write a page
     Bench(BenchArgs),
 }
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// The folder for the page
     #[arg(long, default_value = "docs/results", value_name = "DIR")]
     out: PathBuf,
-    /// Rates of the links
+    /// Link rates
     #[arg(long, default_values = ["500mbit", "1gbit"], value_delimiter = ',', value_name = "RATE")]
     rates: Vec<Rate>,
-    /// Megabytes of the volumes of which shards are lost; a shard is a tenth
+    /// Sizes in MB of the volumes that lose shards; a shard is a tenth
     #[arg(long, default_values_t = [660, 1000], value_delimiter = ',', value_name = "MB")]
     volumes: Vec<usize>,
-    /// Have Mend encrypt its data edges; SeaweedFS does not
+    /// Encrypt Mend's data edges; SeaweedFS does not encrypt its own
     #[arg(long)]
     encrypted: bool,
-    /// Each loss is measured so often
+    /// Repetitions of each loss
     #[arg(long, default_value_t = 3, value_name = "N")]
     repetitions: usize,
-    /// Volumes that a whole server is recovered with; 0 leaves servers and reads out
+    /// Number of volumes for the recovery of a whole server; 0 skips servers and reads
     #[arg(long, default_value_t = 54, value_name = "N")]
     small_volumes: usize,
-    /// Megabytes of each of them
+    /// Size of each of these volumes in MB
     #[arg(long, default_value_t = 30, value_name = "MB")]
     small_megabytes: usize,
 }
 
-/// Carries it out, on a thread that may go elsewhere.
+/// Runs the verb on a thread that may enter namespaces.
 ///
 /// # Errors
 /// [`LabError`].

@@ -1,4 +1,4 @@
-//! What was measured, as tables.
+//! The results as tables.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::report::{markdown_table, median};
 use crate::systems::{Repaired, Usage};
 use crate::topology::Rate;
 
-/// Shards lost of one volume.
+/// Lost shards of one volume.
 pub(super) struct LossRow {
     pub(super) shard_bytes: u64,
     pub(super) rate: Rate,
@@ -18,21 +18,21 @@ pub(super) struct LossRow {
     pub(super) mend: Vec<Repaired>,
 }
 
-/// A whole server.
+/// A lost server.
 pub(super) struct ServerRow {
     pub(super) who: &'static str,
     pub(super) shards: usize,
     pub(super) repaired: Repaired,
 }
 
-/// Reads while something goes on.
+/// Reads during another activity.
 pub(super) struct ReadsRow {
     pub(super) meanwhile: String,
     pub(super) lasted: Duration,
     pub(super) reads: Reads,
 }
 
-/// All of it.
+/// The complete page.
 #[derive(Default)]
 pub(super) struct Page {
     pub(super) losses: Vec<LossRow>,
@@ -46,7 +46,7 @@ fn seconds(repaired: &[Repaired]) -> f64 {
     median(&repaired.iter().map(|one| one.time.as_secs_f64()).collect::<Vec<_>>())
 }
 
-/// The one with the median time.
+/// The repair with the median time.
 fn middle(repaired: &[Repaired]) -> Option<&Repaired> {
     let mut sorted: Vec<_> = repaired.iter().collect();
     sorted.sort_by_key(|one| one.time);
@@ -62,7 +62,7 @@ fn used(usage: &Usage) -> [String; 5] {
 }
 
 impl LossRow {
-    /// The time of Mend over that of reading one shard.
+    /// Mend's time relative to reading one shard.
     fn ratio(&self) -> f64 {
         seconds(&self.mend) / self.direct.as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! Reads of single needles, as SeaweedFS's clients do them: from any server that has shards of the needle's volume.
+//! Reads of single needles as SeaweedFS clients do them, from any server with shards of the needle's volume.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use stores::seaweedfs::VolumeName;
 use weed::{Cluster, eventually, http};
 
-/// What a needle holds.
+/// The size of a needle.
 pub(super) const NEEDLE_BYTES: usize = 128 << 10;
-/// Clients that read at the same time, each one needle after the other.
+/// The number of concurrent clients; each reads one needle after another.
 pub(super) const CLIENTS: usize = 4;
 const WRITERS: usize = 4;
-/// Needles are read in this stride, so that neighbours are not read one after the other.
+/// The stride between needles read in succession, so that adjacent needles are not read back to back.
 const STEP: usize = 7919;
 
-/// Needles that are stored.
+/// The stored needles.
 pub(super) struct Needles(Vec<(u32, String)>);
 
-/// How reads went.
+/// The results of reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reads {
     pub(super) per_second: f64,
@@ -30,7 +30,8 @@ pub(super) struct Reads {
 }
 
 impl Needles {
-    /// Stores needles in so many volumes of a collection, so many bytes for each on average; the volumes.
+    /// Stores needles in new volumes of a collection, with `bytes` bytes per volume on average, and returns
+    /// the volumes.
     pub(super) fn store(
         cluster: &Cluster,
         collection: &str,
@@ -54,7 +55,7 @@ impl Needles {
         (Self(stored.into_inner().expect("no panic")), cluster.plain_volumes(collection))
     }
 
-    /// Reads needles of these servers' until `work` is done.
+    /// Reads needles of these volumes until `work` is done.
     pub(super) fn read_during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> T) -> (Reads, T) {
         let homes = homes(cluster);
         let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -105,7 +106,7 @@ impl Needles {
     }
 }
 
-/// Who has shards of each volume and is connected.
+/// The connected servers with shards of each volume.
 fn homes(cluster: &Cluster) -> BTreeMap<u32, Vec<String>> {
     let listing = cluster.list();
     let of = |holdings: &Vec<seaweedfs::Holding>| {

@@ -1,4 +1,4 @@
-//! A real SeaweedFS cluster on shaped links: fifteen volume servers, and what is stored on them.
+//! A real SeaweedFS cluster on shaped links: fifteen volume servers and the stored data.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::network::{Names, Network, Place};
 use crate::systems::Shaped;
 use crate::topology::{Rate, Topology};
 
-/// One more than a volume of 10+4 has shards, so that a server that is lost has a place to be replaced at.
+/// One more than the number of shards of a 10+4 volume, which leaves a place to replace a lost server.
 pub(super) const SERVERS: u16 = 15;
-/// Of a volume.
+/// The number of shards of a volume.
 pub(super) const SHARDS: u8 = 14;
-/// Objects through the filer; each is one chunk.
+/// The size of objects stored through the filer; each is one chunk.
 pub(super) const OBJECT_BYTES: usize = 4 << 20;
 
-/// See the module's documentation. Goes in this order.
+/// The scene, as described in the module documentation. The fields are dropped in this order.
 pub(super) struct Scene {
     pub(super) cluster: Cluster,
     pub(super) network: Network,
@@ -31,14 +31,14 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Boots the cluster. The thread is in the master's namespace from then on. Mend will encrypt its data edges if
-    /// `encrypted`.
+    /// Starts the cluster. The calling thread stays in the master's namespace. With `encrypted`, Mend
+    /// encrypts its data edges.
     ///
     /// # Errors
     /// [`LabError`].
     ///
     /// # Panics
-    /// If SeaweedFS does not come up; all is removed then.
+    /// If SeaweedFS does not start; everything is removed then.
     pub(super) fn up(
         names: &Names,
         programs: &Programs,
@@ -56,7 +56,7 @@ impl Scene {
         Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone(), encrypted })
     }
 
-    /// Gives all links but the master's this rate.
+    /// Shapes all links to this rate, except the master's.
     ///
     /// # Errors
     /// [`LabError`].
@@ -64,7 +64,8 @@ impl Scene {
         Ok(self.network.reshape(&Topology::flat(SERVERS, rate))?)
     }
 
-    /// Has SeaweedFS spread a volume's shards over the servers again: `ec.rebuild` leaves all that it makes on one.
+    /// Runs `ec.balance` to spread a volume's shards over the servers; `ec.rebuild` leaves all its shards on
+    /// one server.
     pub(super) fn balance(&self, volume: &VolumeName) {
         let balance = format!("ec.balance -apply -collection={}", volume.collection());
         let said = self.cluster.shell(&["lock", &balance, "unlock"]);
@@ -74,7 +75,7 @@ impl Scene {
         );
     }
 
-    /// Stores objects through the filer in one volume of a collection, so many bytes of them.
+    /// Stores `bytes` bytes of objects through the filer, in one volume of a collection.
     pub(super) fn store(&mut self, collection: &str, bytes: usize) -> VolumeName {
         self.cluster.grow(collection, 1);
         for at in 0..bytes / OBJECT_BYTES {
@@ -85,14 +86,14 @@ impl Scene {
         self.cluster.plain_volumes(collection).into_iter().next().expect("it was grown")
     }
 
-    /// Stores objects through S3, in a bucket that is a collection of the same name.
+    /// Stores objects through S3, in a bucket that maps to a collection of the same name.
     pub(super) fn store_by_s3(&mut self, bucket: &str, objects: usize, bytes: usize) -> VolumeName {
         self.cluster.grow(bucket, 1);
         let host = self.cluster.s3_address();
         eventually("S3", || http("PUT", &host, &format!("/{bucket}"), b"").ok());
         for at in 0..objects {
             self.put(&host, &format!("/{bucket}/{at}"), bytes);
-            // The filer has buckets in a folder of its own.
+            // The filer keeps buckets in a separate folder.
             self.objects.push((format!("/buckets/{bucket}/{at}"), bytes));
         }
         self.cluster.plain_volumes(bucket).into_iter().next().expect("it was grown")
@@ -104,12 +105,12 @@ impl Scene {
         eventually("a write", || http("PUT", host, path, &content).ok());
     }
 
-    /// Reads all objects and compares each byte; how many there are, or the first that differs.
+    /// Reads and compares all objects. Returns their number, or the first one that differs.
     pub(super) fn check_objects(&self) -> Result<usize, LabError> {
         for (path, bytes) in &self.objects {
             let (path, name) = (path.split('?').next().unwrap_or(path), path.rsplit_once('/'));
             let name = name.map_or("", |(_, name)| name.split('?').next().unwrap_or(name));
-            // After a shard has moved, a first read may find a server's cached location.
+            // After a shard has moved, the first read may use a server's stale location cache.
             let read = eventually("a read", || http("GET", &self.cluster.filer_address(), path, b"").ok());
             if read != content(name, *bytes) {
                 return Err(LabError::WrongBytes {
@@ -121,17 +122,17 @@ impl Scene {
         Ok(self.objects.len())
     }
 
-    /// The bytes of a volume's shards, which are all of one length.
+    /// The shard size of a volume in bytes.
     pub(super) fn shard_bytes(&self, volume: &VolumeName) -> u64 {
         let listing = self.cluster.list();
         let sizes = listing.volumes.get(&volume.id()).into_iter().flatten().flat_map(|it| it.shards.values());
         sizes.copied().max().unwrap_or_default()
     }
 
-    /// Mend beside the cluster, which so many volumes are encoded in. `repairs` says whether it does so by itself.
+    /// Attaches Mend to a cluster with `volumes` encoded volumes. `repairs` turns automatic repair on.
     pub(super) fn attach(&self, volumes: usize, repairs: bool, repair_after: &str) -> Mend {
         let mut arguments = vec!["--repair-after", repair_after];
-        // SeaweedFS sends shards unencrypted, and so does what is held against it.
+        // SeaweedFS sends shards unencrypted, so Mend does the same for a fair comparison.
         arguments.extend(["--data-tls", if self.encrypted { "true" } else { "false" }]);
         if !repairs {
             arguments.push("--dry-run");
@@ -140,8 +141,8 @@ impl Scene {
     }
 }
 
-/// The shards of a volume with these numbers; where two are on one server, a later one that is not. So many servers lose a shard
-/// each, as when as many disks fail.
+/// The shards with these numbers, each on a different server: if two share a server, a later shard replaces
+/// the second. As many servers lose one shard each, as if that many disks fail.
 pub(super) fn shards(cluster: &Cluster, volume: &VolumeName, numbers: &[u8]) -> Vec<ShardName> {
     let mut servers = BTreeSet::new();
     let mut chosen: Vec<ShardName> = Vec::new();

@@ -1,4 +1,4 @@
-//! A whole server that is lost, and what those who read notice.
+//! The loss of a whole server, and its effect on readers.
 
 use std::fs;
 use std::thread;
@@ -14,19 +14,19 @@ use crate::systems::{Repaired, Watching, time_program};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// A volume server that is gone for good.
+/// A permanently failed volume server.
 pub(super) struct Gone {
     pub(super) server: usize,
-    /// Shards that it had.
+    /// The number of shards that it held.
     pub(super) shards: usize,
-    /// Their bytes.
+    /// The size of these shards in bytes.
     pub(super) bytes: u64,
-    /// Shards of all before.
+    /// The number of all shards before the loss.
     all: usize,
 }
 
 impl Gone {
-    /// Kills a volume server and the helper beside it, and waits until the master misses it.
+    /// Kills a volume server and its helper, and waits until the master notices.
     ///
     /// # Errors
     /// [`LabError`].
@@ -48,7 +48,7 @@ impl Gone {
         Ok(Self { server, shards: held.len(), bytes: held.iter().sum(), all })
     }
 
-    /// Has `ec.rebuild` make anew what it had.
+    /// Rebuilds its shards with `ec.rebuild`.
     ///
     /// # Errors
     /// [`LabError`].
@@ -63,7 +63,7 @@ impl Gone {
         Ok(Repaired { time, usage })
     }
 
-    /// Has `mend node recover` make anew what it had.
+    /// Rebuilds its shards with `mend node recover`.
     ///
     /// # Errors
     /// [`LabError`].
@@ -80,7 +80,7 @@ impl Gone {
         })
     }
 
-    /// Starts the server and its helper again, empty; nobody remembers where shards were.
+    /// Restarts the server and its helper empty, and waits until no old shard locations are cached.
     pub(super) fn replace(self, scene: &mut Scene, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);

@@ -1,4 +1,5 @@
-//! What measurements beside any real system need: its processes in shaped namespaces, what they use, and the yardstick.
+//! Common parts of the measurements of real systems: processes in shaped namespaces, their resource usage,
+//! and the yardstick.
 
 mod timed;
 mod usage;
@@ -18,10 +19,10 @@ use crate::direct;
 use crate::error::LabError;
 use crate::network::{Doors, Network, Place};
 
-/// Direct sends of which the median counts.
+/// The number of direct sends; the median is used.
 const SENDS: usize = 3;
 
-/// The namespaces as seats of a system.
+/// The namespaces as seats of a system's processes.
 pub(crate) struct Shaped(pub(crate) Doors);
 
 fn place(seat: Seat) -> Place {
@@ -41,14 +42,15 @@ impl Ground for Shaped {
     }
 }
 
-/// The time of so many bytes from the first server over one connection, by nobody's protocol: what reading one block takes.
+/// The time to send `bytes` bytes from the first server over one plain connection, which is the minimum for
+/// reading a block.
 ///
 /// # Errors
 /// [`LabError`].
 pub(crate) fn direct_send(network: &Network, bytes: u64) -> Result<Duration, LabError> {
     let address = SocketAddr::from((Place::Helper(0).address(), direct::PORT));
     let serving = network.doors();
-    // It ends with this process. If there is one already, its port is taken.
+    // The thread ends with this process. If a sender runs already, the port is in use and this one stops.
     thread::spawn(move || serving.enter(Place::Helper(0)).map(|()| direct::serve(address)));
     let doors = network.doors();
     let receive = move || -> Result<Vec<Duration>, LabError> {

@@ -1,4 +1,4 @@
-//! A repair from its beginning to its end, with what was used meanwhile.
+//! Times a repair from start to end and records resource usage.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,14 +7,15 @@ use super::{Usage, Watching};
 use crate::error::LabError;
 use crate::network::Network;
 
-/// How a repair went.
+/// The result of a repair.
 #[derive(Clone, Debug)]
 pub(crate) struct Repaired {
     pub(crate) time: Duration,
     pub(crate) usage: Usage,
 }
 
-/// The time from the start of a program until something is so, with what the links and these processes did meanwhile.
+/// The time from the start of a program until a condition holds, with the usage of links and processes
+/// meanwhile.
 ///
 /// # Errors
 /// [`LabError`], also if the program fails.

@@ -1,4 +1,4 @@
-//! What processes of a cluster used while something ran: links, files, memory.
+//! Resource usage of a cluster's processes: links, files, memory.
 
 use std::fs;
 
@@ -6,23 +6,24 @@ use crate::error::LabError;
 use crate::meter::{Meter, Metered};
 use crate::network::Network;
 
-/// What was used.
+/// The resources used.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     pub(crate) metered: Metered,
-    /// Bytes that came over the links of all servers' machines.
+    /// Bytes received by all servers' machines.
     pub(crate) received: u64,
-    /// Bytes that came over the link of the one that got most.
+    /// Bytes received by the machine that received most.
     pub(crate) received_most: u64,
-    /// Bytes that all wrote to files.
+    /// Bytes written to files by all processes.
     pub(crate) written: u64,
-    /// Bytes that all got from `read` and its kin: from files, the page cache included, and from sockets.
+    /// Bytes that all processes obtained from `read` and similar calls: from files, the page cache and
+    /// sockets.
     pub(crate) read: u64,
-    /// Most resident bytes of one process, of those that were counted.
+    /// The peak resident memory of the largest process, in bytes.
     pub(crate) memory: u64,
 }
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 pub(crate) struct Watching {
     meter: Meter,
     processes: Vec<Process>,
@@ -41,20 +42,20 @@ struct Counts {
 }
 
 impl Watching {
-    /// Begins to count the links of all, and files and memory of these processes.
+    /// Starts counting the links of all nodes, and the file I/O and memory of these processes.
     ///
     /// # Errors
     /// [`LabError`].
     pub(crate) fn start(network: &Network, processes: Vec<u32>) -> Result<Self, LabError> {
         let processes = processes.into_iter().map(|id| {
-            let _ = fs::write(format!("/proc/{id}/clear_refs"), "5"); // The peak is counted from here on.
+            let _ = fs::write(format!("/proc/{id}/clear_refs"), "5"); // Resets the peak memory counter.
             Process { id, counts: Counts::of(id) }
         });
         let processes = processes.collect();
         Ok(Self { meter: Meter::start(network)?, processes })
     }
 
-    /// What was used since.
+    /// Returns the usage since the start.
     ///
     /// # Errors
     /// [`LabError`].
@@ -81,7 +82,7 @@ impl Watching {
 }
 
 impl Counts {
-    /// `write_bytes` counts pages of files that become dirty, and `read_bytes` what came from the medium.
+    /// `write_bytes` counts file pages that became dirty, and `read_bytes` counts reads from the device.
     fn of(id: u32) -> Self {
         let io = fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
         let field = |name: &str| {

@@ -1,4 +1,4 @@
-//! The daemons that the lab starts of a test's own binary.
+//! The daemons that the lab starts from a test's own binary.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@ package mend.client;
 
 import java.net.InetSocketAddress;
 
-/** {@code HOST:PORT}; an IPv6 address stands in brackets. */
+/** An address {@code HOST:PORT}; an IPv6 host is written in brackets. */
 final class Address {
   private final String host;
   private final int port;
@@ -13,9 +13,9 @@ final class Address {
   }
 
   /**
-   * Reads an address.
+   * Parses an address.
    *
-   * @throws IllegalArgumentException if the text is none
+   * @throws IllegalArgumentException if the text is not an address
    */
   static Address parse(String text) {
     int colon = text.lastIndexOf(':');
@@ -29,17 +29,17 @@ final class Address {
         return new Address(host, port);
       }
     } catch (NumberFormatException noPort) {
-      // Said below.
+      // Reported below.
     }
     throw new IllegalArgumentException("`" + text + "` is not HOST:PORT");
   }
 
-  /** Looked up now, since addresses of names change. */
+  /** Resolves the host on every call, because its addresses may change. */
   InetSocketAddress resolve() {
     return new InetSocketAddress(host, port);
   }
 
-  /** Whether it is on this machine. */
+  /** Whether the address is on this machine. */
   boolean isLoopback() {
     InetSocketAddress resolved = resolve();
     return !resolved.isUnresolved() && resolved.getAddress().isLoopbackAddress();

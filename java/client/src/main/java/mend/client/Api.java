@@ -11,7 +11,7 @@ import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.Map;
 
-/** The coordinator's HTTP API, as far as a requestor needs it (docs/api.md). */
+/** The part of the coordinator's HTTP API that a requestor needs (docs/api.md). */
 final class Api {
   private static final Duration CONNECT_LIMIT = Duration.ofSeconds(4);
   private static final int LOCKED = 423;
@@ -32,12 +32,12 @@ final class Api {
     return answer(request(path, limit).GET().build());
   }
 
-  /** Posts what must not be said twice. */
+  /** Sends a POST request that must not be repeated. */
   Json.Node post(String path, Map<String, Object> body, Duration limit) throws IOException {
     return answer(posting(path, body, limit));
   }
 
-  /** Posts what may be said twice, and is if the first time the connection ends. */
+  /** Sends an idempotent POST request, and repeats it once if the connection closes. */
   Json.Node tell(String path, Map<String, Object> body, Duration limit) throws IOException {
     return answerAtLast(posting(path, body, limit));
   }
@@ -64,8 +64,8 @@ final class Api {
   }
 
   /**
-   * The same of a request that is repeated if its connection ends. The coordinator closes connections on which nothing was
-   * asked for a while, and a request may cross that on its way. The JDK repeats nothing but GET.
+   * Sends a request, and repeats it once if the connection closes. The coordinator closes idle connections,
+   * which may happen just as a request is sent. The JDK only repeats GET requests itself.
    */
   private Json.Node answerAtLast(HttpRequest request) throws IOException {
     HttpResponse<byte[]> response;

@@ -4,9 +4,9 @@ import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
 
-/** Our share of a plan, as the coordinator sent it; checked as far as a requestor must rely on it. */
+/** Our share of a plan, as sent by the coordinator and validated as far as a requestor depends on it. */
 final class Assignment {
-  /** A slice is no longer. */
+  /** The maximum size of a slice. */
   private static final int MAX_SLICE_BYTES = 4 << 20;
   private static final int MAX_SLICES = 1 << 24;
   private static final int MAX_LANES = 1 << 16;
@@ -19,17 +19,17 @@ final class Assignment {
   final int sliceBytes;
   final BitSet slices = new BitSet();
   final Dealing dealing;
-  /** For each lane our task; null where we take no part. */
+  /** Our task in each lane; null if we take no part in the lane. */
   final List<Task> lanes = new ArrayList<>();
   final List<Inlet> inlets = new ArrayList<>();
   final long stallMs;
 
-  /** An edge that comes in. */
+  /** An incoming edge. */
   static final class Inlet {
     final long node;
     final Address dial;
     final byte[] key;
-    /** The name in the other end's certificate; null on a plain edge. */
+    /** The name in the peer's certificate; null for a plain edge. */
     final String tlsName;
 
     Inlet(Json.Node inlet) throws MendException {
@@ -60,7 +60,7 @@ final class Assignment {
     }
   }
 
-  /** What we do in one lane: receive streams, and deliver one combination of them. */
+  /** Our task in one lane: receive streams and deliver a linear combination of them. */
   static final class Task {
     private final List<long[]> receives = new ArrayList<>();
     private final List<long[]> terms = new ArrayList<>();
@@ -85,17 +85,17 @@ final class Assignment {
       }
     }
 
-    /** How many streams come from a node. */
+    /** The number of streams from a node. */
     int streamsFrom(long node) {
       return (int) receives.stream().filter(edge -> edge[0] == node).mapToLong(edge -> edge[1]).sum();
     }
 
-    /** How many streams come in all. */
+    /** The total number of incoming streams. */
     int streams() {
       return (int) receives.stream().mapToLong(edge -> edge[1]).sum();
     }
 
-    /** By what a node's stream is multiplied before it is added; 0 if it does not count. */
+    /** The coefficient of a node's stream in the combination; 0 if it is unused. */
     int coefficient(long node, int stream) {
       for (long[] term : terms) {
         if (term[0] == node && term[1] == stream) {
@@ -107,9 +107,9 @@ final class Assignment {
   }
 
   /**
-   * Reads an assignment.
+   * Parses an assignment.
    *
-   * @throws MendException if it contradicts itself, or is not one to a requestor of a single block
+   * @throws MendException if it is inconsistent, or not for a requestor of a single block
    */
   Assignment(Json.Node message) throws MendException {
     job = message.get("job").number();
@@ -152,22 +152,22 @@ final class Assignment {
         + "`mend get`");
   }
 
-  /** Slices of the window. */
+  /** The number of slices in the window. */
   int count() {
     return (int) Math.min((to - from + sliceBytes - 1) / sliceBytes, Integer.MAX_VALUE);
   }
 
-  /** Where a slice begins in the window. */
+  /** The offset of a slice in the window. */
   int start(int slice) {
     return slice * sliceBytes;
   }
 
-  /** Bytes of a slice; the last may be short. */
+  /** The size of a slice in bytes; the last one may be short. */
   int bytes(int slice) {
     return (int) Math.min(sliceBytes, to - from - start(slice));
   }
 
-  /** Our task in the lane that a slice travels; null if we have none. */
+  /** Our task in the lane of a slice; null if we have none. */
   Task taskOf(int slice) {
     return lanes.get(dealing.laneOf(slice));
   }

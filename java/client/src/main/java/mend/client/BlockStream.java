@@ -7,13 +7,16 @@ import java.util.Deque;
 import java.util.Objects;
 
 /**
- * Bytes of a block in order, handed out as they come. The block is asked for window by window, and the next window is on
- * its way while one is read, so memory is bounded whatever the block's size.
+ * Streams the bytes of a block in order. The block is requested in windows, and the next window is fetched
+ * while one is read, so memory use is independent of the block's size.
  *
- * <p>It belongs to one reader, as streams do; {@link #close} may come from another thread, and ends a read that waits.
+ * <p>A stream belongs to one reader. {@link #close} may be called from another thread and ends a blocked
+ * read.
  */
 final class BlockStream extends InputStream {
-  /** Bytes of a window: enough that asking for the next costs little, and little enough for many readers. */
+  /**
+   * The size of a window: large enough to make requests cheap, and small enough for many concurrent readers.
+   */
   private static final int WINDOW_BYTES = 4 << 20;
   private static final int WINDOWS_AT_ONCE = 2;
 
@@ -22,12 +25,12 @@ final class BlockStream extends InputStream {
   private final int block;
   private final long patienceMs;
   private final long end;
-  /** Up to here it was asked for. */
+  /** The end of the last requested window. */
   private long asked;
   private final Deque<Window> windows = new ArrayDeque<>();
   private boolean closed;
 
-  /** A window that was asked for. */
+  /** A requested window. */
   private static final class Window {
     final Delivery delivery;
     private Session session;
@@ -75,7 +78,7 @@ final class BlockStream extends InputStream {
     return bytes;
   }
 
-  /** The window whose bytes come next; null at the end. */
+  /** The window with the next bytes; null at the end. */
   private synchronized Window due() throws MendException {
     if (closed) {
       throw new MendException(MendException.Kind.CLOSED, "the stream is closed");
@@ -100,7 +103,7 @@ final class BlockStream extends InputStream {
       if (problem.kind() != MendException.Kind.LOST) {
         throw problem;
       }
-      window.session = client.session(); // It ended in between, for want of anything to do.
+      window.session = client.session(); // The session has ended in the meantime because it was idle.
       window.tag = window.session.read(stripe, block, window.delivery);
     }
     return window;
@@ -114,7 +117,7 @@ final class BlockStream extends InputStream {
         giveUp();
         throw problem;
       }
-      // The session had ended before anything was begun, as after a pause: another one, once.
+      // The session ended before the request began, for example after a pause. Retry once on a new session.
       replaceDue(window);
       return awaitBytes(windows.peek());
     } catch (IOException interrupted) {

@@ -9,7 +9,7 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 
-/** A connection to a member of the cluster: TCP, or TLS 1.3 over it. */
+/** A connection to a cluster member: TCP, optionally with TLS 1.3. */
 final class Connection implements Closeable {
   private static final int BUFFER_BYTES = 64 << 10;
 
@@ -21,7 +21,7 @@ final class Connection implements Closeable {
     this.input = new BufferedInputStream(socket.getInputStream(), BUFFER_BYTES);
   }
 
-  /** Dials; {@code name} is that in the other end's certificate, null for a plain connection. */
+  /** Connects. {@code name} is the name in the peer's certificate; null for a plain connection. */
   static Connection dial(Address address, Credentials credentials, String name, int limitMs) throws IOException {
     Socket socket = new Socket();
     try {
@@ -45,7 +45,7 @@ final class Connection implements Closeable {
     return secure;
   }
 
-  /** How long a read may wait; 0: without limit. */
+  /** Sets the read timeout in milliseconds; 0 means none. */
   void limitSilence(int ms) throws IOException {
     socket.setSoTimeout(ms);
   }
@@ -59,13 +59,13 @@ final class Connection implements Closeable {
     socket.getOutputStream().flush();
   }
 
-  /** Closes at once: what another thread reads or writes ends with an error. */
+  /** Closes the connection at once; concurrent reads and writes fail. */
   @Override
   public void close() {
     try {
       socket.close();
     } catch (IOException ignored) {
-      // It is gone either way.
+      // The socket is closed in any case.
     }
   }
 }

@@ -30,11 +30,12 @@ import javax.net.ssl.X509ExtendedTrustManager;
 import javax.net.ssl.X509TrustManager;
 
 /**
- * The cluster's authority, and our own certificate and key, as {@code mend init} and {@code mend issue} write them.
+ * The certificates of the cluster's authority, and our own certificate and key, as {@code mend init} and
+ * {@code mend issue} write them.
  *
- * <p>A member is known by the one DNS name in its certificate, whatever address was dialled (docs/security.md), so each
- * name gets a TLS context that trusts nobody else. Java's own check holds the name against the host of the URL; here
- * the trust manager makes the check, and the check of the host does not apply.
+ * <p>A member is identified by the single DNS name in its certificate, independently of the dialled address
+ * (docs/security.md). Therefore each name gets a TLS context that trusts only that name. Java's own check
+ * would compare the name with the host of the URL; the trust manager here replaces that check.
  */
 public final class Credentials {
   private static final char[] NO_PASSWORD = new char[0];
@@ -50,10 +51,10 @@ public final class Credentials {
   }
 
   /**
-   * Of a member whose files are in a cluster folder: {@code folder/ca/ca.pem}, and {@code cert.pem} and {@code key.pem}
-   * in {@code folder/member}, such as {@code plugins/hdfs} or {@code client}.
+   * Loads a member's credentials from a cluster folder: {@code folder/ca/ca.pem}, and {@code cert.pem} and
+   * {@code key.pem} in {@code folder/member}, such as {@code plugins/hdfs} or {@code client}.
    *
-   * @throws MendException if a file is missing or is not what it should be
+   * @throws MendException if a file is missing or invalid
    */
   public static Credentials load(Path folder, String member) throws MendException {
     Path own = folder.resolve(member);
@@ -61,9 +62,9 @@ public final class Credentials {
   }
 
   /**
-   * Of three PEM files.
+   * Loads credentials from three PEM files.
    *
-   * @throws MendException if a file is missing or is not what it should be
+   * @throws MendException if a file is missing or invalid
    */
   public static Credentials load(Path authority, Path certificate, Path key) throws MendException {
     try {
@@ -86,7 +87,7 @@ public final class Credentials {
 
   private static X509TrustManager authority(Path authority) throws IOException, GeneralSecurityException {
     KeyStore store = emptyStore();
-    int number = 0; // While an authority is replaced there are two.
+    int number = 0; // While an authority is being replaced, there are two.
     for (Certificate certificate : certificates(authority)) {
       store.setCertificateEntry("authority" + number++, certificate);
     }
@@ -123,7 +124,7 @@ public final class Credentials {
     return KeyFactory.getInstance("EC").generatePrivate(new PKCS8EncodedKeySpec(Base64.getDecoder().decode(body)));
   }
 
-  /** TLS towards the one member with this name. */
+  /** The TLS context for connections to the member with this name. */
   SSLContext towards(String name) {
     return contexts.computeIfAbsent(name, wanted -> {
       try {
@@ -131,12 +132,13 @@ public final class Credentials {
         context.init(keys, new TrustManager[] {new OneMember(authority, wanted)}, null);
         return context;
       } catch (GeneralSecurityException problem) {
-        throw new IllegalStateException("this JVM has no TLS 1.3", problem); // Every JDK from 11 on has it.
+        // Every JDK since 11 supports it.
+        throw new IllegalStateException("this JVM has no TLS 1.3", problem);
       }
     });
   }
 
-  /** Trusts the certificates of an authority that carry one name. */
+  /** Trusts the authority's certificates for one name only. */
   private static final class OneMember extends X509ExtendedTrustManager {
     private final X509TrustManager authority;
     private final String name;

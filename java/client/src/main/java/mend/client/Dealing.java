@@ -2,16 +2,16 @@ package mend.client;
 
 import java.util.Arrays;
 
-/** Which lane of a plan each slice travels: slices are dealt to lanes by weight (docs/protocol.md, `dealing`). */
+/** The assignment of slices to the lanes of a plan, by weight (docs/protocol.md, `dealing`). */
 final class Dealing {
   private static final int MAX_ROUND = 1 << 16;
 
   private final int[] round;
 
   /**
-   * Deals to as many lanes as there are weights.
+   * Distributes slices over one lane per weight.
    *
-   * @throws MendException if there is no weight, one is zero, or a round is too long
+   * @throws MendException if there is no weight, a weight is not positive, or a round is too long
    */
   Dealing(long[] weights) throws MendException {
     long factor = 0;
@@ -28,7 +28,7 @@ final class Dealing {
     if (sum == 0 || sum > MAX_ROUND) {
       throw new MendException(MendException.Kind.PROTOCOL, "a round of " + sum + " slices");
     }
-    // What is due and the lane, in one number: lanes are below 2^16, and what is due below 2^33.
+    // Pack the due position and the lane into one number: lanes are below 2^16, due positions below 2^33.
     long[] due = new long[(int) sum];
     int place = 0;
     for (int lane = 0; lane < weights.length; lane++) {
@@ -45,7 +45,7 @@ final class Dealing {
     return b == 0 ? a : gcd(b, a % b);
   }
 
-  /** The lane that a slice travels. */
+  /** The lane of a slice. */
   int laneOf(int slice) {
     return round[slice % round.length];
   }

@@ -5,15 +5,16 @@ import java.util.BitSet;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A window of a block as it comes: slices in any order, handed out in order as soon as none is missing before them.
+ * The window of a block that is being received: slices arrive in any order, and are handed out in order as
+ * soon as all before them are complete.
  *
- * <p>Always true: a slice that was handed out is never written again, and its bytes agreed with the checksum of every frame
- * that they were made from.
+ * <p>Invariant: a slice that was handed out is never modified again, and every frame that contributed to it
+ * had a valid checksum.
  */
 final class Delivery {
   private final long from;
   private final byte[] bytes;
-  /** By slices of {@link #sliceBytes}; what was delivered stays from plan to plan. */
+  /** The delivered slices, in units of {@link #sliceBytes}. Delivered slices stay valid from plan to plan. */
   private final BitSet delivered = new BitSet();
   private int sliceBytes;
   private boolean begun;
@@ -32,15 +33,16 @@ final class Delivery {
     return bytes.length;
   }
 
-  /** Where slices are to be summed; whoever writes into it owns the slice until it is delivered. */
+  /** The buffer in which slices are summed. The writer of a slice owns it until it is delivered. */
   byte[] bytes() {
     return bytes;
   }
 
   /**
-   * A plan is to fill it.
+   * Starts a plan that fills the window.
    *
-   * @throws MendException if the plan is of another window, or cuts it in another way than the plan before
+   * @throws MendException if the plan covers another window, or its slice size differs from the previous
+   * plan's
    */
   synchronized void begin(Assignment plan) throws MendException {
     boolean isIt = plan.from == from && plan.to == from + bytes.length;
@@ -53,7 +55,7 @@ final class Delivery {
     sliceBytes = plan.sliceBytes;
   }
 
-  /** Whether a plan began. */
+  /** Whether a plan has started. */
   synchronized boolean hasBegun() {
     return begun;
   }
@@ -67,7 +69,7 @@ final class Delivery {
     notifyAll();
   }
 
-  /** Copied, for a report. */
+  /** A copy of the set of delivered slices, for a report. */
   synchronized BitSet delivered() {
     return (BitSet) delivered.clone();
   }
@@ -76,7 +78,7 @@ final class Delivery {
     return available() == bytes.length;
   }
 
-  /** Nothing more will come. */
+  /** Fails the delivery: no more slices will arrive. */
   synchronized void fail(MendException why) {
     if (failure == null) {
       failure = why;
@@ -85,9 +87,10 @@ final class Delivery {
   }
 
   /**
-   * Waits until there are bytes beyond the first {@code had}, and says how many there are from the start on.
+   * Waits until more than {@code had} bytes are available, and returns the number of bytes available from the
+   * start.
    *
-   * @throws MendException why they will not come, or that they did not come within {@code patienceMs}
+   * @throws MendException the reason why they will not arrive, or a timeout after {@code patienceMs}
    */
   synchronized int await(int had, long patienceMs) throws MendException, InterruptedIOException {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patienceMs);

@@ -8,10 +8,13 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
-/** Data connections: dialled, and kept for a while after an edge is complete, for the next one to the same member. */
+/**
+ * A pool of data connections: after an edge is complete, its connection is kept for a while for the next edge
+ * to the same member.
+ */
 final class Edges {
   private static final int DIAL_LIMIT_MS = 10_000;
-  /** The other end waits twice as long for the next greeting, so that it is not the one to close. */
+  /** Half the peer's timeout for the next greeting, so that our side closes first. */
   private static final long REST_LIMIT_NS = TimeUnit.SECONDS.toNanos(30);
   private static final int MAX_RESTING = 64;
 
@@ -37,7 +40,7 @@ final class Edges {
     this.credentials = credentials;
   }
 
-  /** A connection that rests, the one that does so the shortest; null if there is none. */
+  /** The most recently used idle connection; null if there is none. */
   synchronized Connection takeResting(Assignment.Inlet inlet) {
     Deque<Resting> there = resting.get(farEnd(inlet));
     while (there != null && !there.isEmpty()) {
@@ -55,7 +58,7 @@ final class Edges {
     return Connection.dial(inlet.dial, credentials, inlet.tlsName, DIAL_LIMIT_MS);
   }
 
-  /** Keeps a connection on which all frames of an edge have come. */
+  /** Keeps a connection on which an edge has completed. */
   synchronized void rest(Assignment.Inlet inlet, Connection connection) {
     dropOld();
     if (closed || count >= MAX_RESTING) {

@@ -6,11 +6,11 @@ import java.net.SocketTimeoutException;
 import java.security.cert.CertificateException;
 import javax.net.ssl.SSLException;
 
-/** What went wrong, as callers are told it. */
+/** Converts failures into the exceptions that callers see. */
 final class Failures {
   private Failures() {}
 
-  /** The coordinator was dialled or spoken to, and this came of it. */
+  /** The exception for a problem with the connection to the coordinator. */
   static MendException ofConnection(Address address, Exception problem) {
     if (problem instanceof MendException) {
       return (MendException) problem;
@@ -23,7 +23,7 @@ final class Failures {
         + "; is `mend coordinator` running?", problem);
   }
 
-  /** Whether a certificate is the matter. A connection that ends in the middle of a handshake is only a connection that ends. */
+  /** Whether a certificate is the cause. A connection that breaks during a handshake does not count. */
   private static boolean isMistrust(Throwable problem) {
     boolean isTls = false;
     for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
@@ -35,7 +35,7 @@ final class Failures {
     return isTls;
   }
 
-  /** The coordinator says that a request did not end well. */
+  /** The exception for a request that the coordinator reports as failed. */
   static MendException ofRequest(Json.Node failure) throws MendException {
     String detail = failure.get("detail").isNull() ? "" : failure.get("detail").text();
     switch (failure.get("why").text()) {

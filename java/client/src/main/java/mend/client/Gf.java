@@ -4,7 +4,7 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 
-/** GF(2^8) by the polynomial x^8+x^4+x^3+x^2+1, as all of Mend computes it. */
+/** Arithmetic in GF(2^8) with the polynomial x^8+x^4+x^3+x^2+1, as everywhere in Mend. */
 public final class Gf {
   private static final int POLYNOMIAL = 0x11d;
   private static final byte[][] PRODUCTS = products();
@@ -39,7 +39,7 @@ public final class Gf {
   /**
    * The inverse of an element.
    *
-   * @throws ArithmeticException if it is 0
+   * @throws ArithmeticException if the element is 0
    */
   public static int inverse(int element) {
     for (int candidate = 1; candidate < 256; candidate++) {
@@ -50,7 +50,10 @@ public final class Gf {
     throw new ArithmeticException(element + " has no inverse in GF(2^8)");
   }
 
-  /** Adds {@code coefficient} times the first {@code bytes} bytes of {@code source} to those of {@code target} from {@code at} on. */
+  /**
+   * Adds {@code coefficient} times {@code source} to {@code target} at offset {@code at}, for {@code bytes}
+   * bytes.
+   */
   static void mulAdd(int coefficient, byte[] source, byte[] target, int at, int bytes) {
     if (coefficient == 1) {
       add(source, target, at, bytes);

@@ -6,8 +6,8 @@ import java.nio.ByteBuffer;
 import java.util.zip.CRC32C;
 
 /**
- * One edge of a plan, received on a thread of its own: dials, greets, takes frames in the order that the protocol
- * prescribes, and hands each to the {@link Part} once its checksum holds.
+ * Receives one edge of a plan on its own thread: dials, sends the greeting, reads frames in the order that
+ * the protocol prescribes, and passes each frame with a valid checksum to the {@link Part}.
  */
 final class Inflow implements Runnable {
   private static final byte[] MAGIC = {'M', 'E', 'N', 'D', 1};
@@ -26,10 +26,10 @@ final class Inflow implements Runnable {
   private volatile Connection connection;
   private volatile boolean closed;
   private volatile long movedNs = System.nanoTime();
-  /** The first slice that has not come in full; negative once all have. */
+  /** The first incomplete slice; negative once all are complete. */
   private volatile int due;
 
-  /** A frame that its checksum or the protocol forbids. */
+  /** A frame with a wrong checksum, or one that violates the protocol. */
   private static final class BadFrame extends IOException {
     private static final long serialVersionUID = 1;
 
@@ -47,7 +47,7 @@ final class Inflow implements Runnable {
     this.due = next(0);
   }
 
-  /** The first slice from {@code slice} on of which something comes on this edge; -1 if there is none. */
+  /** The first slice at or after {@code slice} with data on this edge; -1 if there is none. */
   private int next(int slice) {
     for (int at = plan.slices.nextSetBit(slice); at >= 0; at = plan.slices.nextSetBit(at + 1)) {
       Assignment.Task task = plan.taskOf(at);
@@ -66,12 +66,12 @@ final class Inflow implements Runnable {
     return due;
   }
 
-  /** For how long nothing has come, in milliseconds. */
+  /** The time since the last received data, in milliseconds. */
   long restedMs(long nowNs) {
     return Math.max(0, (nowNs - movedNs) / 1_000_000);
   }
 
-  /** Nothing that came counts against the sender from before now: we ourselves did not run. */
+  /** Resets the idle time, because our own process did not run and the sender is not to blame. */
   void excuse() {
     movedNs = System.nanoTime();
   }
@@ -94,7 +94,7 @@ final class Inflow implements Runnable {
       part.handleClosed(plan, inlet.node, problem.toString());
     }
     if (closed || due >= 0) {
-      close(); // It may have been closed before there was a connection to close.
+      close(); // It may have been closed before the connection existed.
     }
   }
 
@@ -116,7 +116,10 @@ final class Inflow implements Runnable {
     }
   }
 
-  /** Whether a connection that rested brought its first header. If it had been closed meanwhile, the key is not used up. */
+  /**
+   * Sends the greeting on an idle connection; returns whether the first header arrived. If the connection was
+   * closed meanwhile, the key is still unused.
+   */
   private boolean greetResting() throws IOException {
     Connection rested = edges.takeResting(inlet);
     if (rested == null) {
@@ -152,7 +155,7 @@ final class Inflow implements Runnable {
     return greeting.putInt((int) checksum.getValue()).array();
   }
 
-  /** Takes all frames of the slice that is due; the header of the first is there. */
+  /** Reads all frames of the current slice; the header of the first one has been read. */
   private void takeSlice() throws IOException {
     int slice = due;
     int streams = plan.taskOf(slice).streamsFrom(inlet.node);

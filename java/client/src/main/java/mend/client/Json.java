@@ -8,10 +8,12 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * JSON to and from {@link Map}, {@link List}, {@link String}, {@link Long}, {@link Double}, {@link Boolean} and null.
+ * Converts JSON to and from {@link Map}, {@link List}, {@link String}, {@link Long}, {@link Double}, {@link
+ * Boolean} and null.
  *
- * <p>It is written here so that a program which embeds this library gets no second version of a JSON library on its class
- * path. A reader bears any bytes: what is not JSON is a {@link MendException}, and nesting is bounded.
+ * <p>It is our own code, so that programs that embed this library get no second version of a JSON library on
+ * their class path. The parser accepts untrusted input: invalid JSON causes a {@link MendException}, and the
+ * nesting depth is limited.
  */
 final class Json {
   private static final int MAX_DEPTH = 64;
@@ -23,7 +25,7 @@ final class Json {
     this.text = text;
   }
 
-  /** Reads one value. */
+  /** Parses one value. */
   static Object parse(byte[] bytes) throws MendException {
     Json json = new Json(new String(bytes, StandardCharsets.UTF_8));
     Object value = json.value(0);
@@ -34,7 +36,7 @@ final class Json {
     return value;
   }
 
-  /** Reads an object. */
+  /** Parses an object. */
   static Node parseObject(byte[] bytes) throws MendException {
     return new Node(parse(bytes), "the message");
   }
@@ -98,7 +100,7 @@ final class Json {
     }
   }
 
-  /** Whether a comma follows, and not the end. */
+  /** Returns true after a comma, false at the end. */
   private boolean continues(char end) throws MendException {
     skipSpace();
     char next = peek();
@@ -146,7 +148,7 @@ final class Json {
     return (char) code;
   }
 
-  /** Whole numbers that fit are {@link Long}; all others are approximated. */
+  /** Integers that fit become {@link Long}; all other numbers become approximate {@link Double}s. */
   private Object number() throws MendException {
     int start = at;
     while (at < text.length() && "+-.eE0123456789".indexOf(text.charAt(at)) >= 0) {
@@ -201,7 +203,7 @@ final class Json {
     return new MendException(MendException.Kind.PROTOCOL, "not JSON at character " + at + ": " + what);
   }
 
-  /** Writes a value. */
+  /** Serializes a value. */
   static byte[] write(Object value) {
     StringBuilder out = new StringBuilder();
     append(out, value);
@@ -227,7 +229,7 @@ final class Json {
     } else if (value instanceof String) {
       quote(out, (String) value);
     } else {
-      out.append(value); // Numbers, truth values and null are written as Java prints them.
+      out.append(value); // Numbers, booleans and null are written as Java prints them.
     }
   }
 
@@ -246,7 +248,7 @@ final class Json {
     out.append('"');
   }
 
-  /** An object of several fields: {@code object("a", 1L, "b", null)}. */
+  /** An object with several fields: {@code object("a", 1L, "b", null)}. */
   static Map<String, Object> object(Object... fields) {
     Map<String, Object> object = new LinkedHashMap<>();
     for (int i = 0; i < fields.length; i += 2) {
@@ -255,7 +257,9 @@ final class Json {
     return object;
   }
 
-  /** A value that was read, asked for what it should be; what it is not is a {@link MendException} that names it. */
+  /**
+   * A parsed value with typed accessors. A type mismatch causes a {@link MendException} that names the value.
+   */
   static final class Node {
     private final Object value;
     private final String name;
@@ -269,12 +273,12 @@ final class Json {
       return value == null;
     }
 
-    /** A field; null if it is absent. */
+    /** A field; a null value if it is absent. */
     Node get(String field) throws MendException {
       return new Node(as(Map.class, "an object").get(field), field);
     }
 
-    /** The only field's name: how messages and reports say what they are. */
+    /** The name of the only field, which is the type of messages and reports. */
     String onlyKey() throws MendException {
       if (value instanceof String) {
         return (String) value;
@@ -298,7 +302,7 @@ final class Json {
       return as(String.class, "a text");
     }
 
-    /** The text, or nothing. */
+    /** The text; null for a null value. */
     String textOrNull() throws MendException {
       return isNull() ? null : text();
     }
@@ -311,7 +315,7 @@ final class Json {
       return as(Long.class, "a whole number");
     }
 
-    /** A number from {@code 0} to {@code most}. */
+    /** A number from 0 to {@code most}. */
     int count(long most) throws MendException {
       long number = number();
       if (number < 0 || number > most) {

@@ -14,11 +14,12 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A client of one Mend cluster for programs on the JVM: reads blocks that are lost as if they were there, and has them
- * repaired. For many threads.
+ * A client of one Mend cluster for programs on the JVM: reads lost blocks as if they were intact, and
+ * requests repairs. Thread-safe.
  *
- * <p>It is a requestor of Mend's own protocol (docs/protocol.md): the coordinator plans, and the helpers send what they have
- * combined straight to this process, which verifies every slice. Nothing is connected before something is asked for.
+ * <p>It implements the requestor of Mend's protocol (docs/protocol.md): the coordinator plans, and the
+ * helpers send their partial sums directly to this process, which verifies every slice. Connections are
+ * opened on first use.
  *
  * <pre>{@code
  * Credentials credentials = Credentials.load(Paths.get("/etc/mend"), "plugins/hdfs");
@@ -30,9 +31,11 @@ import java.util.concurrent.TimeUnit;
  * }</pre>
  */
 public final class MendClient implements Closeable {
-  /** Within this time the API answers what it does not wait for. */
+  /** The time limit for API requests without a wait. */
   private static final Duration ANSWER_LIMIT = Duration.ofSeconds(10);
-  /** How long the coordinator waits for a repair's end before it answers; less than the limit of an answer. */
+  /**
+   * How long the coordinator waits for the end of a repair before it responds; less than the response limit.
+   */
   private static final long WAIT_MS = 2000;
 
   private final Settings settings;
@@ -40,7 +43,7 @@ public final class MendClient implements Closeable {
   private Session session;
   private boolean closed;
 
-  /** A client; nothing is dialled yet. */
+  /** Creates a client without connecting yet. */
   public MendClient(Settings settings) {
     this.settings = settings;
     this.api = new Api(settings);
@@ -49,11 +52,11 @@ public final class MendClient implements Closeable {
   // ---- reading ----
 
   /**
-   * Fills {@code target} with bytes of a block, from {@code from} on.
+   * Fills {@code target} with bytes of a block, starting at offset {@code from}.
    *
-   * @param stripe a stripe that was described, or, with a client's certificate, one of the cluster's own
+   * @param stripe a described stripe, or one of the cluster's own if the certificate is a client's
    * @param block the block's index in the stripe
-   * @throws MendException if they cannot be had
+   * @throws MendException if the bytes are unavailable
    */
   public void read(String stripe, int block, long from, ByteBuffer target) throws IOException {
     try (InputStream stream = open(stripe, block, from, from + target.remaining())) {
@@ -63,7 +66,7 @@ public final class MendClient implements Closeable {
             ? stream.read(target.array(), target.arrayOffset() + target.position(), target.remaining())
             : stream.read(some, 0, Math.min(some.length, target.remaining()));
         if (came < 0) {
-          throw new EOFException("the block ended early"); // The stream has as many bytes as were asked for.
+          throw new EOFException("the block ended early"); // The stream has as many bytes as requested.
         } else if (target.hasArray()) {
           target.position(target.position() + came);
         } else {
@@ -74,8 +77,8 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * A stream of the bytes of a block from {@code from} to {@code to}, which come while it is read. Closing it gives up
-   * what has not come.
+   * A stream of the bytes {@code from} to {@code to} of a block, which arrive while it is read. Closing it
+   * cancels the rest.
    */
   public InputStream open(String stripe, int block, long from, long to) {
     if (from < 0 || to < from) {
@@ -87,19 +90,20 @@ public final class MendClient implements Closeable {
   // ---- stripes and repairs ----
 
   /**
-   * Describes a stripe, in place of an earlier description, so that it can be read and repaired by its name.
+   * Describes a stripe, replacing an earlier description. The stripe can then be read and repaired by its
+   * name.
    *
-   * @throws MendException if the coordinator does not take it
+   * @throws MendException if the coordinator rejects it
    */
   public void describe(Stripe stripe) throws IOException {
     api.tell("/v1/stripes", stripe.json(), ANSWER_LIMIT);
   }
 
   /**
-   * Asks for a repair of blocks of a stripe that was described.
+   * Requests a repair of blocks of a described stripe.
    *
-   * @param homes the index of each lost block that is wanted, and the helper that shall have it
-   * @throws MendException if the coordinator does not take it
+   * @param homes the index of each lost block to rebuild, with the helper that receives it
+   * @throws MendException if the coordinator rejects it
    */
   public Repair repair(String stripe, Map<Integer, String> homes) throws IOException {
     List<Object> wanted = new ArrayList<>();
@@ -108,19 +112,19 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * How far a repair is.
+   * The current state of a repair.
    *
-   * @throws MendException if the coordinator does not say
+   * @throws MendException if the coordinator does not answer
    */
   public Repair repair(long number) throws IOException {
     return new Repair(api.get("/v1/repairs/" + number, ANSWER_LIMIT));
   }
 
   /**
-   * Waits until a repair has ended.
+   * Waits until a repair ends or {@code limit} passes.
    *
-   * @return how it is then, or after {@code limit}
-   * @throws MendException if the coordinator does not say
+   * @return the state of the repair after the wait
+   * @throws MendException if the coordinator does not answer
    */
   public Repair await(Repair repair, Duration limit) throws IOException {
     long until = System.nanoTime() + limit.toNanos();
@@ -134,7 +138,7 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * Calls a repair off.
+   * Cancels a repair.
    *
    * @throws MendException if it has ended, or the coordinator does not answer
    */
@@ -143,9 +147,9 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * The stripes whose blocks contradict each other: some are wrong although their checksums hold.
+   * The stripes whose blocks contradict each other: some blocks are wrong although their checksums match.
    *
-   * @throws MendException if the coordinator does not say
+   * @throws MendException if the coordinator does not answer
    */
   public List<String> contradictions() throws IOException {
     List<String> stripes = new ArrayList<>();
@@ -156,9 +160,9 @@ public final class MendClient implements Closeable {
   }
 
   /**
-   * Asks whether the coordinator answers. What is asked next finds a connection.
+   * Checks that the coordinator answers. Also opens the connection for the next request.
    *
-   * @throws MendException if it does not
+   * @throws MendException if it does not answer
    */
   public void check() throws IOException {
     api.get("/v1/openapi.json", ANSWER_LIMIT);
@@ -166,7 +170,7 @@ public final class MendClient implements Closeable {
 
   // ---- the session ----
 
-  /** The session, opened if there is none. */
+  /** Returns the session, opening one if needed. */
   synchronized Session session() throws MendException {
     if (closed) {
       throw new MendException(MendException.Kind.CLOSED, "the client is closed");
@@ -177,7 +181,7 @@ public final class MendClient implements Closeable {
     return session;
   }
 
-  /** Ends what is open. */
+  /** Closes the session and all open streams. */
   @Override
   public synchronized void close() {
     closed = true;

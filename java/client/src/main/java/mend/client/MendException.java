@@ -2,33 +2,33 @@ package mend.client;
 
 import java.io.IOException;
 
-/** Why something that was asked of Mend did not happen. The message says what, where, and what to do next. */
+/** The reason why a request to Mend failed. The message says what failed, where, and what to do next. */
 public final class MendException extends IOException {
   private static final long serialVersionUID = 1;
 
-  /** What kind of failure it is, for programs. */
+  /** The kind of a failure, for programs. */
   public enum Kind {
-    /** The coordinator cannot be reached, or does not answer. It may be otherwise later. */
+    /** The coordinator cannot be reached or does not answer; a retry may succeed later. */
     UNREACHABLE,
-    /** The other end is not a member of this cluster, or does not take our certificate. */
+    /** The peer is not a member of this cluster, or it rejects our certificate. */
     UNTRUSTED,
-    /** It cannot be begun: it names what is not there, or is not possible now. */
+    /** The coordinator refused the request: something is unknown or currently impossible. */
     REFUSED,
-    /** The stripe is being read or repaired as it was described before. */
+    /** The stripe is being read or repaired under an earlier description. */
     BUSY,
-    /** More is lost than the code gives back. */
+    /** More blocks are lost than the code tolerates. */
     TOO_MUCH_LOST,
-    /** It was begun and cannot be finished: nodes failed, or blocks contradict each other. */
+    /** The request failed after it started: nodes failed, or blocks contradict each other. */
     FAILED,
-    /** It took longer than the caller waits. */
+    /** The request took longer than the caller's limit. */
     TIMED_OUT,
-    /** The connection to the coordinator ended in the middle of it. */
+    /** The connection to the coordinator broke during the request. */
     LOST,
-    /** Something came that the protocol does not know. */
+    /** The peer violated the protocol. */
     PROTOCOL,
-    /** The caller closed it. */
+    /** The caller closed the stream or the client. */
     CLOSED,
-    /** This library does not do it. */
+    /** This library does not support the operation. */
     UNSUPPORTED
   }
 
@@ -44,12 +44,12 @@ public final class MendException extends IOException {
     this.kind = kind;
   }
 
-  /** What kind of failure it is. */
+  /** The kind of the failure. */
   public Kind kind() {
     return kind;
   }
 
-  /** The same failure with the stack of whoever is told of it now; several may be told of one. */
+  /** The same failure with the current stack trace, because several callers may receive it. */
   MendException again() {
     return new MendException(kind, getMessage(), this);
   }

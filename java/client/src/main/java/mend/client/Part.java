@@ -9,17 +9,17 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Our part in one job: plan after plan, the slices that still miss are received, summed and delivered.
+ * Our part in one job: under each plan, the missing slices are received, summed and delivered.
  *
- * <p>Always true: at most one plan moves; nothing is written to the delivery after it was reported as stopped; a slice is
- * summed anew from nothing under each plan. A part that failed keeps its other edges open until it is told to stop, so
- * that its neighbours wait instead of failing too, and the culprit stands out.
+ * <p>Invariants: at most one plan is active. The delivery is not modified after it was reported as stopped.
+ * Each plan sums a slice from scratch. A failed part keeps its other edges open until it is told to stop, so
+ * that its neighbours wait instead of failing as well, which would hide the culprit.
  */
 final class Part {
-  /** If so much time passed between two looks, this process was stopped or starved itself. */
+  /** If more time passes between two ticks, this process itself was stopped or starved. */
   private static final long ASLEEP_NS = 1_000_000_000L;
 
-  /** What a part needs of the session that it is in. */
+  /** The session's functions that a part uses. */
   interface Surroundings {
     void report(long job, long epoch, Map<String, Object> report);
 
@@ -35,11 +35,13 @@ final class Part {
   private final Surroundings session;
   private Moving moving;
 
-  /** A plan whose slices move. */
+  /** An active plan. */
   private static final class Moving {
     final Assignment plan;
     final List<Inflow> inflows = new ArrayList<>();
-    /** Frames that still miss of each slice; those that have come are in the delivery's bytes. */
+    /**
+     * The number of missing frames of each slice; received frames are already added to the delivery's bytes.
+     */
     final int[] missing;
     final BitSet touched = new BitSet();
     final BitSet open;
@@ -66,7 +68,7 @@ final class Part {
     return delivery;
   }
 
-  /** Begins a plan. */
+  /** Starts a plan. */
   synchronized void assign(Assignment plan) {
     end();
     try {
@@ -100,7 +102,7 @@ final class Part {
     return object("what", "refused", "why", object("refusal", refusal, field, value));
   }
 
-  /** Stops what moves, and says what was delivered. */
+  /** Stops the active plan and reports the delivered slices. */
   synchronized void stop(long epoch) {
     end();
     List<Object> ranges = new ArrayList<>();
@@ -113,13 +115,13 @@ final class Part {
     session.report(job, epoch, object("what", "stopped", "delivered", ranges));
   }
 
-  /** Says at once what it waits for. */
+  /** Reports immediately what the part is waiting for. */
   synchronized void explain(long epoch) {
     boolean moves = moving != null && moving.plan.epoch == epoch && !moving.failed;
     session.report(job, epoch, moves ? waiting(System.nanoTime()) : object("what", "at-rest"));
   }
 
-  /** Closes the edges. */
+  /** Closes the edges of the active plan. */
   synchronized void end() {
     if (moving != null) {
       moving.inflows.forEach(Inflow::close);
@@ -127,7 +129,7 @@ final class Part {
     }
   }
 
-  /** Adds a frame to its slice. Its checksum holds. */
+  /** Adds a frame with a valid checksum to its slice. */
   synchronized void handleFrame(Assignment plan, long node, int stream, int slice, byte[] payload) {
     if (moving == null || moving.plan != plan || delivery.has(slice)) {
       return;
@@ -136,7 +138,8 @@ final class Part {
     int start = plan.start(slice);
     if (!moving.touched.get(slice)) {
       moving.touched.set(slice);
-      Arrays.fill(bytes, start, start + plan.bytes(slice), (byte) 0); // An earlier plan may have left a part of a sum.
+      // An earlier plan may have left a partial sum.
+      Arrays.fill(bytes, start, start + plan.bytes(slice), (byte) 0);
     }
     int coefficient = plan.taskOf(slice).coefficient(node, stream);
     if (coefficient != 0) {
@@ -157,7 +160,7 @@ final class Part {
   private void reportIfDone() {
     if (moving.open.isEmpty()) {
       report(moving.plan, object("what", "delivered"));
-      moving = null; // Its connections rest; nothing is left to be closed.
+      moving = null; // Its connections are idle now; nothing is left to close.
     }
   }
 
@@ -180,7 +183,7 @@ final class Part {
     session.report(job, plan.epoch, report);
   }
 
-  /** Time has passed: says how far it is, and which edges have rested for too long. */
+  /** Handles the passing of time: reports progress, and edges that have been idle for too long. */
   synchronized void tick() {
     if (moving == null || moving.failed) {
       return;

@@ -3,7 +3,7 @@ package mend.client;
 import java.util.ArrayList;
 import java.util.List;
 
-/** How far a repair is. */
+/** The state of a repair. */
 public final class Repair {
   private final long number;
   private final String state;
@@ -24,24 +24,25 @@ public final class Repair {
     }
   }
 
-  /** Its number. */
+  /** The repair's number. */
   public long number() {
     return number;
   }
 
-  /** Whether all is repaired, published and read back. */
+  /** Whether all blocks are repaired, published and read back. */
   public boolean isDone() {
     return state.equals("done");
   }
 
-  /** Whether it ended, well or badly. */
+  /** Whether the repair has ended, successfully or not. */
   public boolean hasEnded() {
     return isDone() || state.equals("failed") || state.equals("cancelled");
   }
 
   /**
-   * Whether it failed because the blocks contradict each other: some are wrong although their checksums hold, and nothing
-   * tells which. Whoever rebuilds from them otherwise may make wrong blocks.
+   * Whether the repair failed because the blocks contradict each other: some are wrong although their
+   * checksums match, and the wrong ones cannot be identified. Rebuilding from these blocks by other means may
+   * produce wrong data.
    */
   public boolean isContradictory() {
     return contradictory;

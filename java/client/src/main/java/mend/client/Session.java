@@ -22,11 +22,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * The standing connection to the coordinator (docs/protocol.md, control plane), and the requests that are open on it.
+ * The control connection to the coordinator (docs/protocol.md, control plane), and its open requests.
  *
- * <p>A coordinator pings every second; one that says nothing for {@link #SILENCE_LIMIT_MS} is gone, and with it all that
- * is open. A session on which nothing has been asked for a while is closed, so that programs which rarely need Mend do not
- * stay connected.
+ * <p>A coordinator pings every second. After {@link #SILENCE_LIMIT_MS} of silence the session fails, together
+ * with all open requests. An idle session is closed after a while, so that programs that rarely need Mend do
+ * not stay connected.
  */
 final class Session implements Closeable, Part.Surroundings {
   private static final int VERSION = 9;
@@ -71,7 +71,7 @@ final class Session implements Closeable, Part.Surroundings {
   /**
    * Connects and registers as a client.
    *
-   * @throws MendException if there is no coordinator, or it does not take us
+   * @throws MendException if the coordinator is unreachable or rejects us
    */
   static Session open(Settings settings) throws MendException {
     Connection connection = null;
@@ -135,7 +135,7 @@ final class Session implements Closeable, Part.Surroundings {
   // ---- requests ----
 
   /**
-   * Asks for a window of one block. Its bytes, or why they do not come, will be in {@code delivery}.
+   * Requests a window of one block. {@code delivery} receives the bytes, or the failure.
    *
    * @return the request's number, for {@link #close(long)}
    * @throws MendException if the session has ended
@@ -158,7 +158,7 @@ final class Session implements Closeable, Part.Surroundings {
     return tag;
   }
 
-  /** Gives a request up, unless it has ended. */
+  /** Cancels a request, unless it has ended. */
   synchronized void close(long tag) {
     Delivery delivery = requests.remove(tag);
     if (delivery != null) {
@@ -209,7 +209,7 @@ final class Session implements Closeable, Part.Surroundings {
         closed(message.get(name));
         break;
       case "limits":
-        break; // Caps are for those who serve: what a requestor gets was capped by those who send.
+        break; // Caps are for senders; our incoming rate is limited by their caps.
       default:
         handleOfJob(message.get(name), name);
     }
@@ -238,7 +238,7 @@ final class Session implements Closeable, Part.Surroundings {
           part.explain(epoch);
         }
         break;
-      default: // Nothing is sealed, committed or fingerprinted by a requestor that asks for no check.
+      default: // Sealing, committing and fingerprints do not apply to a requestor that requests no check.
         report(job, epoch, Part.refusal("assignment", "detail", "this client does not do `" + name + "`"));
     }
   }
@@ -267,7 +267,7 @@ final class Session implements Closeable, Part.Surroundings {
     part.assign(plan);
   }
 
-  /** The caller learns what this library does not do; the coordinator would only find that a node refuses. */
+  /** Reports an unsupported feature to the caller as well; the coordinator would only see a refusing node. */
   private void refuse(Json.Node message, long job, MendException problem) throws MendException {
     report(job, message.get("epoch").number(), Part.refusal("assignment", "detail", problem.getMessage()));
     synchronized (this) {

@@ -2,7 +2,10 @@ package mend.client;
 
 import java.time.Duration;
 
-/** Where a cluster is and how it is spoken to. Immutable: each {@code with…} gives another one. */
+/**
+ * The addresses of a cluster and the client's options. Immutable: each {@code with…} method returns a
+ * changed copy.
+ */
 public final class Settings {
   private final Address api;
   private final Address control;
@@ -25,35 +28,38 @@ public final class Settings {
   }
 
   /**
-   * A cluster whose coordinator listens on {@code api} and {@code control}, both {@code HOST:PORT}: the two addresses in
-   * {@code [coordinator]} of its mend.toml.
+   * Settings for a cluster whose coordinator listens on {@code api} and {@code control}. Both are {@code
+   * HOST:PORT}, as in {@code [coordinator]} of its mend.toml.
    *
-   * @throws IllegalArgumentException if an address is none
+   * @throws IllegalArgumentException if an address is invalid
    */
   public static Settings of(String api, String control, Credentials credentials) {
     return new Settings(
         Address.parse(api), Address.parse(control), credentials, "auto", false, Duration.ofSeconds(30), "");
   }
 
-  /** With this scheme for what is lost; {@code auto}, which lets the planner choose, unless said. */
+  /** Sets the scheme for rebuilding lost blocks; by default {@code auto}, which lets the planner choose. */
   public Settings withScheme(String name) {
     return new Settings(api, control, credentials, name, allowsPlainEdges, patience, rack);
   }
 
   /**
-   * Whether data edges may be plain beyond this machine's loopback, where the cluster's mend.toml says {@code data_tls =
-   * false}. Unless said they may not: what is told us otherwise is refused.
+   * Allows plain data edges beyond loopback, for clusters whose mend.toml says {@code data_tls = false}. By
+   * default they are refused, even if the coordinator requests them.
    */
   public Settings withPlainEdges(boolean allowed) {
     return new Settings(api, control, credentials, scheme, allowed, patience, rack);
   }
 
-  /** How long a read waits for its next bytes; 30 s unless said. */
+  /** Sets how long a read waits for its next bytes; 30 s by default. */
   public Settings withPatience(Duration longest) {
     return new Settings(api, control, credentials, scheme, allowsPlainEdges, longest, rack);
   }
 
-  /** The rack that this machine stands in, by its name in mend.toml; outside all racks unless said. Plans count what lies between. */
+  /**
+   * Sets this machine's rack, as named in mend.toml. Plans then account for the links between racks; by
+   * default the client counts as outside all racks.
+   */
   public Settings withRack(String name) {
     return new Settings(api, control, credentials, scheme, allowsPlainEdges, patience, name);
   }
@@ -82,7 +88,7 @@ public final class Settings {
     return patience;
   }
 
-  /** Empty if none was said. */
+  /** The rack's name; empty if unset. */
   String rack() {
     return rack;
   }

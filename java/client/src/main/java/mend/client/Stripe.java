@@ -14,11 +14,11 @@ public final class Stripe {
   private final List<Object> blocks = new ArrayList<>();
 
   /**
-   * A stripe without blocks so far.
+   * Creates a stripe without blocks.
    *
-   * @param name by which it is asked for from now on
-   * @param code such as {@code rs-9-6}
-   * @param blockBytes of a block for the purpose of coding
+   * @param name the name for later requests
+   * @param code the code, such as {@code rs-9-6}
+   * @param blockBytes the block size used by the code
    */
   public Stripe(String name, String code, long blockBytes) {
     this.name = name;
@@ -29,16 +29,16 @@ public final class Stripe {
   /**
    * Adds the next block.
    *
-   * @param block its name, by which its helper finds it
-   * @param bytes its bytes; zeros follow in coding
-   * @param node the helper that has it; null if it is lost
+   * @param block the name by which its helper finds it
+   * @param bytes its size; the code pads it with zeros
+   * @param node the helper that holds it; null if it is lost
    */
   public Stripe block(String block, long bytes, String node) {
     blocks.add(object("block", block, "bytes", bytes, "node", node, "digest", null));
     return this;
   }
 
-  /** Its name. */
+  /** The stripe's name. */
   public String name() {
     return name;
   }

@@ -8,7 +8,9 @@ import java.util.Random;
 import org.junit.jupiter.api.Test;
 
 class ArithmeticTest {
-  /** Carry-less multiplication, then long division: nothing of how the tables are made. */
+  /**
+   * Reference implementation, independent of the tables: carry-less multiplication followed by long division.
+   */
   private static int product(int a, int b) {
     int product = 0;
     for (int bit = 0; bit < 8; bit++) {
@@ -55,7 +57,7 @@ class ArithmeticTest {
     return lanes.toString();
   }
 
-  /** The first is a test of the Rust side as well. */
+  /** The first case is also tested on the Rust side. */
   @Test
   void slicesAreDealtAsTheProtocolSays() throws MendException {
     assertEquals("00120", dealt(5, 6, 2, 2));

@@ -11,9 +11,10 @@ import java.nio.file.Paths;
 import java.time.Duration;
 
 /**
- * A requestor that is told what to do, for tests with real processes (crates/cli/tests/faults/java.rs). Arguments: addresses of
- * API and control port, cluster folder, folder of the certificate in it. Each line of the input is a command, its words
- * separated by blanks; each answer is a line, {@code ok BYTES} with so many bytes after it, or {@code KIND MESSAGE}.
+ * A requestor driven by commands, for tests with real processes (crates/cli/tests/faults/java.rs). Its
+ * arguments are the addresses of the API and the control port, the cluster folder, and the folder of the
+ * certificate in it. Each input line is a command with words separated by spaces. Each answer is a line,
+ * either {@code ok BYTES} followed by that many bytes, or {@code KIND MESSAGE}.
  */
 public final class Console {
   private static final Duration PATIENCE = Duration.ofSeconds(40);

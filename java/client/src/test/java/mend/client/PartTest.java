@@ -23,7 +23,9 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** A part whose senders lie, stop and come back, which helpers of a test cluster do not do when they are asked to. */
+/**
+ * Tests a part with senders that lie, stop and return, which helpers of a test cluster cannot be made to do.
+ */
 class PartTest {
   private static final int SLICE = 4096;
   private static final int BYTES = 2 * SLICE + 100;
@@ -73,7 +75,7 @@ class PartTest {
     listener.close();
   }
 
-  /** Two senders, whose streams are summed with the coefficients 1 and 3. */
+  /** A plan with two senders, whose streams are combined with the coefficients 1 and 3. */
   private Assignment plan(int epoch, String slices) throws MendException {
     String at = "127.0.0.1:" + listener.getLocalPort();
     String text = ("{'job':7,'epoch':" + epoch + ",'tag':1,'geometry':{'window':{'start':0,'end':" + BYTES
@@ -92,7 +94,7 @@ class PartTest {
     return sum;
   }
 
-  /** Accepts an edge; {@code [0]} is its key's first byte, which says whose it is. */
+  /** Accepts an edge. {@code whose[0]} receives the first byte of its key, which identifies the edge. */
   private Socket accept(int[] whose) throws IOException {
     Socket socket = listener.accept();
     byte[] greeting = new DataInputStream(socket.getInputStream()).readNBytes(40);
@@ -218,10 +220,10 @@ class PartTest {
     send(senders[0], frame(0, 0));
     send(senders[1], frame(1, 0));
     assertEquals("1 {\"what\":\"delivered\"}", report());
-    Thread.sleep(200); // Until both rest.
+    Thread.sleep(200); // Wait until both are idle.
     senders[1].close();
     part.assign(plan(2, "[[1,2]]"));
-    // Both have one address, so either edge may get the connection that is left.
+    // Both edges have the same address, so either may get the remaining connection.
     int first = new DataInputStream(senders[0].getInputStream()).readNBytes(40)[20];
     send(senders[0], frame(first, 1));
     int[] whose = new int[1];

@@ -11,10 +11,11 @@ import org.apache.hadoop.hdfs.server.datanode.fsdataset.FsVolumeSpi;
 import org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.FsVolumeImpl;
 
 /**
- * Makes a running DataNode take a finalized replica that somebody has put into its folders, and tell the NameNode.
+ * Makes a running DataNode adopt a finalized replica that was placed in its folders, and report it to the
+ * NameNode.
  *
- * <p>It is what the DataNode's own DirectoryScanner does with a replica that it finds, by the same call, without waiting
- * up to six hours for the next scan. Nothing is copied, and the scanner's rules decide what is taken.
+ * <p>It uses the same call as the DataNode's DirectoryScanner, without waiting up to six hours for the next
+ * scan. Nothing is copied, and the scanner's rules decide which replicas are accepted.
  */
 final class Adoption {
   private final DataNode dataNode;
@@ -24,7 +25,7 @@ final class Adoption {
   }
 
   /**
-   * Whether replicas of a block pool would be taken now.
+   * Checks that replicas of a block pool would be accepted now.
    *
    * @throws IOException if not
    */
@@ -44,9 +45,9 @@ final class Adoption {
   }
 
   /**
-   * Takes the replica of a block of {@code bytes} bytes with this generation stamp.
+   * Adopts the replica of a block of {@code bytes} bytes with this generation stamp.
    *
-   * @throws IOException if it is not there, the DataNode has a newer one, or does not take it
+   * @throws IOException if it is missing, the DataNode has a newer one, or the DataNode rejects it
    */
   void adopt(String pool, long block, long stamp, long bytes) throws IOException {
     FsDatasetSpi<?> dataset = dataset();
@@ -61,11 +62,12 @@ final class Adoption {
     if (!known || !dataset.isValidBlock(wanted)) {
       throw new IOException("the DataNode has " + stored + " and did not take " + wanted);
     }
-    // The scan tells of what it had not known. What it had known was replaced, which is told here.
+    // The scan reports replicas that were unknown before. A replica that was known and has been replaced is
+    // reported here.
     dataNode.notifyNamenodeReceivedBlock(wanted, null, volume.getStorageID(), volume.isTransientStorage());
   }
 
-  /** Lets the DataNode look at the replica, on the volume that has it. */
+  /** Makes the DataNode check the replica, on the volume that holds it. */
   private static FsVolumeSpi look(FsDatasetSpi<?> dataset, String pool, long block, long stamp) throws IOException {
     try (FsDatasetSpi.FsVolumeReferences volumes = dataset.getFsVolumeReferences()) {
       for (FsVolumeSpi volume : volumes) {

@@ -3,24 +3,27 @@ package mend.hdfs;
 import java.util.concurrent.TimeUnit;
 import mend.client.MendException;
 
-/** After a coordinator could not be reached it is left alone for a while, so that not everybody waits for it in turn. */
+/**
+ * A circuit breaker: after a failure to reach the coordinator, it is not contacted for a while, because every
+ * caller would have to wait for the timeout.
+ */
 public final class Breaker {
   private static final long PAUSE_NS = TimeUnit.SECONDS.toNanos(10);
 
   private volatile boolean open;
   private volatile long openedNs;
 
-  /** Whether it is worth asking. */
+  /** Whether requests are allowed now. */
   public boolean allows() {
     return !open || System.nanoTime() - openedNs > PAUSE_NS;
   }
 
-  /** Something was asked and answered. */
+  /** Records a successful request. */
   public void succeeded() {
     open = false;
   }
 
-  /** Something was asked and failed. */
+  /** Records a failed request. */
   public void failed(Exception problem) {
     if (problem instanceof MendException && isAbsence(((MendException) problem).kind())) {
       openedNs = System.nanoTime();

@@ -5,11 +5,11 @@ import java.util.HashSet;
 import java.util.Set;
 
 /**
- * Groups whose blocks contradict each other, as the coordinator knows them: some block is wrong although its checksums hold,
- * and HDFS, which asks for nothing else, would rebuild lost blocks from it.
+ * The groups whose blocks contradict each other, as reported by the coordinator: some block is wrong although
+ * its checksums match. HDFS does not check this and would rebuild lost blocks from it.
  *
- * <p>The last answer counts while the coordinator cannot be asked, and so do contradictions that this DataNode's own repairs
- * have met since.
+ * <p>While the coordinator is unreachable, the last answer stays valid, together with contradictions that
+ * this DataNode's own repairs have found since.
  */
 final class Contradictions {
   private final CurrentClient mend;
@@ -19,7 +19,7 @@ final class Contradictions {
     this.mend = mend;
   }
 
-  /** Adds a group that a repair of this DataNode has met. */
+  /** Adds a group found by a repair of this DataNode. */
   synchronized void add(String group) {
     if (groups.add(group)) {
       warn(group);
@@ -31,16 +31,16 @@ final class Contradictions {
   }
 
   /**
-   * Asks the coordinator for all of them.
+   * Fetches all contradictions from the coordinator.
    *
-   * @throws IOException if the coordinator does not answer; the known ones keep counting
+   * @throws IOException if the coordinator does not answer; the known ones stay valid
    */
   void refresh() throws IOException {
     Set<String> before = known();
     Set<String> told = new HashSet<>(mend.contradictions());
     synchronized (this) {
       told.stream().filter(group -> !groups.contains(group)).forEach(Contradictions::warn);
-      groups.removeAll(before); // Leaves those that a repair has met since the question was asked.
+      groups.removeAll(before); // Keeps those that a repair has found since the request.
       groups.addAll(told);
     }
   }
@@ -49,7 +49,7 @@ final class Contradictions {
     return new HashSet<>(groups);
   }
 
-  /** Logs each group once, whether a repair has met its contradiction here or the coordinator has told of it. */
+  /** Logs each group once, whether it was found by a repair here or reported by the coordinator. */
   private static void warn(String group) {
     MendPlugin.LOG.warn("the blocks of {} contradict each other, and HDFS rebuilds nothing from them", group);
   }

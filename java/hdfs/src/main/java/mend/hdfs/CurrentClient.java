@@ -9,14 +9,14 @@ import mend.client.Stripe;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * The client of the cluster that is configured. A daemon lives longer than certificates do: where they are not trusted any
- * more, they are read again.
+ * The client of the configured cluster. A daemon outlives its certificates, so they are reloaded once they
+ * are no longer trusted.
  */
 final class CurrentClient implements Closeable {
   private final Configuration conf;
   private MendClient client;
 
-  /** Made when it is first needed: a certificate may come later than the daemon. */
+  /** The client is created on first use, because the certificate may be installed after the daemon starts. */
   CurrentClient(Configuration conf) {
     this.conf = conf;
   }
@@ -41,7 +41,7 @@ final class CurrentClient implements Closeable {
     return ask(MendClient::contradictions);
   }
 
-  /** A question that notices certificates which are not trusted any more: it is asked again with those of now. */
+  /** Sends a request. If our certificate is no longer trusted, reloads the files and repeats the request. */
   private <T> T ask(Question<T> question) throws IOException {
     MendClient asked = get();
     try {
@@ -58,7 +58,7 @@ final class CurrentClient implements Closeable {
     T ask(MendClient client) throws IOException;
   }
 
-  /** A client with the certificates as they are now, unless another thread has made one meanwhile. */
+  /** Returns a client with reloaded certificates, unless another thread has already created one. */
   private synchronized MendClient renewed(MendClient old) throws IOException {
     if (client == old) {
       client = MendSettings.client(conf);

@@ -13,14 +13,14 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Reads ranges of lost internal blocks through Mend, for all streams of a file system. A group is described to the coordinator
- * once, and again when its blocks are elsewhere or the description may have been forgotten.
+ * Reads ranges of lost internal blocks through Mend, for all streams of a file system. A group is described
+ * to the coordinator once, and again after its blocks have moved or the coordinator may have forgotten it.
  */
 public final class DegradedReads implements Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(DegradedReads.class);
   private static final long DEFAULT_MOST_BYTES = 1 << 20;
   private static final int MAX_DESCRIBED = 1024;
-  /** The coordinator forgets a stripe ten minutes after it was last asked for. */
+  /** The coordinator forgets a stripe ten minutes after its last use. */
   private static final long REMEMBERED_NS = TimeUnit.MINUTES.toNanos(8);
 
   private final CurrentClient mend;
@@ -39,7 +39,7 @@ public final class DegradedReads implements Closeable {
         }
       };
 
-  /** A group as the coordinator knows it. */
+  /** A group as described to the coordinator. */
   private static final class Described {
     final String whereabouts;
     volatile long askedNs = System.nanoTime();
@@ -58,7 +58,10 @@ public final class DegradedReads implements Closeable {
     this.mostBytes = mostBytes;
   }
 
-  /** Those that are configured; null if none are, or what is configured cannot be used, which is logged. */
+  /**
+   * Creates the configured instance; returns null if none is configured, or if the configuration is unusable,
+   * which is logged.
+   */
   public static DegradedReads of(Configuration conf) {
     if (!MendSettings.isConfigured(conf)) {
       return null;
@@ -66,7 +69,7 @@ public final class DegradedReads implements Closeable {
     try {
       long most = conf.getLongBytes(MendSettings.READ_MOST_KEY, DEFAULT_MOST_BYTES);
       CurrentClient mend = new CurrentClient(conf);
-      mend.get(); // What cannot be used is told now.
+      mend.get(); // Report an unusable configuration now.
       return new DegradedReads(mend, most);
     } catch (IOException | RuntimeException problem) {
       LOG.warn("HDFS decodes what is lost itself", problem);
@@ -75,17 +78,17 @@ public final class DegradedReads implements Closeable {
   }
 
   /**
-   * Whether a read of so many bytes is worth asking for. HDFS moves k bytes to the reader for each byte that is lost; reads of
-   * whole rows of cells need nearly all of those anyway.
+   * Whether a read of this length should go through Mend. HDFS moves k bytes to the reader for each lost
+   * byte. Reads of complete rows of cells need nearly all of those bytes anyway.
    */
   public boolean wants(long length) {
     return length <= mostBytes && breaker.allows();
   }
 
   /**
-   * Fills {@code target} from {@code from} on with bytes of a lost block.
+   * Fills {@code target} with bytes of a lost block, starting at offset {@code from}.
    *
-   * @return whether it did; if not, HDFS must, and what is in {@code target} is nothing
+   * @return whether it succeeded; if not, the content of {@code target} is undefined and HDFS must read
    */
   public boolean read(Group group, int index, long from, ByteBuffer target) {
     int length = target.remaining();
@@ -121,7 +124,7 @@ public final class DegradedReads implements Closeable {
         if (problem.kind() != MendException.Kind.REFUSED) {
           throw problem;
         }
-        target.position(again.position()); // Another coordinator, which was never told of it.
+        target.position(again.position()); // Another coordinator, which does not know the description.
       }
     }
     describe(group);
@@ -156,17 +159,17 @@ public final class DegradedReads implements Closeable {
     }
   }
 
-  /** Reads that Mend served. */
+  /** The number of reads served by Mend. */
   public long served() {
     return served.get();
   }
 
-  /** Bytes of them: as many as came to this process. */
+  /** The number of bytes in these reads, as received by this process. */
   public long bytes() {
     return bytes.get();
   }
 
-  /** Reads that Mend was asked for and did not serve. */
+  /** The number of reads that Mend failed to serve. */
   public long failures() {
     return failures.get();
   }

@@ -9,13 +9,13 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Answers the helper, one question at a time: each connection brings one line, {@code ready POOL} or {@code adopt
- * POOL BLOCK STAMP BYTES}, and gets one, {@code yes} or {@code no WHY}.
+ * Answers the helper's requests, one at a time. Each connection carries one request line, {@code ready POOL}
+ * or {@code adopt POOL BLOCK STAMP BYTES}, and one response line, {@code yes} or {@code no WHY}.
  */
 final class Desk implements Runnable {
-  /** Within this time a connection has brought its line. */
+  /** The time limit for a connection's request line. */
   private static final long LINE_LIMIT_MS = 10_000;
-  /** If no connection can be accepted, as without descriptors, it is tried again after this time. */
+  /** The delay after a failed accept, for example without free descriptors. */
   private static final long PAUSE_MS = 500;
   private static final int MAX_LINE_BYTES = 512;
 
@@ -46,13 +46,14 @@ final class Desk implements Runnable {
       try (Socket socket = accepted) {
         byte[] answer = (answer(line(socket)) + "\n").getBytes(StandardCharsets.UTF_8);
         socket.getOutputStream().write(answer);
-      } catch (Throwable problem) { // Also what another version of HDFS lacks: the next question is answered again.
+      // Includes errors due to another HDFS version; later requests are still answered.
+      } catch (Throwable problem) {
         MendPlugin.LOG.warn("a question of Mend's helper", problem);
       }
     }
   }
 
-  /** Whether it went on for as long as it should. */
+  /** Returns false if the thread was interrupted. */
   private static boolean pause() {
     try {
       Thread.sleep(PAUSE_MS);
@@ -80,7 +81,7 @@ final class Desk implements Runnable {
     }
   }
 
-  /** A line; what is longer than any that the helper sends is cut off, and then refused. */
+  /** Reads a line. Lines longer than any request of the helper are truncated, and then rejected. */
   private static String line(Socket socket) throws IOException {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LINE_LIMIT_MS);
     InputStream input = socket.getInputStream();

@@ -10,42 +10,42 @@ import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 
 /**
- * A block group as a stripe that Mend is told of. Who holds which block is said, never inferred: an index without a holder is
- * lost.
+ * A block group, described as a stripe. The holders of blocks are stated explicitly: an index without a
+ * holder is lost.
  *
- * <p>A DataNode is named by its address, {@code IP:PORT}, as the NameNode knows it; the coordinator knows which helper is
- * beside it ({@code datanode} in mend.toml).
+ * <p>A DataNode is identified by its address {@code IP:PORT}, as known to the NameNode. The coordinator maps
+ * it to the helper on the same machine ({@code datanode} in mend.toml).
  */
 public final class Group {
   private final ExtendedBlock group;
   private final ErasureCodingPolicy policy;
   private final String[] holders;
 
-  /** A group of which nobody holds anything so far. */
+  /** Creates a group without holders. */
   public Group(ExtendedBlock group, ErasureCodingPolicy policy) {
     this.group = group;
     this.policy = policy;
     this.holders = new String[policy.getNumDataUnits() + policy.getNumParityUnits()];
   }
 
-  /** A DataNode holds a block. Of several that hold the same one the first counts. */
+  /** Adds a holder of a block. If several hold the same block, the first one counts. */
   public void hold(int index, DatanodeInfo node) {
     if (holders[index] == null) {
       holders[index] = node.getXferAddr();
     }
   }
 
-  /** A block cannot be had from where it should be. */
+  /** Marks a block as unavailable. */
   public void lose(int index) {
     holders[index] = null;
   }
 
-  /** Bytes of an internal block. */
+  /** The size of an internal block in bytes. */
   public long bytes(int index) {
     return StripedBlockUtil.getInternalBlockLength(group.getNumBytes(), policy, index);
   }
 
-  /** Data blocks that have bytes; those that have none come last. */
+  /** The number of non-empty data blocks; empty ones come last. */
   private int present() {
     int present = 0;
     while (present < policy.getNumDataUnits() && bytes(present) > 0) {
@@ -55,7 +55,7 @@ public final class Group {
   }
 
   /**
-   * A block's index in the stripe, where absent blocks are not counted.
+   * A block's index in the stripe, which omits empty data blocks.
    *
    * @throws IOException if the group has no such block
    */
@@ -67,7 +67,7 @@ public final class Group {
     return index < policy.getNumDataUnits() ? index : index - absent;
   }
 
-  /** Its name, by which the coordinator knows it as well if it has been told of it by the NameNode. */
+  /** The group's name, under which the coordinator also knows it from the NameNode. */
   public String name() {
     return name(group);
   }
@@ -80,15 +80,15 @@ public final class Group {
     return Block.BLOCK_FILE_PREFIX + block + "_" + group.getGenerationStamp();
   }
 
-  /** Where its blocks are, to be compared. */
+  /** The size and the holders as text, for comparison. */
   public String whereabouts() {
     return group.getNumBytes() + Arrays.toString(holders);
   }
 
   /**
-   * The group as a stripe.
+   * Converts the group to a stripe.
    *
-   * @throws IOException if Mend has no such code
+   * @throws IOException if Mend does not support its code
    */
   public Stripe stripe() throws IOException {
     Stripe stripe = new Stripe(name(), GroupCode.name(policy, present()), bytes(0));

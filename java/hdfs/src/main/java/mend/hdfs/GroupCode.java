@@ -5,16 +5,16 @@ import mend.client.Gf;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
- * The code of a block group as Mend names it. A group of few bytes has data blocks of none, which nobody holds: its code is
- * the policy's without the columns of those ({@code stores::hdfs} and docs/hdfs.md have the same rule).
+ * Mend's name for the code of a block group. A small group has empty data blocks, which are not stored. Its
+ * code is the policy's code without their columns ({@code stores::hdfs} and docs/hdfs.md use the same rule).
  */
 final class GroupCode {
   private GroupCode() {}
 
   /**
-   * The name of a policy's code for a group of which the first {@code present} data blocks have bytes.
+   * The name of a policy's code for a group whose first {@code present} data blocks are non-empty.
    *
-   * @throws IOException if Mend has no such code
+   * @throws IOException if Mend does not support the code
    */
   static String name(ErasureCodingPolicy policy, int present) throws IOException {
     int data = policy.getNumDataUnits();
@@ -38,7 +38,7 @@ final class GroupCode {
     throw new IOException("Mend repairs no group of " + policy.getName() + " with " + present + " data blocks");
   }
 
-  /** Parity row i has 1 / ((k + i) xor j) in column j, as ISA-L's gf_gen_cauchy1_matrix makes it. */
+  /** Element (i, j) of the parity rows is 1 / ((k + i) xor j), as in ISA-L's gf_gen_cauchy1_matrix. */
   private static String shortenedRs(int data, int parity, int present) {
     StringBuilder name = new StringBuilder("explicit-")
         .append(present + parity).append('-').append(present).append('-').append(parity).append("-x");

@@ -10,17 +10,19 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What a DataNode loads to work with the Mend helper beside it: {@code dfs.datanode.plugins=mend.hdfs.MendPlugin}.
+ * The plug-in with which a DataNode cooperates with the Mend helper on its machine: {@code
+ * dfs.datanode.plugins=mend.hdfs.MendPlugin}.
  *
- * <p>It listens on a port of this machine alone, {@code mend.datanode.port}, where the helper tells it of a replica that
- * it has put into the DataNode's folders ({@link Adoption}). Where a coordinator is configured it also carries out the
- * NameNode's reconstruction commands ({@link Takeover}). A DataNode whose plug-in cannot start goes on without it.
+ * <p>It listens on loopback on port {@code mend.datanode.port}, where the helper announces replicas that it
+ * has placed in the DataNode's folders ({@link Adoption}). If a coordinator is configured, the plug-in also
+ * executes the NameNode's reconstruction commands ({@link Takeover}). If the plug-in cannot start, the
+ * DataNode runs without it.
  */
 public final class MendPlugin implements ServicePlugin {
   static final Logger LOG = LoggerFactory.getLogger(MendPlugin.class);
   static final String PORT_KEY = "mend.datanode.port";
   static final int DEFAULT_PORT = 7410;
-  /** One helper asks; more than its own connections need not wait. */
+  /** A single helper connects, so a short queue suffices. */
   private static final int BACKLOG = 16;
 
   private volatile ServerSocket listener;
@@ -33,7 +35,7 @@ public final class MendPlugin implements ServicePlugin {
     int port = dataNode.getConf().getInt(PORT_KEY, DEFAULT_PORT);
     try {
       ServerSocket socket = new ServerSocket();
-      socket.setReuseAddress(true); // A DataNode that was restarted finds its earlier connections still closing.
+      socket.setReuseAddress(true); // After a restart, earlier connections may still be closing.
       socket.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), BACKLOG);
       listener = socket;
     } catch (IOException problem) {
@@ -46,7 +48,7 @@ public final class MendPlugin implements ServicePlugin {
     takeOver(dataNode);
   }
 
-  /** Reconstruction commands go through Mend from now on, if a coordinator is configured. */
+  /** Redirects reconstruction commands to Mend if a coordinator is configured. */
   private void takeOver(DataNode dataNode) {
     if (!MendSettings.isConfigured(dataNode.getConf())) {
       return;
@@ -77,7 +79,7 @@ public final class MendPlugin implements ServicePlugin {
     ServerSocket socket = listener;
     if (socket != null) {
       try {
-        socket.close(); // The thread ends with it.
+        socket.close(); // This ends the thread.
       } catch (IOException problem) {
         LOG.warn("closing the port for Mend's helper", problem);
       }

@@ -9,30 +9,31 @@ import mend.client.MendClient;
 import mend.client.Settings;
 import org.apache.hadoop.conf.Configuration;
 
-/** What Hadoop's configuration says of Mend. Without {@link #API_KEY} nothing is asked of it. */
+/** Mend's settings in Hadoop's configuration. Without {@link #API_KEY}, Mend is not used. */
 public final class MendSettings {
-  /** Where the coordinator's API is, {@code HOST:PORT}. */
+  /** The address of the coordinator's API, {@code HOST:PORT}. */
   public static final String API_KEY = "mend.coordinator.api";
-  /** Where its control port is, {@code HOST:PORT}. */
+  /** The address of its control port, {@code HOST:PORT}. */
   public static final String CONTROL_KEY = "mend.coordinator.control";
-  /** The folder with {@code ca/ca.pem} and the certificate. */
+  /** The folder with {@code ca/ca.pem} and the certificate's folder. */
   public static final String FOLDER_KEY = "mend.cluster.folder";
-  /** The folder of the certificate in it. */
+  /** The certificate's folder, relative to that folder. */
   public static final String MEMBER_KEY = "mend.certificate";
   static final String DEFAULT_MEMBER = "plugins/hdfs";
-  /** The scheme for what is lost. */
+  /** The scheme for rebuilding lost blocks. */
   public static final String SCHEME_KEY = "mend.scheme";
-  /** Whether data edges may be plain beyond loopback, where the cluster's mend.toml says so. */
+  /** Whether to allow plain data edges beyond loopback, if the cluster's mend.toml says so. */
   public static final String PLAIN_KEY = "mend.allow-plain-edges";
-  /** The rack that this machine stands in, by the name that NameNode and Mend have for it. */
+  /** This machine's rack, by the name that the NameNode and Mend use. */
   public static final String RACK_KEY = "mend.rack";
-  /** How long a read of a lost range waits for its next bytes before HDFS decodes it itself. */
+  /** How long a read of a lost range waits for its next bytes before HDFS decodes it. */
   public static final String READ_PATIENCE_KEY = "mend.read.patience";
-  /** A read of more bytes is left to HDFS. */
+  /** Reads of more bytes are left to HDFS. */
   public static final String READ_MOST_KEY = "mend.read.most-bytes";
   /**
-   * How long a DataNode waits for a repair before it does the work itself. The NameNode takes a command for lost after five
-   * minutes ({@code dfs.namenode.reconstruction.pending.timeout-sec}) and gives another; this is below.
+   * How long a DataNode waits for a repair before it does the work itself. Must be below five minutes, after
+   * which the NameNode considers a command lost and issues another one ({@code
+   * dfs.namenode.reconstruction.pending.timeout-sec}).
    */
   public static final String REPAIR_LIMIT_KEY = "mend.repair.limit";
 
@@ -44,9 +45,9 @@ public final class MendSettings {
   }
 
   /**
-   * A client of the cluster that is configured.
+   * Creates a client of the configured cluster.
    *
-   * @throws IOException if what is configured cannot be used
+   * @throws IOException if the configuration is unusable
    */
   public static MendClient client(Configuration conf) throws IOException {
     String api = required(conf, API_KEY);

@@ -15,16 +15,19 @@ import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionCommand;
 import org.apache.hadoop.hdfs.server.datanode.erasurecode.ReconstructionPool;
 
 /**
- * Carries the NameNode's reconstruction commands out through Mend: all lost blocks that a command names in one repair, each
- * made by the helper beside its target and adopted by that DataNode.
+ * Executes the NameNode's reconstruction commands through Mend. All lost blocks of a command are rebuilt in
+ * one repair; each is made by the helper of its target DataNode and adopted by that DataNode.
  *
- * <p>The thread that HDFS gave the command waits for the repair, so HDFS's own limits on how many run at once hold. Whatever
- * goes wrong is an exception, upon which {@link ReconstructionPool} lets HDFS do the work itself, unless the blocks of the group
- * are known to contradict each other.
+ * <p>HDFS's own thread waits for the repair, so HDFS's limits on concurrent commands apply. Every failure is
+ * reported as an exception; {@link ReconstructionPool} then lets HDFS do the work itself, unless the blocks
+ * of the group are known to contradict each other.
  */
 final class Takeover implements ReconstructionPool.Repairer, Closeable {
   private static final long LOOK_MS = 100;
-  /** How often contradictions are asked for, in the mean: DataNodes that were started together ask at different times. */
+  /**
+   * The mean interval between requests for contradictions. It is randomized, so that DataNodes started
+   * together do not ask at the same time.
+   */
   private static final long REFRESH_MS = 30_000;
 
   private final CurrentClient mend;
@@ -39,8 +42,8 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
   }
 
   /**
-   * Waits until the DataNode has spoken with its NameNode, from when on it has a pool of reconstructions, and takes that
-   * over. Then keeps up with contradictions until the thread is interrupted.
+   * Waits until the DataNode has registered with its NameNode and has a reconstruction pool, then replaces
+   * that pool. Afterwards refreshes contradictions until the thread is interrupted.
    */
   void install(DataNode dataNode) throws InterruptedException {
     while (dataNode.getErasureCodingWorker() == null) {
@@ -60,7 +63,10 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
   }
 
-  /** Asks for contradictions in the background. A failure does not open the breaker: commands find out for themselves. */
+  /**
+   * Refreshes contradictions in the background. A failure does not open the breaker; commands find out for
+   * themselves.
+   */
   private void keepUp() {
     try {
       contradictions.refresh();
@@ -70,7 +76,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
   }
 
-  /** Says early what is in the way, and has the first command find all classes loaded and a connection open. */
+  /** Reports connection problems early, and loads classes and opens a connection before the first command. */
   private void greet() {
     try {
       contradictions.refresh();
@@ -115,11 +121,11 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     return contradictions.has(name);
   }
 
-  /** Asks for contradictions; those that are known count on if the coordinator does not answer. */
+  /** Refreshes contradictions; the known ones stay valid if the coordinator does not answer. */
   private void refresh() {
     try {
       contradictions.refresh();
-    } catch (IOException | RuntimeException problem) { // Whoever asks goes on with what is known.
+    } catch (IOException | RuntimeException problem) { // The caller continues with the known ones.
       breaker.failed(problem);
       MendPlugin.LOG.debug("contradictions are not told", problem);
     }
@@ -143,7 +149,7 @@ final class Takeover implements ReconstructionPool.Repairer, Closeable {
     }
   }
 
-  /** What HDFS is about to do itself nobody else should do. */
+  /** Cancels a repair that HDFS is about to do itself. */
   private void cancel(Repair repair) {
     try {
       mend.get().cancel(repair);

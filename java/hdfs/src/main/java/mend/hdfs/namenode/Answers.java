@@ -8,7 +8,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 
-/** The way out: whole lines of several answers, mixed. */
+/** Writes the lines of several concurrent answers to the output. */
 final class Answers {
   private final PrintStream output;
   private final BlockTokens tokens;
@@ -18,7 +18,7 @@ final class Answers {
     this.tokens = tokens;
   }
 
-  /** Answers a question, or says why not. */
+  /** Answers a question, or reports why it failed. */
   void answer(Question question, DistributedFileSystem files, Configuration conf) {
     Lines lines = new Lines(this, question.number);
     try {
@@ -46,7 +46,7 @@ final class Answers {
       }
       lines.add("done");
     } catch (FileNotFoundException gone) {
-      lines.add("done"); // Nothing is there of it any more.
+      lines.add("done"); // The file was deleted.
     } catch (IOException | RuntimeException | Error problem) {
       lines.add("failed " + text(problem));
     }
@@ -62,17 +62,20 @@ final class Answers {
     write(line + "\n");
   }
 
-  /** Writes whole lines. */
+  /** Writes complete lines. */
   synchronized void write(String lines) {
     byte[] bytes = lines.getBytes(StandardCharsets.UTF_8);
     output.write(bytes, 0, bytes.length);
     output.flush();
     if (output.checkError()) {
-      System.exit(1); // Nobody listens.
+      System.exit(1); // The reader has gone.
     }
   }
 
-  /** The lines of one answer, written many at once. None is kept back for long: silence counts as a fault. */
+  /**
+   * The lines of one answer, written in batches. Lines are delayed only briefly, because the coordinator
+   * treats silence as a failure.
+   */
   static final class Lines {
     private static final int FULL = 1 << 16;
     private static final long KEPT_AT_MOST_NS = TimeUnit.SECONDS.toNanos(1);
@@ -93,7 +96,7 @@ final class Answers {
       }
     }
 
-    /** The NameNode has answered something that need not be a line. */
+    /** Reports progress when the NameNode has answered without producing a line. */
     void tellProgress(long folders, long files) {
       if (isDue()) {
         add("a " + folders + " " + files);

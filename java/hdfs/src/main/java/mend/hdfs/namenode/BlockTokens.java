@@ -15,12 +15,13 @@ import org.apache.hadoop.hdfs.security.token.block.ExportedBlockKeys;
 import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol;
 
 /**
- * Block tokens, made as HDFS's Balancer makes its own: of the keys that the NameNode tells its superuser.
+ * Creates block tokens in the same way as HDFS's Balancer: with keys that the NameNode gives to its
+ * superuser.
  *
- * <p>The keys are asked for each time. They change, a NameNode that was restarted has others, and what is not kept cannot be old.
+ * <p>The keys are requested each time, because they change, and a restarted NameNode has new ones.
  */
 final class BlockTokens {
-  /** A helper asks its DataNode for the block, and then gives it the block. */
+  /** A helper first asks its DataNode about the block and then writes it. */
   private static final EnumSet<AccessMode> MODES = EnumSet.of(AccessMode.READ, AccessMode.WRITE);
   private final Configuration conf;
   private NamenodeProtocol namenode;
@@ -29,12 +30,14 @@ final class BlockTokens {
     this.conf = conf;
   }
 
-  /** A token for each of these blocks of one pool, as the data transfer protocol has it in its headers. */
+  /**
+   * Creates a token for each of these blocks of one pool, encoded as in the data transfer protocol's headers.
+   */
   byte[][] make(ExtendedBlock[] blocks) throws IOException {
     BlockTokenSecretManager manager = manager(blocks[0].getBlockPoolId());
     byte[][] tokens = new byte[blocks.length][];
     for (int at = 0; at < blocks.length; at++) {
-      // For storages of any type, whichever the DataNode chooses.
+      // Valid for any storage type; the DataNode chooses one.
       tokens[at] = PBHelperClient.convert(
           manager.generateToken(null, blocks[at], MODES, new StorageType[0], new String[0])).toByteArray();
     }

@@ -2,17 +2,23 @@ package mend.hdfs.namenode;
 
 import java.util.concurrent.TimeUnit;
 
-/** The time by the NameNode's clock, as files have it: when it last heard from a DataNode, and the time since. */
+/**
+ * The NameNode's current time in file timestamps, estimated from its last contact with a DataNode and the
+ * time since.
+ */
 final class NameNodeClock {
   private final long startNs = System.nanoTime();
   private long heardMs;
 
-  /** The NameNode heard from a DataNode at this time. */
+  /** Records that the NameNode heard from a DataNode at this time. */
   void heard(long atMs) {
     heardMs = Math.max(heardMs, atMs);
   }
 
-  /** Whether a time is no longer ago. Before anything was heard nothing is known to be. */
+  /**
+   * Whether a time is less than {@code limitMs} ago. Before any contact is recorded, every time counts as
+   * recent.
+   */
   boolean isWithin(long limitMs, long atMs) {
     long sinceMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNs);
     return heardMs + sinceMs - atMs < limitMs;

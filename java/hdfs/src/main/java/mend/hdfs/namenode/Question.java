@@ -1,6 +1,6 @@
 package mend.hdfs.namenode;
 
-/** A question: its number, what is asked, and of what. */
+/** A question: its number, the command, and the arguments. */
 final class Question {
   final String number;
   final String word;

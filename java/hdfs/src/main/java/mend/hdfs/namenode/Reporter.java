@@ -16,24 +16,26 @@ import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.GenericOptionsParser;
 
 /**
- * What Mend's coordinator runs to ask a NameNode, by Hadoop's own client: that knows of failover, Kerberos and encrypted
- * wires, and what the configuration on the class path says.
+ * The program with which Mend's coordinator queries a NameNode. It uses Hadoop's own client, which supports
+ * failover, Kerberos and wire encryption, and reads the configuration on the class path.
  *
- * <p>A question is a line on standard input, its number first; answers are lines on standard output, each with the
- * number of its question, the last one {@code done} or {@code failed WHY}. Questions are answered at the same time.
+ * <p>A question is a line on standard input that starts with a number. An answer is a sequence of lines on
+ * standard output, each with the number of the question; the last one is {@code done} or {@code failed WHY}.
+ * Questions are answered concurrently.
  *
  * <pre>
- *   7 list PATH TAB PATH …      all groups of all files below, and all DataNodes
+ *   7 list PATH TAB PATH …      all groups of all files below these paths, and all DataNodes
  *   8 nodes                     all DataNodes
- *   8 volumes                   the same, with the folders of those that live
- *   9 group FILE START          the group that has this byte of the file with this inode number, or at this encoded path
- *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS wants any
+ *   8 volumes                   the same, with the folders of live DataNodes
+ *   9 group FILE START          the group with this byte of a file, given by its inode number or encoded path
+ *   9 tokens FILE START INDEX,… block tokens for these internal blocks of that group, if HDFS requires tokens
  * </pre>
  *
- * <p>It ends when its input does. Arguments are those of any Hadoop command: {@code -D KEY=VALUE}, {@code -fs URI}.
+ * <p>The program ends when its input ends. Its arguments are Hadoop's generic options: {@code -D KEY=VALUE},
+ * {@code -fs URI}.
  */
 public final class Reporter {
-  /** What is said first, with the version of this protocol. */
+  /** The first line of the output, with the protocol version. */
   private static final String GREETING = "0 ready 3";
   private static final int AT_ONCE = 8;
   private static final String PRINCIPAL_KEY = "mend.principal";
@@ -41,13 +43,13 @@ public final class Reporter {
 
   private Reporter() {}
 
-  /** Answers until nobody asks. */
+  /** Answers questions until the input ends. */
   public static void main(String[] arguments) throws IOException {
     PrintStream output = System.out;
-    System.setOut(System.err); // Whatever a library prints is no answer.
+    System.setOut(System.err); // Output of libraries must not mix with answers.
     Configuration conf = new HdfsConfiguration();
     new GenericOptionsParser(conf, arguments);
-    // Whoever asks has limits of its own, and asks again.
+    // The coordinator has its own time limits and retries.
     conf.setIfUnset("ipc.client.connect.max.retries", "3");
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
     logIn(conf);
@@ -64,7 +66,7 @@ public final class Reporter {
       Question question = Question.of(line);
       threads.execute(() -> answers.answer(question, files, conf));
     }
-    System.exit(0); // Hadoop's threads are not all daemons.
+    System.exit(0); // Some of Hadoop's threads are not daemons.
   }
 
   private static void logIn(Configuration conf) throws IOException {

@@ -13,10 +13,11 @@ import org.apache.hadoop.hdfs.protocol.SnapshotStatus;
 import org.apache.hadoop.hdfs.protocol.SnapshottableDirectoryStatus;
 
 /**
- * Files that only snapshots hold: those deleted between one snapshot of a folder and the next, or since the last.
+ * Lists files that exist only in snapshots: those deleted between two snapshots of a folder, or since the
+ * last one.
  *
- * <p>A folder that is deleted is one difference, and all below it is in the snapshot. A file that was moved away is told as
- * well; it has the same groups in both places.
+ * <p>A deleted folder is a single difference; its files are found in the snapshot. A file that was moved out
+ * of the folder is listed as well; it has the same groups in both places.
  */
 final class Snapshots {
   private final DistributedFileSystem files;
@@ -25,24 +26,27 @@ final class Snapshots {
   private long snapshots;
   private long deleted;
 
-  /** Takes the path, in a snapshot, of what was deleted; how many files with groups there are at it, or below. */
+  /**
+   * Visits the path of a deleted file or folder in a snapshot; returns the number of files with groups at it
+   * or below.
+   */
   interface Walk {
     long at(String path) throws IOException;
   }
 
-  /** {@code answered} runs whenever the NameNode has answered. */
+  /** {@code answered} runs after every answer of the NameNode. */
   Snapshots(DistributedFileSystem files, Answers.Lines lines, Runnable answered) {
     this.files = files;
     this.lines = lines;
     this.answered = answered;
   }
 
-  /** Walks through all that was deleted below these folders, and tells how much that is. */
+  /** Visits everything deleted below these folders, and reports the totals. */
   void eachDeleted(String[] folders, Walk walk) throws IOException {
     SnapshottableDirectoryStatus[] roots;
     try {
       roots = files.getSnapshottableDirListing();
-    } catch (IOException | RuntimeException problem) { // A router may have no such call.
+    } catch (IOException | RuntimeException problem) { // A router may not support this call.
       tellUncovered("/", problem);
       return;
     }
@@ -53,7 +57,8 @@ final class Snapshots {
       String path = root.getFullPath().toUri().getPath();
       try {
         eachDeleted(path, folders, walk);
-      } catch (IOException | RuntimeException problem) { // Permissions, or an old NameNode that has no such call.
+      // Missing permissions, or an old NameNode without this call.
+      } catch (IOException | RuntimeException problem) {
         tellUncovered(path, problem);
       }
     }
@@ -68,7 +73,7 @@ final class Snapshots {
     List<String> names = names(root);
     snapshots += names.size();
     for (int at = 0; at < names.size(); at++) {
-      String next = at + 1 < names.size() ? names.get(at + 1) : ""; // The folder as it is now.
+      String next = at + 1 < names.size() ? names.get(at + 1) : ""; // The current state of the folder.
       List<DiffReportEntry> entries =
           files.getSnapshotDiffReport(new Path(root), names.get(at), next).getDiffList();
       answered.run();
@@ -83,7 +88,7 @@ final class Snapshots {
     }
   }
 
-  /** The snapshots of a folder, the oldest first. */
+  /** The snapshots of a folder, oldest first. */
   private List<String> names(String root) throws IOException {
     List<SnapshotStatus> all = new ArrayList<>(List.of(files.getSnapshotListing(new Path(root))));
     all.sort(Comparator.comparingInt(SnapshotStatus::getSnapshotID));
@@ -92,7 +97,10 @@ final class Snapshots {
     return names;
   }
 
-  /** The part of a path that is below one of these folders: all of it, or the folders that are below the path. */
+  /**
+   * The parts of a path that lie below one of these folders: the whole path, or the folders that are below
+   * it.
+   */
   private static List<String> wanted(String path, String[] folders) {
     List<String> wanted = new ArrayList<>();
     for (String folder : folders) {

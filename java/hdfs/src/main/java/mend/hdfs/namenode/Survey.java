@@ -30,27 +30,30 @@ import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
 import org.apache.hadoop.ipc.RPC;
 
 /**
- * One answer of the NameNode, line by line. DataNodes are numbered as they come; a number is good for this answer alone.
+ * One answer of the NameNode, line by line. DataNodes are numbered in order of appearance; the numbers are
+ * valid within this answer only.
  *
  * <pre>
- *   safe                                               the NameNode is in safe mode, and knows little
- *   n NUMBER UUID ADDRESS                              a DataNode that the lines after this one name
- *   d NUMBER RACK live|dead normal|leaving|maintenance REPORTED   what it is now, and when it last reported its blocks
- *   v NUMBER FOLDER                                    a folder of a DataNode
- *   w NUMBER WHY                                       it does not say which folders it has
- *   a FOLDERS FILES                                    how far a walk is that goes on
- *   p FILE PATH                                        only a snapshot holds this file: the path, encoded, by which it is asked for
- *   s FOLDERS SNAPSHOTS FILES                          folders with snapshots, their snapshots, and files that only these hold
- *   x PATH WHY                                         what only snapshots of this folder hold is not told, and why
- *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,…   a group that nobody writes to, whether its file is
- *                                                      written to or was a moment ago, and who has its blocks
- *   t INDEX TOKEN                                      a token for an internal block, in base64: a secret
+ *   safe                        the NameNode is in safe mode, so its data is incomplete
+ *   n NUMBER UUID ADDRESS       a DataNode that later lines refer to
+ *   d NUMBER RACK live|dead normal|leaving|maintenance REPORTED
+ *                               its state, and the time of its last block report
+ *   v NUMBER FOLDER             a folder of a DataNode
+ *   w NUMBER WHY                the DataNode does not report its folders, and why
+ *   a FOLDERS FILES             progress of a walk
+ *   p FILE PATH                 a file that exists only in a snapshot: its encoded path
+ *   s FOLDERS SNAPSHOTS FILES   numbers of folders with snapshots, of snapshots, and of their files
+ *   x PATH WHY                  files that exist only in snapshots of this folder are omitted, and why
+ *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,…
+ *                               a complete group, whether its file is open or was closed recently,
+ *                               and the holders of its blocks
+ *   t INDEX TOKEN               a token for an internal block, in base64: a secret
  * </pre>
  */
 final class Survey {
   private static final String BY_INODE = "/.reserved/.inodes/";
   private static final int DATANODE_LIMIT_MS = 10_000;
-  /** DataNodes tell of their blocks within this time, if the NameNode is not very busy. */
+  /** DataNodes report their blocks within this time, unless the NameNode is very busy. */
   private static final long NEW_MS = 60_000;
 
   private final DistributedFileSystem files;
@@ -69,12 +72,12 @@ final class Survey {
     this.lines = lines;
   }
 
-  /** The path by which a file is asked for: its inode's, whatever it is called by now, or else an encoded one. */
+  /** The path to query a file by: that of its inode, which survives renames, or an encoded path. */
   static String path(String file) {
     return file.startsWith("%2F") ? URLDecoder.decode(file, StandardCharsets.UTF_8) : BY_INODE + file;
   }
 
-  /** All DataNodes. */
+  /** Reports all DataNodes. */
   void nodes() throws IOException {
     tellSafeMode();
     tell(DatanodeReportType.LIVE, "live");
@@ -102,10 +105,10 @@ final class Survey {
     return node.isDecommissioned() || node.isDecommissionInProgress() ? "leaving" : "normal";
   }
 
-  /** All DataNodes, with the folders of those that live. */
+  /** Reports all DataNodes, with the folders of live ones. */
   void volumes() throws IOException {
     nodes();
-    // One that is cut off would be dialled for minutes otherwise.
+    // Otherwise an unreachable DataNode would be dialled for minutes.
     Configuration brief = new Configuration(conf);
     brief.setInt("ipc.client.connect.timeout", DATANODE_LIMIT_MS);
     brief.setInt("ipc.client.connect.max.retries", 1);
@@ -127,18 +130,21 @@ final class Survey {
     }
   }
 
-  /** All DataNodes, and all groups of all files below these folders, those that only snapshots hold last. */
+  /**
+   * Reports all DataNodes and all groups of all files below these folders; files that exist only in snapshots
+   * come last.
+   */
   void list(String[] folders) throws IOException {
     nodes();
     for (String folder : folders) {
       walk(folder, false);
     }
-    // Last: a file that is deleted while the folders are walked is found here, if a snapshot holds it.
+    // Last, because a file that is deleted during the walk is then found in its snapshot.
     Snapshots snapshots = new Snapshots(files, lines, this::tellProgress);
     snapshots.eachDeleted(folders, path -> walk(path, true));
   }
 
-  /** Tells the groups of a file, or of all files below a folder; how many files with groups there are. */
+  /** Reports the groups of a file or of all files below a folder; returns the number of files with groups. */
   private long walk(String path, boolean isInSnapshot) throws IOException {
     long told = 0;
     Deque<String> left = new ArrayDeque<>();
@@ -149,7 +155,7 @@ final class Survey {
     return told;
   }
 
-  /** A folder that goes meanwhile has nothing in it. */
+  /** Lists a folder; one that is deleted meanwhile counts as empty. */
   private long listFolder(String folder, Deque<String> left, boolean isInSnapshot) throws IOException {
     long told = 0;
     byte[] after = HdfsFileStatus.EMPTY_NAME;
@@ -192,7 +198,7 @@ final class Survey {
     return URLEncoder.encode(path, StandardCharsets.UTF_8);
   }
 
-  /** One group of a file. When the file was closed is not asked. */
+  /** Reports one group of a file. The time when the file was closed is not determined. */
   void group(String path, long start) throws IOException {
     tellSafeMode();
     LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
@@ -201,7 +207,10 @@ final class Survey {
     }
   }
 
-  /** A token for each of these internal blocks of a group; none if HDFS wants no tokens, as those that it gives to readers show. */
+  /**
+   * Reports a token for each of these internal blocks of a group; none if HDFS requires no tokens, which the
+   * tokens given to readers reveal.
+   */
   void tokens(String path, long start, String[] indices, BlockTokens tokens) throws IOException {
     LocatedBlocks blocks = client.getLocatedBlocks(path, start, 1);
     if (blocks == null || blocks.getLocatedBlocks().isEmpty()) {
@@ -234,7 +243,7 @@ final class Survey {
     }
   }
 
-  /** Whether a group is still written to, or may be. */
+  /** Whether a group is, or may be, still being written. */
   private static boolean isOpen(LocatedBlocks blocks, LocatedBlock block) {
     LocatedBlock last = blocks.getLastLocatedBlock();
     boolean isLast = last != null && last.getBlock().getBlockId() == block.getBlock().getBlockId();
@@ -265,7 +274,7 @@ final class Survey {
     return number;
   }
 
-  /** As one word. */
+  /** Replaces white space, to form one word. */
   private static String plain(String text) {
     return text.replaceAll("\\s", "_");
   }

@@ -8,10 +8,11 @@ import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.MendDFSClient;
 
 /**
- * The same as {@link org.apache.hadoop.hdfs.MendDistributedFileSystem} for programs that use {@code FileContext}: {@code
- * fs.AbstractFileSystem.hdfs.impl=org.apache.hadoop.fs.MendHdfs}.
+ * The counterpart of {@link org.apache.hadoop.hdfs.MendDistributedFileSystem} for programs that use {@code
+ * FileContext}: {@code fs.AbstractFileSystem.hdfs.impl=org.apache.hadoop.fs.MendHdfs}.
  *
- * <p>It is in Hadoop's package since {@link Hdfs} can only be made, and its client only be set, from there.
+ * <p>It is in Hadoop's package because the constructor and the client of {@link Hdfs} are only accessible
+ * there.
  */
 public class MendHdfs extends Hdfs {
   /** Called by {@code AbstractFileSystem.createFileSystem}. */

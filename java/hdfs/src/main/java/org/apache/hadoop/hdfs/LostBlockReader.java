@@ -11,11 +11,11 @@ import org.apache.hadoop.hdfs.shortcircuit.ClientMmap;
 import org.apache.hadoop.util.DataChecksum;
 
 /**
- * A lost block as HDFS reads one from a DataNode: each read is one through Mend, of exactly the bytes that are read. HDFS
- * opens readers for more than it reads.
+ * Reads a lost block through Mend, behind the interface with which HDFS reads from a DataNode. Each read
+ * requests exactly its own bytes, because HDFS opens readers for longer ranges than it reads.
  */
 final class LostBlockReader implements BlockReader {
-  /** From here to helpers: as far as nodes of different racks are apart. */
+  /** The network distance to helpers, as between nodes of different racks. */
   static final int DISTANCE = 4;
 
   private final DegradedReads reads;
@@ -62,12 +62,12 @@ final class LostBlockReader implements BlockReader {
 
   @Override
   public int available() {
-    return 0; // Every byte is to be asked for.
+    return 0; // No bytes are buffered.
   }
 
   @Override
   public void close() {
-    // Nothing is open.
+    // There is nothing to close.
   }
 
   @Override

@@ -10,7 +10,7 @@ import org.apache.hadoop.hdfs.protocol.HdfsPathHandle;
 import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.tracing.TraceScope;
 
-/** HDFS's client, whose streams of striped files know Mend. */
+/** HDFS's client with streams of striped files that use Mend. */
 public final class MendDFSClient extends DFSClient {
   private final DegradedReads reads;
 
@@ -20,7 +20,7 @@ public final class MendDFSClient extends DFSClient {
     this.reads = reads;
   }
 
-  /** A client; HDFS's own if no coordinator is configured. */
+  /** Creates a client, or HDFS's own if no coordinator is configured. */
   public static DFSClient of(URI uri, Configuration conf, FileSystem.Statistics statistics) throws IOException {
     DegradedReads reads = DegradedReads.of(conf);
     if (reads == null) {

@@ -9,8 +9,8 @@ import org.apache.hadoop.conf.Configuration;
  * HDFS with small positional reads of lost blocks through Mend: {@code
  * fs.hdfs.impl=org.apache.hadoop.hdfs.MendDistributedFileSystem}.
  *
- * <p>All else is HDFS's own, and so is everything where no coordinator is configured or Mend fails in any way. It is in HDFS's
- * package since the client that a file system uses can only be set from there.
+ * <p>All other operations are HDFS's own, as is everything if no coordinator is configured or Mend fails. The
+ * class is in HDFS's package because the client of a file system can only be set there.
  */
 public class MendDistributedFileSystem extends DistributedFileSystem {
   @Override
@@ -18,7 +18,7 @@ public class MendDistributedFileSystem extends DistributedFileSystem {
     this.dfs = MendDFSClient.of(uri, conf, statistics);
   }
 
-  /** What was read through Mend; null if no coordinator is configured. */
+  /** The degraded reads of this file system; null if no coordinator is configured. */
   public DegradedReads degradedReads() {
     return dfs instanceof MendDFSClient ? ((MendDFSClient) dfs).degradedReads() : null;
   }

@@ -15,11 +15,11 @@ import org.apache.hadoop.hdfs.util.StripedBlockUtil.BlockReadStats;
 import org.apache.hadoop.util.Time;
 
 /**
- * A stream of a striped file whose positional reads get what is lost through Mend: as many bytes as are asked for, where HDFS
- * itself would fetch k times as many and decode.
+ * A stream of a striped file whose positional reads get lost data through Mend. It fetches only the requested
+ * bytes, while HDFS would fetch k times as many and decode.
  *
- * <p>A block counts as lost if the NameNode knows nobody who has it, or if nobody of whom it knows could be reached by
- * this stream. Sequential reads fetch whole rows of cells anyway and stay HDFS's own.
+ * <p>A block counts as lost if the NameNode knows no holder of it, or if this stream could reach none of the
+ * known holders. Sequential reads fetch complete rows of cells anyway and stay with HDFS.
  */
 final class MendStripedInputStream extends DFSStripedInputStream {
   private final ErasureCodingPolicy policy;
@@ -35,7 +35,10 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     this.reads = reads;
   }
 
-  /** Reads bytes {@code start} to {@code end}, both included, of a group: cell by cell if some are lost. */
+  /**
+   * Reads the bytes from {@code start} to {@code end}, inclusive, of a group; cell by cell if some of them
+   * are lost.
+   */
   @Override
   protected void fetchBlockByteRange(
       LocatedBlock block, long start, long end, ByteBuffer buffer, CorruptedBlocks corrupted) throws IOException {
@@ -57,12 +60,12 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     }
   }
 
-  /** The index of the data block that has a byte of the group. */
+  /** The index of the data block with a byte of the group. */
   private int indexOf(long offset) {
     return (int) (offset / cellBytes % policy.getNumDataUnits());
   }
 
-  /** Where a byte of the group is in its data block. */
+  /** The offset of a byte of the group in its data block. */
   private long offsetInBlock(long offset) {
     return offset / cellBytes / policy.getNumDataUnits() * cellBytes + offset % cellBytes;
   }
@@ -77,7 +80,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     return true;
   }
 
-  /** The group with those of its holders that this stream could reach so far. */
+  /** The group with the holders that this stream could reach so far. */
   private Group group(LocatedStripedBlock located) {
     Group group = new Group(located.getBlock(), policy);
     byte[] indices = located.getBlockIndices();
@@ -90,7 +93,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     return group;
   }
 
-  /** Reads bytes of one cell; whether it went well. */
+  /** Reads bytes of one cell; returns whether it succeeded. */
   private boolean readLost(LocatedStripedBlock located, long at, int bytes, ByteBuffer buffer) {
     ByteBuffer target = buffer.duplicate();
     target.limit(target.position() + bytes);
@@ -104,7 +107,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     return true;
   }
 
-  /** A block of which the NameNode knows a holder that does not give it is lost as well. */
+  /** Also treats a block as lost if its known holder does not deliver it. */
   @Override
   boolean createBlockReader(
       LocatedBlock block, long offset, LocatedBlock[] blocks, BlockReaderInfo[] readers, int index, long readTo)
@@ -112,7 +115,7 @@ final class MendStripedInputStream extends DFSStripedInputStream {
     if (super.createBlockReader(block, offset, blocks, readers, index, readTo)) {
       return true;
     }
-    // Sequential reads say no end. Parity is only asked for where HDFS is decoding already.
+    // Sequential reads have no known end. Parity blocks are only requested if HDFS is decoding already.
     if (readTo < 0 || index >= policy.getNumDataUnits() || !reads.wants(readTo - offset)) {
       return false;
     }

@@ -9,7 +9,7 @@ import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 
-/** What the NameNode wants of one block group, out of the task that HDFS has made of its command. */
+/** The NameNode's command for one block group, extracted from the task that HDFS has created for it. */
 public final class ReconstructionCommand {
   private final ExtendedBlock group;
   private final ErasureCodingPolicy policy;
@@ -30,8 +30,8 @@ public final class ReconstructionCommand {
   }
 
   /**
-   * Which blocks are to be made. HDFS lists them ascending, and fills up with 0 where there are more targets than blocks
-   * to be made.
+   * Determines the blocks to rebuild. HDFS lists their indices in ascending order, padded with 0 if there are
+   * more targets than blocks.
    */
   private void name(short[] indices) {
     BitSet live = new BitSet();
@@ -60,28 +60,31 @@ public final class ReconstructionCommand {
     return group;
   }
 
-  /** Its policy. */
+  /** The group's policy. */
   public ErasureCodingPolicy policy() {
     return policy;
   }
 
-  /** The indices of the blocks that are to be made, ascending. */
+  /** The indices of the blocks to rebuild, in ascending order. */
   public List<Integer> lost() {
     return lost;
   }
 
-  /** The DataNode that shall have a lost block. */
+  /** The DataNode that receives a rebuilt block. */
   public DatanodeInfo target(int index) {
     return targets[lost.indexOf(index)];
   }
 
-  /** How many blocks it takes to make another. */
+  /** The number of source blocks required. */
   private int sourcesNeeded() {
     long cells = (group.getNumBytes() - 1) / policy.getCellSize() + 1;
     return (int) Math.min(cells, policy.getNumDataUnits());
   }
 
-  /** What HDFS counts as read for it: of the first live blocks as much as the longest lost one has, or all that they have. */
+  /**
+   * The number of bytes read, as HDFS counts them: from each of the first live blocks, the length of the
+   * longest lost block or the whole block if it is shorter.
+   */
   long bytesToRead() {
     long longest = lost.stream().mapToLong(this::blockBytes).max().orElse(0);
     long bytes = 0;
@@ -91,7 +94,7 @@ public final class ReconstructionCommand {
     return bytes;
   }
 
-  /** All of the lost blocks. */
+  /** The total size of the lost blocks. */
   long bytesToWrite() {
     return lost.stream().mapToLong(this::blockBytes).sum();
   }
@@ -100,14 +103,14 @@ public final class ReconstructionCommand {
     return StripedBlockUtil.getInternalBlockLength(group.getNumBytes(), policy, index);
   }
 
-  /** Every live block: its index, and a DataNode that has it. */
+  /** Passes every live block's index and a DataNode that holds it to {@code consumer}. */
   public void forEachSource(SourceConsumer consumer) {
     for (int i = 0; i < liveIndices.length; i++) {
       consumer.accept(liveIndices[i], sources[i]);
     }
   }
 
-  /** Takes an index and the DataNode that has it. */
+  /** Receives an index and the DataNode that holds the block. */
   public interface SourceConsumer {
     void accept(int index, DatanodeInfo node);
   }

@@ -12,11 +12,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Stands in for the DataNode's pool of reconstructions: each is offered to somebody else first, and done by HDFS itself if that
- * fails in any way, but for groups whose blocks contradict each other, from which nobody may rebuild.
+ * Replaces the DataNode's reconstruction pool. Each task is offered to a {@link Repairer} first and falls
+ * back to HDFS if that fails. Groups whose blocks contradict each other are not rebuilt.
  *
- * <p>It is in HDFS's package since what a task says is visible there alone. Always true: a task is accounted for once, here or
- * by HDFS, whatever happens.
+ * <p>It is in HDFS's package because a task's details are only accessible there. Invariant: every task is
+ * accounted for exactly once, here or by HDFS.
  */
 public final class ReconstructionPool extends ThreadPoolExecutor {
   private static final Logger LOG = LoggerFactory.getLogger(ReconstructionPool.class);
@@ -25,17 +25,20 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
   private final DataNode dataNode;
   private final Repairer repairer;
 
-  /** Who is offered a task first. */
+  /** The first choice for a task. */
   public interface Repairer {
     /**
-     * Makes the blocks that are lost, until their DataNodes have reported them.
+     * Rebuilds the lost blocks, and waits until their DataNodes have reported them.
      *
-     * @return whether it made them; not if somebody else is at it
-     * @throws Exception if HDFS shall do it itself
+     * @return whether it rebuilt them; false if another repair is already at work
+     * @throws Exception if HDFS must do the work itself
      */
     boolean repair(ReconstructionCommand command) throws Exception;
 
-    /** Whether some block of a group is wrong although its checksums hold, so that HDFS would rebuild wrong blocks from it. */
+    /**
+     * Whether a block of a group is wrong although its checksums match, which would make HDFS rebuild wrong
+     * blocks.
+     */
     boolean isContradictory(ExtendedBlock group);
   }
 
@@ -48,9 +51,9 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
   }
 
   /**
-   * Takes the place of the DataNode's pool. What waits in that is done by it; its threads end by themselves.
+   * Replaces the DataNode's pool. The old pool completes its queued tasks, and its threads end afterwards.
    *
-   * @throws ReflectiveOperationException if this HDFS has no such pool
+   * @throws ReflectiveOperationException if this HDFS version has no such pool
    */
   public static void install(DataNode dataNode, Repairer repairer) throws ReflectiveOperationException {
     ErasureCodingWorker worker = dataNode.getErasureCodingWorker();
@@ -74,7 +77,7 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     try {
       command = new ReconstructionCommand(task);
       made = repairer.repair(command);
-    } catch (Throwable problem) { // Also what another version of HDFS lacks.
+    } catch (Throwable problem) { // Includes errors due to another HDFS version.
       if (repairer.isContradictory(task.getBlockGroup())) {
         LOG.error("{} is not reconstructed, as its blocks contradict each other; mend status says what to do: {}",
             task.getBlockGroup(), problem.toString());
@@ -94,13 +97,14 @@ public final class ReconstructionPool extends ThreadPoolExecutor {
     }
   }
 
-  /** What HDFS does at the end of a task of its own. */
+  /** Updates the counters as HDFS does after a task of its own. */
   private void account(StripedBlockReconstructor task, ReconstructionCommand command, boolean made) {
     endTransfer(task);
     if (!made) {
       return;
     }
-    // Helpers read as many blocks as HDFS would have, none of them here: a target has no other block of the group.
+    // Helpers read as many blocks as HDFS would have, none of them locally: a target holds no other block of
+    // the group.
     long read = command.bytesToRead();
     DataNodeMetrics metrics = dataNode.getMetrics();
     metrics.incrECReconstructionTasks();
