@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::Format;
 use crate::format::{printable, printable_lines};
 
-/// Exit codes; `mend help` and `docs/cli.md` list them.
+/// Exit codes; `mend help` and `docs/reference/cli.md` list them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
     /// Done.

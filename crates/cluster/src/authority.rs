@@ -17,7 +17,7 @@ use crate::{ClusterId, Role};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Twenty years: the disks will be gone first, and an expired authority stops every repair at once.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
-/// Ten years: nothing renews certificates by itself yet (`docs/security.md`).
+/// Ten years: nothing renews certificates by itself yet (`docs/guides/keys.md`).
 const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
 /// How far the clocks of two machines may differ on the day a certificate is made.
 const CLOCK_SKEW: Duration = DAY;

@@ -152,7 +152,7 @@ fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: boo
         true => "\nNothing is changed in the DataNodes.\n",
         false => {
             "\nIn hdfs-site.xml of each DataNode, with mend-hdfs.jar on its class path (it loads it when it is restarted; \
-             docs/hdfs.md says where it comes from):\n\n\
+             docs/guides/hdfs.md says where it comes from):\n\n\
              <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n"
         }
     };

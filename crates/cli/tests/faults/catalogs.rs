@@ -207,7 +207,7 @@ fn a_lost_catalog_is_made_anew_from_the_helpers_after_kills_at_any_moment() {
     });
 }
 
-/// `docs/security.md`, "Replacing keys": a helper whose certificate leaked.
+/// `docs/guides/keys.md`, "Replacing keys": a helper whose certificate leaked.
 #[test]
 fn a_leaked_helper_is_taken_out_and_its_blocks_are_found_under_the_new_name() {
     let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");

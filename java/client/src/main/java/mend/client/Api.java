@@ -11,7 +11,7 @@ import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.Map;
 
-/** The coordinator's HTTP API, as far as a requestor needs it (docs/api.md). */
+/** The coordinator's HTTP API, as far as a requestor needs it (docs/reference/api.md). */
 final class Api {
   private static final Duration CONNECT_LIMIT = Duration.ofSeconds(4);
   private static final int LOCKED = 423;

@@ -2,7 +2,7 @@ package mend.client;
 
 import java.util.Arrays;
 
-/** Which lane of a plan each slice travels: slices are dealt to lanes by weight (docs/protocol.md, `dealing`). */
+/** Which lane of a plan each slice travels: slices are dealt to lanes by weight (docs/reference/protocol.md, `dealing`). */
 final class Dealing {
   private static final int MAX_ROUND = 1 << 16;
 
