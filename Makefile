@@ -37,6 +37,7 @@ fmt:
 	$(CARGO) fmt --all --check
 
 lint:
+	scripts/prose
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 doc:
