@@ -38,6 +38,7 @@ fmt:
 
 lint:
 	scripts/prose
+	scripts/links
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 doc:
