@@ -1,6 +1,6 @@
 //! The guides and the README, run as written.
 //!
-//! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is what it must print: each line must
+//! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected output: each line must
 //! be found in a line of the output, where `…` stands for anything. The shipped binary is on PATH; machines are folders
 //! (`guides/ssh`), all in network, mount and process namespaces that end with the session.
 
@@ -49,7 +49,7 @@ fn a_cluster_on_several_machines_is_upgraded_and_taken_off() {
     run(&[CLUSTER, UPGRADE, REMOVAL]);
 }
 
-/// Runs the blocks of pages in one session and compares what they print.
+/// Runs the blocks of pages in one session and compares their output.
 fn run(pages: &[&str]) {
     let blocks: Vec<Block> = pages.iter().flat_map(|page| blocks(page)).collect();
     let mut script = String::new();
