@@ -1,8 +1,9 @@
 //! The guides and the README, run as written.
 //!
-//! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected output: each line must
-//! be found in a line of the output, where `…` stands for anything. The shipped binary is on PATH; machines are folders
-//! (`guides/ssh`), all in network, mount and process namespaces that end with the session.
+//! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected
+//! output: each line must be found in a line of the output, where `…` stands for anything. The shipped binary
+//! is on PATH; machines are folders (`guides/ssh`), all in network, mount and process namespaces that end
+//! with the session.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -101,7 +102,8 @@ fn session(script: &str) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Copies the program without its debugging symbols, as a release build has none and every machine gets a copy.
+/// Copies the program without its debugging symbols, as a release build has none and every machine gets a
+/// copy.
 fn strip(program: &Path, to: &Path) {
     let done = Command::new("strip").arg("-o").arg(to).arg(program).status();
     assert!(done.is_ok_and(|status| status.success()), "strip (binutils) must work");

@@ -498,7 +498,10 @@ mod tests {
             std::fs::write(path, openapi()).unwrap();
         }
         let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == openapi(), "docs/reference/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1");
+        assert!(
+            kept == openapi(),
+            "docs/reference/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1"
+        );
     }
 
     /// What `scripts/openapi` does not ask for: it holds the document against the standard.

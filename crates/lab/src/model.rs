@@ -3,7 +3,8 @@
 
 use repair::Scheme;
 
-/// The timeslots of a repair from k helpers with the block in `slices` slices; `docs/reference/schemes.md` has the reasons.
+/// The timeslots of a repair from k helpers with the block in `slices` slices; `docs/reference/schemes.md`
+/// has the reasons.
 /// `None` if the scheme has no formula.
 pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
     let k = helpers as f64;

@@ -210,7 +210,8 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_liar(&cluster, &liar);
-    // It is believed by those who do not ask and read parts of blocks, and this is what docs/explanation/checks.md says.
+    // It is believed by those who do not ask and read parts of blocks, and this is what
+    // docs/explanation/checks.md says.
     let copy = cluster.path("lie");
     cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--range", "0+60000"]).ok();
     assert!(fs::read(&copy).unwrap() != content[..60_000], "the helper does not lie");

@@ -1,5 +1,6 @@
 //! The thrash run: a cluster of real processes that is used and broken at the same time, at random, and a model
-//! that knows what every file may hold. `docs/reference/thrash.md` tells what it does and how a run is repeated.
+//! that knows what every file may hold. `docs/reference/thrash.md` tells what it does and how a run is
+//! repeated.
 
 mod catalog_probes;
 mod clients;

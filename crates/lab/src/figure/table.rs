@@ -20,7 +20,8 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     }
     let predicted = predictions(report);
     if !predicted.is_empty() {
-        text += "\n## The formulas and the measurement\n\nPredicted is the formula of `docs/reference/schemes.md` (of codes with sub-blocks the plan's own count) times the direct send measured in the same run.\n\n";
+        text += "\n## The formulas and the measurement\n\nPredicted is the formula of `docs/reference/schemes.md` \
+                 (of codes with sub-blocks the plan's own count) times the direct send measured in the same run.\n\n";
         let columns = [
             "rate",
             "code",

@@ -1,8 +1,8 @@
 //! The exact commands that make, shape and remove a network. Pure: nothing here runs anything.
 //!
-//! Why these settings (`docs/reference/lab.md` has the figures): MTU 9000, because headers cost 4% at 1500; a burst of
-//! 256 KiB, because one that does not hold several full GSO packets loses rate and one of 1 MiB overshoots; tbf on
-//! both ends, because a node's downlink is as narrow as its uplink.
+//! Why these settings (`docs/reference/lab.md` has the figures): MTU 9000, because headers cost 4% at 1500; a
+//! burst of 256 KiB, because one that does not hold several full GSO packets loses rate and one of 1 MiB
+//! overshoots; tbf on both ends, because a node's downlink is as narrow as its uplink.
 
 use std::net::Ipv4Addr;
 

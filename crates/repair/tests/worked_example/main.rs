@@ -1,4 +1,5 @@
-//! `docs/explanation/worked-example.md`, held against the program: whatever the page shows as printed is printed here.
+//! `docs/explanation/worked-example.md`, held against the program: whatever the page shows as printed is
+//! printed here.
 
 #![forbid(unsafe_code)]
 

@@ -32,9 +32,10 @@ import javax.net.ssl.X509TrustManager;
 /**
  * The cluster's authority, and our own certificate and key, as {@code mend init} and {@code mend issue} write them.
  *
- * <p>A member is known by the one DNS name in its certificate, whatever address was dialled (docs/explanation/security.md), so each
- * name gets a TLS context that trusts nobody else. Java's own check holds the name against the host of the URL; here
- * the trust manager makes the check, and the check of the host does not apply.
+ * <p>A member is known by the one DNS name in its certificate, whatever address was dialled
+ * (docs/explanation/security.md), so each name gets a TLS context that trusts nobody else. Java's own check
+ * holds the name against the host of the URL; here the trust manager makes the check, and the check of the
+ * host does not apply.
  */
 public final class Credentials {
   private static final char[] NO_PASSWORD = new char[0];

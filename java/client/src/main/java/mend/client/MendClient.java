@@ -17,8 +17,9 @@ import java.util.concurrent.TimeUnit;
  * A client of one Mend cluster for programs on the JVM: reads blocks that are lost as if they were there, and has them
  * repaired. For many threads.
  *
- * <p>It is a requestor of Mend's own protocol (docs/reference/protocol.md): the coordinator plans, and the helpers send what they have
- * combined straight to this process, which verifies every slice. Nothing is connected before something is asked for.
+ * <p>It is a requestor of Mend's own protocol (docs/reference/protocol.md): the coordinator plans, and the
+ * helpers send what they have combined straight to this process, which verifies every slice. Nothing is
+ * connected before something is asked for.
  *
  * <pre>{@code
  * Credentials credentials = Credentials.load(Paths.get("/etc/mend"), "plugins/hdfs");

@@ -22,7 +22,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * The standing connection to the coordinator (docs/reference/protocol.md, control plane), and the requests that are open on it.
+ * The standing connection to the coordinator (docs/reference/protocol.md, control plane), and the requests
+ * that are open on it.
  *
  * <p>A coordinator pings every second; one that says nothing for {@link #SILENCE_LIMIT_MS} is gone, and with it all that
  * is open. A session on which nothing has been asked for a while is closed, so that programs which rarely need Mend do not

@@ -6,7 +6,8 @@ import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
  * The code of a block group as Mend names it. A group of few bytes has data blocks of none, which nobody holds: its code is
- * the policy's without the columns of those ({@code stores::hdfs} and docs/reference/hdfs.md have the same rule).
+ * the policy's without the columns of those ({@code stores::hdfs} and docs/reference/hdfs.md have the same
+ * rule).
  */
 final class GroupCode {
   private GroupCode() {}
