@@ -10,10 +10,10 @@ help:
 	@echo "make demo-seaweedfs   a real SeaweedFS cluster loses servers: ec.rebuild and Mend beside each other (a minute; root)"
 	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
-	@echo "make test-openapi   docs/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
+	@echo "make test-openapi   docs/reference/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
 	@echo "make test-java   the Java requestor's own tests, and the jars (Maven; part of test)"
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
-	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/thrash.md)"
+	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/reference/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
 	@echo "make bench-seaweedfs   Mend and ec.rebuild on the same losses of a real SeaweedFS cluster (half an hour; root)"
 	@echo "make bench-hdfs   a real HDFS repairs lost blocks, DataNodes and reads, and then has Mend do it (half an hour; root)"
@@ -37,6 +37,8 @@ fmt:
 	$(CARGO) fmt --all --check
 
 lint:
+	scripts/prose
+	scripts/links
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 doc:

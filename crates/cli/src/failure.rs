@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::Format;
 use crate::format::{printable, printable_lines};
 
-/// Exit codes, as listed in `mend help` and `docs/cli.md`.
+/// Exit codes, as listed in `mend help` and `docs/reference/cli.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
     /// Success.

@@ -17,7 +17,7 @@ use crate::{ClusterId, Role};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Twenty years, longer than the disks will last: an expired authority would stop every repair at once.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
-/// Ten years, because certificates are not renewed automatically (`docs/security.md`).
+/// Ten years, because certificates are not renewed automatically (`docs/guides/keys.md`).
 const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
 /// The tolerated clock difference between two machines when a certificate is issued.
 const CLOCK_SKEW: Duration = DAY;

@@ -551,7 +551,7 @@ scheme = {scheme}
 #   bandwidth  optional: its link, such as "1gbit" or "100MB/s"; uplink and downlink where these differ
 #   disk_read, disk_write  optional: what its disk does, such as "200MB/s"
 #   limits     optional: how fast it may work, such as {{ disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }}
-# What lies between helpers, if it carries less than their links; docs/operating.md tells more:
+# What lies between helpers, if it carries less than their links; docs/reference/configuration.md tells more:
 #   [[rack]]   name, and what its nodes together can send out of it and receive: up, down; the region it is in: region
 #   [[region]] the same of a region
 #   [[link]]   from, to, rate: between two helpers (or "client"), or between two racks or regions

@@ -156,7 +156,7 @@ async fn a_dialler_without_a_certificate_is_turned_away() {
 async fn one_authority_replaces_another_while_both_are_trusted() {
     let (_scratch, old) = init();
     let (_new_scratch, new) = init();
-    // The intermediate state of the procedure in docs/security.md: every ca.pem holds both authorities.
+    // The intermediate state of the procedure in docs/guides/keys.md: every ca.pem holds both authorities.
     let read = |cluster: &Cluster| fs::read_to_string(cluster.authority_certificate()).unwrap();
     let both = format!("{}{}", read(&new), read(&old));
     for cluster in [&old, &new] {

@@ -493,12 +493,15 @@ mod tests {
     /// `UPDATE_OPENAPI=1 cargo test -p mend-coordinator openapi` writes it.
     #[test]
     fn the_openapi_document_is_kept_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
         if std::env::var_os("UPDATE_OPENAPI").is_some() {
             std::fs::write(path, openapi()).unwrap();
         }
         let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == openapi(), "docs/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1");
+        assert!(
+            kept == openapi(),
+            "docs/reference/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1"
+        );
     }
 
     /// What `scripts/openapi` does not ask for: it holds the document against the standard.

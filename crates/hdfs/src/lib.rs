@@ -3,7 +3,7 @@
 //!
 //! [`NameNode`] asks through Hadoop's own client, in a JVM that it runs and starts again (`docs/decisions/0027`).
 //! [`AttachedStorage`] makes of the answers the storage of a coordinator. The blocks themselves are in `stores::hdfs`;
-//! `docs/hdfs.md` has the facts.
+//! `docs/reference/hdfs.md` has the facts.
 
 #![forbid(unsafe_code)]
 

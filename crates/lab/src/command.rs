@@ -43,7 +43,7 @@ pub enum Command {
     },
     /// Run a scenario and write its report
     Run {
-        /// The scenario, a TOML file (docs/lab.md)
+        /// The scenario, a TOML file (docs/reference/lab.md)
         scenario: PathBuf,
         /// The report, a JSON file [default: target/lab/NAME.json]
         #[arg(long, short, value_name = "FILE")]

@@ -3,8 +3,8 @@
 
 use repair::Scheme;
 
-/// The timeslots of a repair from k helpers with `slices` slices per block, as derived in `docs/schemes.md`;
-/// `None` if the scheme has no formula.
+/// The timeslots of a repair from k helpers with `slices` slices per block, as derived in
+/// `docs/reference/schemes.md`; `None` if the scheme has no formula.
 pub fn timeslots(scheme: Scheme, helpers: usize, slices: usize) -> Option<f64> {
     let k = helpers as f64;
     let depth = log2_ceil(helpers);

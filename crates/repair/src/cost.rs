@@ -24,7 +24,7 @@ pub struct NodeCost {
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
     /// The number of contiguous ranges that the node requests from its disks, that is, of seeks. See
-    /// `docs/codes.md`, "Disk reads".
+    /// `docs/reference/codes.md`, "Disk reads".
     pub reads: u64,
     /// Bytes of these ranges: the bytes needed and the small gaps between them, see
     /// [`Transfer`](crate::Transfer).

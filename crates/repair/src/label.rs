@@ -7,7 +7,7 @@ use crate::StripeId;
 
 /// The stripe that a block belongs to, and that stripe's place in its file. With its index, its length and its digest,
 /// which the store keeps anyway, a block that carries this can be told from any other, and a lost catalog can be made
-/// anew from what the nodes hold (`docs/dir-store.md`).
+/// anew from what the nodes hold (`docs/reference/dir-store.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeLabel {
     /// The cluster.

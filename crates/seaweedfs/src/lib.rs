@@ -3,7 +3,7 @@
 //!
 //! Nothing is asked that an unmodified SeaweedFS 4.48 does not answer. [`Volumes`] is the picture that is made
 //! of the answers, pure and without I/O: what is missing, what is surplus, and where a rebuilt shard belongs. The files
-//! themselves are in `stores::seaweedfs`. `docs/seaweedfs.md` has the facts.
+//! themselves are in `stores::seaweedfs`. `docs/reference/seaweedfs.md` has the facts.
 
 #![forbid(unsafe_code)]
 

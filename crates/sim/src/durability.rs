@@ -2,8 +2,8 @@
 //!
 //! A state is how many blocks of the stripe are lost. Each node that holds one of the others fails at a constant rate, and
 //! a loss leads to the next state, or to lost data if what is left cannot be decoded. A repair rebuilds all that the stripe
-//! lacks and leads back to the first state, at a constant rate too, the inverse of its mean time. `docs/recovery.md` has
-//! the formulas.
+//! lacks and leads back to the first state, at a constant rate too, the inverse of its mean time.
+//! `docs/explanation/whole-nodes.md` has the formulas.
 //!
 //! **Assumed**: nodes fail independently of each other; all stripes are counted as if they were, which makes the time of a
 //! cluster too short and never too long. Deliberately absent: bad sectors, wrong bytes, racks that fail, people.

@@ -1,7 +1,7 @@
 //! What the coordinator's API takes and gives: plain facts, with units in their names.
 //!
 //! A room of its own because the coordinator and the client both need it and must not import each other. The
-//! same definitions make `docs/openapi.json`.
+//! same definitions make `docs/reference/openapi.json`.
 
 #![forbid(unsafe_code)]
 

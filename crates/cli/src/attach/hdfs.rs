@@ -149,8 +149,8 @@ fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: boo
     text += match no_plugin {
         true => "\nThe DataNodes need no changes.\n",
         false => {
-            "\nOn each DataNode, put mend-hdfs.jar on the class path (docs/hdfs.md says how to get it), add this to hdfs-site.xml, \
-             and restart the DataNode:\n\n\
+            "\nOn each DataNode, put mend-hdfs.jar on the class path (docs/guides/hdfs.md says how to get it), add this \
+             to hdfs-site.xml, and restart the DataNode:\n\n\
              <property><name>dfs.datanode.plugins</name><value>mend.hdfs.MendPlugin</value></property>\n"
         }
     };

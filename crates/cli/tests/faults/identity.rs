@@ -210,7 +210,7 @@ fn a_helper_that_lies_is_found_by_a_read_that_is_verified() {
     let liar = cluster.holder("1.0");
     cluster.kill(&liar);
     run_liar(&cluster, &liar);
-    // Partial reads without --verify believe it, as docs/security.md documents.
+    // Partial reads without --verify believe it, as docs/explanation/checks.md documents.
     let copy = cluster.path("lie");
     cluster.mend(&["get", "film", "-o", copy.to_str().unwrap(), "--range", "0+60000"]).ok();
     assert!(fs::read(&copy).unwrap() != content[..60_000], "the helper does not lie");

@@ -148,7 +148,7 @@ fn judge_get(operation: &Operation, ran: &Ran, cluster: &Cluster, around: &Circu
         if wanted.contains(&found) {
             return Fine;
         }
-        // A partial block has no digest, as docs/security.md documents.
+        // A partial block has no digest, as docs/explanation/checks.md documents.
         if around.forged && range.is_some() && wanted.iter().any(|wanted| differ_by_forgeries(&found, wanted))
         {
             return Excused("a part of a forged block");

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// What may wait, as `docs/security.md` says.
+/// What may wait, as `docs/explanation/limits.md` says.
 const WAITING: usize = 4096;
 /// What one batch takes with it when the storage hangs.
 const UNDER_WAY: usize = 256;

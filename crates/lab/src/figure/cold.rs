@@ -26,8 +26,8 @@ pub(super) fn section(report: &Report) -> String {
     let rows: Vec<_> = report.rows.iter().filter_map(cells).collect();
     format!(
         "\n## Cold disks\n\nNo block was in memory when a repair began. The plan counts ranges of neighbouring bytes \
-         over all helpers. The device's own counters stand beside it: all helpers share it, it splits what is \
-         larger than its largest request, and checksum lists and whatever other programs read are in it.\n\n{}",
+         over all helpers. The device's own counters are next to it: all helpers share it, \
+         it splits reads larger than its largest request, and checksum lists and other programs' reads are in it.\n\n{}",
         markdown_table(&columns, &rows)
     )
 }

@@ -37,7 +37,7 @@ pub(super) fn section(report: &Report) -> String {
         "\n## Beside Reed-Solomon\n\nRS is conventional repair of a Reed-Solomon code with as many data blocks, in \
          the same run. Bytes are measured: of the disks what the helpers' processes read less what came over their \
          links (the kernel's counts; the page cache answers), of the network what all helpers sent, headers \
-         included. What the plan says stands beside them.\n\n{}",
+         included. The plan's figures are next to them.\n\n{}",
         markdown_table(&columns, &rows)
     )
 }

@@ -12,7 +12,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     }
     if !about.claim.is_empty() {
         let claims: Vec<_> = about.claim.iter().map(|claim| claim_cells(about, claim, report)).collect();
-        text += "## The paper beside Mend\n\n";
+        text += "## The paper and Mend\n\n";
         text += &markdown_table(&["what", "paper", "here"], &claims);
     }
     if about.y == Quantity::OverReedSolomon {
@@ -20,7 +20,8 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
     }
     let predicted = predictions(report);
     if !predicted.is_empty() {
-        text += "\n## The formulas beside the measurement\n\nPredicted is the formula of `docs/schemes.md` (of codes with sub-blocks the plan's own count) times the direct send measured in the same run.\n\n";
+        text += "\n## The formulas and the measurement\n\nPredicted is the formula of `docs/reference/schemes.md` \
+                 (of codes with sub-blocks the plan's own count) times the direct send measured in the same run.\n\n";
         let columns = [
             "rate",
             "code",

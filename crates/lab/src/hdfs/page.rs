@@ -172,7 +172,7 @@ impl Page {
 
     pub(super) fn text(&self, load: &str) -> String {
         let mut text = format!(
-            "# HDFS beside Mend\n\n`make bench-hdfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
+            "# HDFS with and without Mend\n\n`make bench-hdfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
             Machine::this().summary()
         );
         text += &format!("## One internal block\n\n{LOSSES}\n{}\n", self.losses_table());
@@ -185,7 +185,7 @@ impl Page {
         }
         if !self.reads.is_empty() {
             text += &format!(
-                "## Small reads of what is lost\n\nReads of {} KiB at random places {READS}\n",
+                "## Small reads of lost blocks\n\nReads of {} KiB at random places {READS}\n",
                 BYTES >> 10
             );
             text += &format!("{}\n", self.reads_table());
@@ -198,7 +198,7 @@ const ABOUT: &str = "\
 Hadoop 3.4.3, unmodified: a NameNode and 15 DataNodes, JVMs with all compilers, each DataNode in a network namespace of its own
 behind a link that is shaped to the rate in both directions. *HDFS* is without anything of Mend in it. *Commanded*: the
 NameNode gives a DataNode the same command, and the plug-in in it has Mend carry it out. *Asked*: the NameNode gives no commands, and
-somebody types `mend repair` or `mend node recover`. Processors where they, and not the links, set the time. A DataNode that carries out
+an operator types `mend repair` or `mend node recover`. Processors where they, and not the links, set the time. A DataNode that carries out
 its first command for Mend loads classes for it, about 0.3 s, which medians of few repetitions have in them.
 ";
 

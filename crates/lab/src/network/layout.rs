@@ -1,6 +1,6 @@
 //! The commands that create, shape and remove a network. Pure: this module only builds them.
 //!
-//! The reasons for the settings (figures in `docs/lab.md`): MTU 9000, because headers cost 4% at 1500. A
+//! The reasons for the settings (figures in `docs/reference/lab.md`): MTU 9000, because headers cost 4% at 1500. A
 //! burst of 256 KiB, because a smaller one that does not hold several full GSO packets loses rate, and 1 MiB
 //! overshoots. tbf on both ends, because a node's downlink has the same rate as its uplink.
 

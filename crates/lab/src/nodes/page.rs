@@ -210,7 +210,7 @@ Helpers and the coordinator are processes in network namespaces, each behind a l
 their links' rate. h1 is killed (SIGKILL), and once the coordinator has noticed, `mend node recover h1` is typed; or it lives and
 `mend node drain h1` is. A time is from the start of that program to its end, with parity checked and every block published and
 read back. Before each, the cluster is put back to the same stripes on the same nodes; after each, every block that h1 had is
-compared on its new node. The bound is what `mend` prints (`docs/recovery.md`): no schedule is faster on these links.
+compared on its new node. The bound is what `mend` prints (`docs/explanation/whole-nodes.md`): no schedule is faster on these links.
 `limited by` is what Mend says held it up most of the time.
 ";
 

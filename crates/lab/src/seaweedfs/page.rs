@@ -153,7 +153,7 @@ impl Page {
 
     pub(super) fn text(&self, load: &str) -> String {
         let mut text = format!(
-            "# SeaweedFS beside Mend\n\n`make bench-seaweedfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
+            "# SeaweedFS with and without Mend\n\n`make bench-seaweedfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
             Machine::this().summary()
         );
         if !self.losses.is_empty() {
@@ -183,12 +183,12 @@ SeaweedFS 4.48, unmodified: a master, a filer with S3, and 15 volume servers, ea
 link that is shaped to the rate in both directions. As many shards, each on another server, are lost twice in turn: `mend repair`
 makes them, then `ec.rebuild -apply` does, and `ec.balance` spreads what that left on one server. A time is from the request (typed into a shell that is connected and has the cluster's lock; for Mend, the
 start of the program `mend`) until the master lists all 14 shards; the median of the repetitions. One read is a plain TCP send of
-one shard over one such link in the same run, and × is the time over it. Where the processors and not the links set Mend's time
-it says so. Files are in the page cache.
+one shard over one such link in the same run, and × is the time over it. Rows in which the
+processors and not the links set Mend's time are marked. Files are in the page cache.
 ";
 
 const USED: &str = "\
-What all volume servers (or all helpers) took together, in MB: over their links, over the link of the one that got most, read from
+Totals of all volume servers (or all helpers), in MB: over their links, over the link of the one that got most, read from
 files and sockets, written to files, and the most memory that one of the processes had.
 ";
 

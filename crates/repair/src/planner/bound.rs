@@ -4,7 +4,7 @@
 //! the blocks are outside as well, then at least `min(k − o, f)` blocks' worth of bytes must leave the set. A
 //! requestor receives every block that it wants and does not hold. For every slice at least `k` holders send,
 //! each at most its share once. No linear plan over these nodes does with less, whatever the bytes.
-//! `docs/schemes.md` explains it at more length.
+//! `docs/reference/schemes.md` explains it at more length.
 
 use std::time::Duration;
 

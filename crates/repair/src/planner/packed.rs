@@ -1,8 +1,8 @@
 //! Packed (ours): slices dealt over many routes so that all links are busy.
 //!
 //! For several lost blocks, every helper and every requestor decodes a share of the slices, which loads no
-//! link with much more than one block. For uneven links, the shares follow the link rates. `docs/schemes.md`
-//! has the bounds and their proofs.
+//! link with much more than one block. For uneven links, the shares follow the link rates.
+//! `docs/reference/schemes.md` has the bounds and their proofs.
 
 use super::candidates::Candidates;
 use super::packing::{Packing, pack};

@@ -15,8 +15,8 @@
 //! are finitely many cuts, so that the result is exact; a handful of flows is enough in practice.
 //!
 //! The three bounds are not added up; with nodes of equal rates and free choice of requestors the linear programme of
-//! all of them together has the same value (docs/recovery.md). Deliberately absent: latency, and codes that read less
-//! than whole blocks.
+//! all of them together has the same value (docs/explanation/whole-nodes.md). Deliberately absent: latency,
+//! and codes that read less than whole blocks.
 
 use std::collections::BTreeMap;
 

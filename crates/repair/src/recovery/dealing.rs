@@ -2,8 +2,8 @@
 //!
 //! A stripe of an MDS code needs a block's worth from each of k survivors, at every offset; which k may differ from
 //! offset to offset. So survivors can send any shares of their blocks that add up to k blocks, none more than one
-//! (docs/recovery.md has the proof), and whole-node recovery is limited by the sum of what nodes send, not by how whole
-//! chains happen to fall on them.
+//! (docs/explanation/whole-nodes.md has the proof), and whole-node recovery is limited by the sum of what
+//! nodes send, not by how whole chains happen to fall on them.
 //!
 //! *Shares.* Every node has a level: the blocks that it has under way, and a part of those that the waiting stripes will ask
 //! of it in the mean. Shares raise the lowest levels first, like water that fills a vessel. Without the second term the

@@ -1,4 +1,4 @@
-//! Every byte that crosses a socket between Mend's own processes; drawn in `docs/protocol.md`.
+//! Every byte that crosses a socket between Mend's own processes; drawn in `docs/reference/protocol.md`.
 //!
 //! [`edge`] is the data plane: the greeting with which one end of an edge presents its one-time key, and
 //! the frames that carry slices. [`control`] is the control plane: messages between the coordinator and a

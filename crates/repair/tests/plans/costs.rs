@@ -296,7 +296,7 @@ fn auto_takes_the_fastest() {
 }
 
 /// Disk reads for one lost block of Clay (14, 10, 13), 64 MiB: how many, bytes of each, and blocks read with the gaps
-/// between. `docs/codes.md` has this table.
+/// between. `docs/reference/codes.md` has this table.
 #[test]
 fn what_chunks_cost_disks() {
     const KIB: u64 = 1 << 10;

@@ -1,4 +1,4 @@
-//! What plans over chosen routes reach, against the bounds of `docs/schemes.md`.
+//! What plans over chosen routes reach, against the bounds of `docs/reference/schemes.md`.
 
 use repair::{NodeId, Plan, Scheme, Trunk};
 
@@ -113,7 +113,7 @@ fn uneven_links_carry_what_the_linear_programme_says() {
             assert!(own >= 0.95 * pairs[lost], "pairs {lost}: {own} of {}", pairs[lost]);
             let trunks = reach(Between::Shared, Scheme::Packed);
             assert!(trunks >= 0.95 * shared[lost], "shared {lost}: {trunks} of {}", shared[lost]);
-            // What `docs/schemes.md` shows.
+            // What `docs/reference/schemes.md` shows.
             let (own_best, shared_best) = (pairs[lost], shared[lost]);
             println!("| {lost} | {weighted:.1} | {own:.1} ({own_best}) | {trunks:.1} ({shared_best}) |");
         }

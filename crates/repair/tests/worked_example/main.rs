@@ -1,4 +1,5 @@
-//! `docs/worked-example.md`, held against the program: whatever the page shows as printed is printed here.
+//! `docs/explanation/worked-example.md`, held against the program: whatever the page shows as printed is
+//! printed here.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +11,7 @@ use repair::{
     Topology, Wanted, plan,
 };
 
-const PAGE: &str = include_str!("../../../../docs/worked-example.md");
+const PAGE: &str = include_str!("../../../../docs/explanation/worked-example.md");
 const LOST: BlockIndex = BlockIndex(0);
 const REQUESTOR: NodeId = NodeId(5);
 
@@ -67,7 +68,7 @@ fn recipe(lost: u16, available: &[u16]) -> Recipe {
 #[track_caller]
 fn assert_shown(text: &str) {
     let shown: String = text.lines().map(|line| format!("    {line}\n")).collect();
-    assert!(PAGE.contains(&shown), "docs/worked-example.md does not show this:\n\n{shown}");
+    assert!(PAGE.contains(&shown), "docs/explanation/worked-example.md does not show this:\n\n{shown}");
 }
 
 #[test]

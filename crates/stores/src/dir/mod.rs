@@ -1,7 +1,7 @@
 //! The embedded default: plain files with checksums beside them, and a catalog in one redb file.
 //!
 //! [`DirBlocks`] keeps a helper's blocks in a folder; [`DirCatalog`] keeps the coordinator's files, stripes
-//! and nodes. `docs/dir-store.md` draws every byte and every table.
+//! and nodes. `docs/reference/dir-store.md` draws every byte and every table.
 
 mod blocks;
 mod catalog;

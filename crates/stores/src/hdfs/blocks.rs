@@ -19,7 +19,7 @@ use crate::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sou
 /// The finalized replicas of one block pool in the folders of one DataNode.
 ///
 /// Blocks are named as HDFS names replicas, `blk_-9223372036854775792_1001`. Removing and making them behind a DataNode
-/// that runs is not enough: it has to be told (`docs/hdfs.md`).
+/// that runs is not enough: it has to be told (`docs/reference/hdfs.md`).
 #[derive(Debug)]
 pub struct HdfsBlocks {
     shared: Arc<Shared>,

@@ -3,7 +3,7 @@
 //! Mend owns nothing here. The blocks and their files of checksums are HDFS's; what the NameNode knows is the truth.
 //! [`HdfsBlocks`] hands out no byte that was not held against its checksum, and makes a rebuilt block with checksums
 //! under names that the DataNode does not look at until all is there. [`Policy`] and [`BlockGroup`] say what a block
-//! group is as a stripe. Asking the NameNode is not in here. `docs/hdfs.md` has the files
+//! group is as a stripe. Asking the NameNode is not in here. `docs/reference/hdfs.md` has the files
 //! and the facts.
 
 mod blocks;

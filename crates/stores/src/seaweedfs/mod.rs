@@ -3,7 +3,8 @@
 //! Mend owns nothing here. The shards, their checksums (`.ecsum`) and all else are SeaweedFS's; what the master knows
 //! is the truth. [`ShardBlocks`] reads shards and never hands out a byte that was not held against `.ecsum`, where the
 //! volume has one, and gives a rebuilt shard its name only when every block of it agrees. Mounting it, and everything
-//! else that is asked of servers, is in the crate `mend-seaweedfs`. `docs/seaweedfs.md` has the files and the facts.
+//! else that is asked of servers, is in the crate `mend-seaweedfs`. `docs/reference/seaweedfs.md` has the
+//! files and the facts.
 
 mod blocks;
 mod ecsum;

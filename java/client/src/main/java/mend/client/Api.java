@@ -11,7 +11,7 @@ import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.Map;
 
-/** The part of the coordinator's HTTP API that a requestor needs (docs/api.md). */
+/** The part of the coordinator's HTTP API that a requestor needs (docs/reference/api.md). */
 final class Api {
   private static final Duration CONNECT_LIMIT = Duration.ofSeconds(4);
   private static final int LOCKED = 423;

@@ -2,7 +2,7 @@ package mend.client;
 
 import java.util.Arrays;
 
-/** The assignment of slices to the lanes of a plan, by weight (docs/protocol.md, `dealing`). */
+/** The assignment of slices to the lanes of a plan, by weight (docs/reference/protocol.md, `dealing`). */
 final class Dealing {
   private static final int MAX_ROUND = 1 << 16;
 

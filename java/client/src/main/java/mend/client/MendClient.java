@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
  * A client of one Mend cluster for programs on the JVM: reads lost blocks as if they were intact, and
  * requests repairs. Thread-safe.
  *
- * <p>It implements the requestor of Mend's protocol (docs/protocol.md): the coordinator plans, and the
+ * <p>It implements the requestor of Mend's protocol (docs/reference/protocol.md): the coordinator plans, and the
  * helpers send their partial sums directly to this process, which verifies every slice. Connections are
  * opened on first use.
  *

@@ -6,7 +6,7 @@ import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 
 /**
  * Mend's name for the code of a block group. A small group has empty data blocks, which are not stored. Its
- * code is the policy's code without their columns ({@code stores::hdfs} and docs/hdfs.md use the same rule).
+ * code is the policy's code without their columns ({@code stores::hdfs} and docs/reference/hdfs.md use the same rule).
  */
 final class GroupCode {
   private GroupCode() {}

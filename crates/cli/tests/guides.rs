@@ -1,0 +1,145 @@
+//! The guides and the README, run as written.
+//!
+//! The fenced `sh` blocks of a page are one shell session. A `text` block after one of them is its expected
+//! output: each line must be found in a line of the output, where `…` stands for anything. The shipped binary
+//! is on PATH; machines are folders (`guides/ssh`), all in network, mount and process namespaces that end
+//! with the session.
+
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A machine that is busy with other things may make it seem that a session hangs.
+const SECONDS: &str = "600";
+
+const CLUSTER: &str = include_str!("../../../docs/guides/dir-cluster.md");
+const DISASTER: &str = include_str!("../../../docs/guides/disaster-recovery.md");
+const UPGRADE: &str = include_str!("../../../docs/guides/upgrade.md");
+const REMOVAL: &str = include_str!("../../../docs/guides/removal.md");
+const README: &str = include_str!("../../../README.md");
+
+/// Programs that a session finds before the system's. A release build exists already.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("ssh", include_str!("guides/ssh")),
+    ("systemctl", include_str!("guides/systemctl")),
+    ("world", include_str!("guides/world")),
+    ("cargo", "#!/bin/sh\n"),
+];
+
+/// One fenced block of commands.
+#[derive(Debug, Default)]
+struct Block {
+    commands: String,
+    prints: Vec<String>,
+}
+
+#[test]
+fn the_readme_takes_five_minutes() {
+    run(&[README]);
+}
+
+#[test]
+fn a_cluster_on_several_machines_survives_disasters() {
+    run(&[CLUSTER, DISASTER]);
+}
+
+#[test]
+fn a_cluster_on_several_machines_is_upgraded_and_taken_off() {
+    run(&[CLUSTER, UPGRADE, REMOVAL]);
+}
+
+/// Runs the blocks of pages in one session and compares their output.
+fn run(pages: &[&str]) {
+    let blocks: Vec<Block> = pages.iter().flat_map(|page| blocks(page)).collect();
+    let mut script = String::new();
+    for (number, block) in blocks.iter().enumerate() {
+        write!(script, "echo; echo '@@ {number}'\n{}", block.commands).expect("text");
+    }
+    let said = session(&script);
+    assert!(said.contains("@@ ended"), "a command failed:\n{said}");
+    for (number, block) in blocks.iter().enumerate() {
+        let output = said.split(&format!("@@ {number}\n")).nth(1).expect("it ran");
+        let output = output.split("\n@@ ").next().expect("its own part");
+        for wanted in &block.prints {
+            assert!(
+                output.lines().any(|line| shows(line, wanted)),
+                "no line `{wanted}` from\n{}\nbut\n{output}\n\nin all:\n{said}",
+                block.commands
+            );
+        }
+    }
+}
+
+/// Runs a script in a world of its own, which ends with it; returns all that it printed.
+fn session(script: &str) -> String {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (tools, checkout) = (scratch.path().join("tools"), scratch.path().join("checkout"));
+    let release = checkout.join("target/release");
+    fs::create_dir_all(&tools).expect("a folder");
+    fs::create_dir_all(&release).expect("a folder");
+    for (name, text) in PROGRAMS {
+        let path = tools.join(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("executable");
+    }
+    strip(Path::new(env!("CARGO_BIN_EXE_mend")), &release.join("mend"));
+    let file = scratch.path().join("session");
+    fs::write(&file, format!("{script}\necho; echo '@@ ended'\n")).expect("written");
+
+    let mut command = apart::Process::command("timeout");
+    command.args(["--kill-after", "5", SECONDS, "unshare", "--net", "--mount", "--pid", "--fork"]);
+    command.args(["--kill-child", "--mount-proc"]);
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["bash", "-c", r#"exec "$0" "$1" 2>&1"#]).arg(tools.join("world")).arg(&file);
+    command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", tools.display()));
+    command.env("MEND_MACHINES", scratch.path().join("machines")).env_remove("MEND_CLUSTER");
+    let output = command.current_dir(&checkout).stdin(Stdio::null()).output().expect("it starts");
+    let said = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Copies the program without its debugging symbols, as a release build has none and every machine gets a
+/// copy.
+fn strip(program: &Path, to: &Path) {
+    let done = Command::new("strip").arg("-o").arg(to).arg(program).status();
+    assert!(done.is_ok_and(|status| status.success()), "strip (binutils) must work");
+}
+
+/// The `sh` blocks of a page, each with the `text` blocks that follow it.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut fence = None;
+    for line in page.lines() {
+        match (fence, line.strip_prefix("```")) {
+            (None, Some(kind)) => {
+                fence = Some(kind);
+                if kind == "sh" {
+                    found.push(Block::default());
+                }
+            }
+            (Some(_), Some(_)) => fence = None,
+            (Some("sh"), None) => found.last_mut().expect("begun").commands += &format!("{line}\n"),
+            (Some("text"), None) => {
+                found.last_mut().expect("text follows commands").prints.push(line.to_owned());
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether a line has all parts of the wanted one, in their order.
+fn shows(line: &str, wanted: &str) -> bool {
+    let mut rest = line;
+    wanted.split('…').all(|part| match rest.split_once(part.trim()) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
