@@ -16,8 +16,10 @@ const PROGRAM: &str = "mend-lab";
 pub fn start(args: &LabArgs) -> Failure {
     let own = env::current_exe().ok();
     let Some(lab) = find(own.as_deref(), &env::var_os("PATH").unwrap_or_default()) else {
-        return Failure::new(format!("{PROGRAM}, which measures, is neither beside this program nor on PATH"))
-            .help("`cargo build --release -p mend-lab` makes it where `cargo build --release -p mend-cli` makes mend");
+        return Failure::new(format!(
+            "{PROGRAM}, which measures, is neither beside this program nor on PATH"
+        ))
+        .help("`cargo build --release -p lab` makes it where `cargo build --release -p cli` makes mend");
     };
     let mut command = Command::new(&lab);
     command.args(&args.words);

@@ -10,7 +10,7 @@ use client::{
     RepairView,
 };
 use cluster::{Bandwidth, Name};
-use repair::recovery::HelperPolicy;
+use recovery::HelperPolicy;
 
 use crate::answer::Answer;
 use crate::args::HowArgs;

@@ -1,4 +1,4 @@
-//! Makes `fuzz/seeds` anew, by the encoders that a cluster uses: `cargo run -p mend-fuzz --example seeds`.
+//! Makes `fuzz/seeds` anew, by the encoders that a cluster uses: `cargo run -p fuzz --example seeds`.
 //!
 //! Inputs that were found by fuzzing are kept; their names begin with `found-`.
 

@@ -1,9 +1,8 @@
 //! What a plug-in asks for, while the coordinator knows of no NameNode.
 
-use beside::Mend;
 use client::{Client, GivenBlock, GivenStripe, Home, RepairRequest};
 use cluster::Role;
-use hadoop::eventually;
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{Group, World};

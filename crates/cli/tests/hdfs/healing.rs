@@ -1,10 +1,9 @@
 //! What Mend does about a cluster that loses blocks, DataNodes and bits, and what HDFS makes of it.
 
-use beside::Mend;
-use hadoop::eventually;
 use repair::{Permit, Sink, SinkEnd};
 use stores::hdfs::HdfsBlocks;
 use stores::{Delivery, Sinks};
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{ALWAYS, NO_REPAIR, World};

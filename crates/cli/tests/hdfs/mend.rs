@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use beside::Mend;
-use hadoop::{Attaching, Cluster};
+use testbed::Mend;
+use testbed::hdfs::{Attaching, Cluster};
 
 /// Attaches to a cluster, and starts everything. Without the NameNode the coordinator knows what is described to it.
 pub fn attach(cluster: &Cluster, arguments: &[&str], asks_namenode: bool) -> Mend {

@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use beside::Mend;
-use hadoop::{Cluster, eventually};
+use testbed::hdfs::Cluster;
+use testbed::{Mend, eventually};
 
 use super::scene::{Replica, Scene};
 use crate::error::LabError;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::ExitCode;
 
-use beside::Mend;
-use hadoop::Hadoop;
+use testbed::Mend;
+use testbed::hdfs::Hadoop;
 
 use super::BenchArgs;
 use super::losses;

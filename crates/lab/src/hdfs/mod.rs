@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use hadoop::Hadoop;
+use testbed::hdfs::Hadoop;
 
 use crate::error::LabError;
 use crate::fleet::Programs;

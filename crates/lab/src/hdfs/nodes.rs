@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use beside::Mend;
-use hadoop::eventually;
+use testbed::{Mend, eventually};
 
 use super::losses::{await_lacking, processes};
 use super::scene::{Replica, Scene};

@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use apart::{Ground as _, Seat};
-use beside::Mend;
-use hadoop::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin, eventually};
+use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin};
+use testbed::{Ground as _, Mend, Seat, eventually};
 
 use crate::error::LabError;
 use crate::fleet::Programs;
@@ -168,7 +167,7 @@ impl Scene {
 
     /// Gives HDFS's processes the certificate with which they ask Mend.
     pub(super) fn certify(&self, mend: &Mend) {
-        hadoop::issue_plugin(mend, &self.certificates);
+        testbed::hdfs::issue_plugin(mend, &self.certificates);
     }
 
     /// Who has the internal blocks of a file's first group, by their index, with their numbers.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use repair::recovery::HelperPolicy;
+use recovery::HelperPolicy;
 use serde_json::Value;
 
 use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use beside::Mend;
 use stores::seaweedfs::VolumeName;
-use weed::eventually;
+use testbed::{Mend, eventually};
 
 use super::scene::{SERVERS, Scene};
 use super::servers::Gone;

@@ -4,9 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beside::Mend;
 use stores::seaweedfs::{ShardName, VolumeName};
-use weed::eventually;
+use testbed::{Mend, eventually};
 
 use super::scene::{SHARDS, Scene};
 use crate::error::LabError;

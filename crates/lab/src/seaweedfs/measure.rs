@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beside::Mend;
 use stores::seaweedfs::VolumeName;
+use testbed::Mend;
 
 use super::BenchArgs;
 use super::losses::Loss;

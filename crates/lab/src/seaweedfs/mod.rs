@@ -67,7 +67,8 @@ pub(crate) fn execute(
     verb: &Verb,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let weed = weed::install().map_err(|reason| LabError::NoSystem { system: "SeaweedFS", reason })?;
+    let weed =
+        testbed::seaweedfs::install().map_err(|reason| LabError::NoSystem { system: "SeaweedFS", reason })?;
     match verb {
         Verb::Demo => demo::run(names, programs, &weed),
         Verb::Bench(args) => measure::run(names, programs, &weed, args, say),

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stores::seaweedfs::VolumeName;
-use weed::{Cluster, eventually, http};
+use testbed::eventually;
+use testbed::seaweedfs::{Cluster, http};
 
 /// What a needle holds.
 pub(super) const NEEDLE_BYTES: usize = 128 << 10;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use beside::Mend;
 use stores::seaweedfs::{ShardName, VolumeName};
-use weed::{Attaching, Cluster, Options, content, eventually, http};
+use testbed::seaweedfs::{Attaching, Cluster, Options, content, http};
+use testbed::{Mend, eventually};
 
 use crate::error::LabError;
 use crate::fleet::Programs;

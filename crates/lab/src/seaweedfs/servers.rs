@@ -4,8 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beside::Mend;
-use weed::eventually;
+use testbed::{Mend, eventually};
 
 use super::scene::Scene;
 use crate::error::LabError;

@@ -9,7 +9,7 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
-use apart::{Ground, Seat};
+use testbed::{Ground, Seat};
 
 pub(crate) use timed::{Repaired, time_program};
 pub(crate) use usage::{Usage, Watching};
