@@ -1,6 +1,6 @@
 //! The lab measures Mend on one machine with shaped links.
 //!
-//! A [`Network`] is a namespace per node and links whose both ends are shaped; a [`Fleet`] is a real cluster in it,
+//! A [`Network`] is a namespace per node and links whose both ends are shaped; a [`LabCluster`] is a real cluster in it,
 //! one process per node; a [`Scenario`] says what to measure, and [`run`] measures it: every repair next to a direct send
 //! of one block in the same run, every repaired block compared with the lost one, every run that other programs
 //! disturbed repeated or marked. [`figure`] does this for the papers' figures and [`mod@bench`] for our targets. [`seaweedfs`] measures a real SeaweedFS
@@ -11,44 +11,44 @@
 //! that users start and reads through the library that users call.
 #![forbid(unsafe_code)]
 
-mod account;
 mod agent;
+mod baseline;
 pub mod bench;
 mod check;
 mod command;
 mod direct;
 mod error;
 pub mod figure;
-mod fleet;
 pub mod hdfs;
 mod instruction;
+mod lab_cluster;
 mod machine;
 mod medium;
 mod meter;
 mod model;
 mod network;
+mod network_config;
 pub mod nodes;
+mod plan_cost;
 mod report;
 mod run;
 mod scenario;
 pub mod seaweedfs;
 mod shell;
 mod systems;
-mod told;
 mod topology;
-mod way;
-mod yardstick;
+mod variant;
 
-pub use account::Account;
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
 pub use command::{Command, Folders, execute};
 pub use error::LabError;
-pub use fleet::{Fleet, Programs};
+pub use lab_cluster::{LabCluster, Programs};
 pub use machine::{CpuTimes, Machine};
 pub use medium::DeviceReads;
 pub use meter::{CPU_BOUND, LinkBytes, Meter, Metered};
 pub use model::{published_timeslots, timeslots};
-pub use network::{Doors, Names, Network, NetworkError, Place, Status};
+pub use network::{Doors, LabNode, Names, Network, NetworkError, Status};
+pub use plan_cost::PlanCost;
 pub use report::{Report, Row, markdown_table, median};
 pub use run::{Say, run};
 pub use scenario::{
@@ -56,4 +56,4 @@ pub use scenario::{
 };
 pub use shell::{Script, ScriptError};
 pub use topology::{MOST_NODES, Matrix, Racks, Rate, Topology, TopologyError};
-pub use way::Way;
+pub use variant::Variant;

@@ -6,14 +6,14 @@ use std::fmt::Write;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
-use crate::account::Account;
+use crate::baseline::{Baseline, is_cpu_bound};
 use crate::check::Check;
 use crate::figure::Constants;
 use crate::machine::Machine;
 use crate::medium::DeviceReads;
 use crate::meter::{LinkBytes, Metered};
+use crate::plan_cost::PlanCost;
 use crate::scenario::Scenario;
-use crate::yardstick::{Yardstick, is_cpu_bound};
 
 /// What a scenario measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ pub struct Row {
     pub device: Option<DeviceReads>,
     /// What the plan says that it costs.
     #[serde(default)]
-    pub account: Option<Account>,
+    pub account: Option<PlanCost>,
 }
 
 /// One measurement.
@@ -128,7 +128,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 impl Row {
     /// Fills the figures in from the samples; what identifies the row stays.
-    pub(crate) fn fill(&mut self, samples: &[Sample], yardstick: &Yardstick) {
+    pub(crate) fn fill(&mut self, samples: &[Sample], yardstick: &Baseline) {
         let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         self.times_s = of(&|sample| sample.time_s);
         self.median_s = median(&self.times_s);

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use cluster::Cluster;
-use lab::{Fleet, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
+use lab::{LabCluster, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
 /// What of `mend` the lab needs, and what of `mend-lab`.
 #[derive(Parser)]
@@ -102,7 +102,7 @@ fn up_and_down(names: &Names) {
 
 fn leftovers(names: &Names) {
     let mut network = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap();
-    let fleet = Fleet::start(&mut network, &programs()).unwrap();
+    let fleet = LabCluster::start(&mut network, &programs()).unwrap();
     let folder = fleet.work().to_owned();
     // As if this process had been killed: nothing is dropped, and the state file names a process that is gone.
     fleet.keep();

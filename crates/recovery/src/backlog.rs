@@ -1,6 +1,6 @@
 //! Repairs and their items, each item indexed by what it does or waits for.
 //!
-//! **Always true:** an item is in the index of its [`Place`] (the queue, a timer, or its repair's sets of running items and
+//! **Always true:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's sets of running items and
 //! of those set aside) and in no other, and its repair counts it there. Only [`Backlog::put`] changes a place.
 //!
 //! Deliberately absent: which place is right for an item. The scheduler says so, as that depends on stripes and nodes.
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use repair::{JobId, Resource};
 
-use super::item::{Counters, Item, ItemId, NewItem, Place, RepairSpec};
+use super::item::{Counters, Item, ItemId, ItemPhase, NewItem, RepairSpec};
 use super::nodes::{Booking, NodeNo, NodeTable};
 use super::queue::Key;
 use super::{RepairId, RepairState};
@@ -66,7 +66,7 @@ impl Backlog {
     /// # Panics
     /// If the item is not proposed.
     pub fn assert_proposed(&self, item: ItemId) {
-        assert!(matches!(self.item(item.0).place, Place::Proposed), "{item} was not proposed");
+        assert!(matches!(self.item(item.0).phase, ItemPhase::Proposed), "{item} was not proposed");
     }
 
     // ---- repairs ----
@@ -96,7 +96,7 @@ impl Backlog {
             sequence: self.sequence,
             kind: new.kind,
             only: new.only,
-            place: Place::Held,
+            phase: ItemPhase::Held,
             failures: 0,
             rounds: 0,
             not_before: None,
@@ -180,8 +180,8 @@ impl Backlog {
     /// The items of a repair on which a job works, and the jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         let running = self.repairs.get(&id).into_iter().flat_map(|repair| &repair.running);
-        running.filter_map(|&no| match self.item(no).place {
-            Place::Running(job, _) => Some((ItemId(no), job)),
+        running.filter_map(|&no| match self.item(no).phase {
+            ItemPhase::Running(job, _) => Some((ItemId(no), job)),
             _ => None,
         })
     }
@@ -199,7 +199,7 @@ impl Backlog {
         let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
         let mut waits = false;
         for item in repair.items.iter().filter_map(|&no| self.items[no as usize].as_ref()) {
-            let Place::Queued(_) = item.place else { continue };
+            let ItemPhase::Queued(_) = item.phase else { continue };
             waits = true;
             if let Some(lack) = item.lack.as_ref().filter(|lack| table.still_lacks(lack)) {
                 *refused.entry(&lack.resource).or_default() += 1;
@@ -213,52 +213,52 @@ impl Backlog {
     // ---- places ----
 
     /// Moves an item from index to index; returns the place where it was.
-    pub fn put(&mut self, no: u32, to: Place) -> Place {
+    pub fn put(&mut self, no: u32, to: ItemPhase) -> ItemPhase {
         let item = self.items[no as usize].as_mut().expect("its repair is not forgotten");
-        let from = std::mem::replace(&mut item.place, Place::Held);
+        let from = std::mem::replace(&mut item.phase, ItemPhase::Held);
         let id = item.repair;
         let repair = self.repairs.get_mut(&id).expect("it has items");
         *repair.counters.of(&from) -= 1;
         *repair.counters.of(&to) += 1;
         match &from {
-            Place::Queued(key) => drop(self.queue.remove(key)),
-            Place::Aside => drop(repair.aside.remove(&no)),
-            Place::BackingOff(at) => drop(self.timers.remove(&(*at, no))),
-            Place::Running(..) => {
+            ItemPhase::Queued(key) => drop(self.queue.remove(key)),
+            ItemPhase::Aside => drop(repair.aside.remove(&no)),
+            ItemPhase::BackingOff(at) => drop(self.timers.remove(&(*at, no))),
+            ItemPhase::Running(..) => {
                 repair.running.remove(&no);
                 if let Some(due) = item.due.take() {
                     self.dues.remove(&(due, no));
                 }
             }
-            Place::Held | Place::Proposed | Place::Ended(_) => {}
+            ItemPhase::Held | ItemPhase::Proposed | ItemPhase::Ended(_) => {}
         }
         match &to {
-            Place::Queued(key) => drop(self.queue.insert(*key)),
-            Place::Aside => {
+            ItemPhase::Queued(key) => drop(self.queue.insert(*key)),
+            ItemPhase::Aside => {
                 repair.aside.insert(no);
                 self.stirred.insert(id);
             }
-            Place::BackingOff(at) => drop(self.timers.insert((*at, no))),
-            Place::Running(..) => drop(repair.running.insert(no)),
-            Place::Held | Place::Proposed => {}
-            Place::Ended(_) => drop(self.stirred.insert(id)),
+            ItemPhase::BackingOff(at) => drop(self.timers.insert((*at, no))),
+            ItemPhase::Running(..) => drop(repair.running.insert(no)),
+            ItemPhase::Held | ItemPhase::Proposed => {}
+            ItemPhase::Ended(_) => drop(self.stirred.insert(id)),
         }
-        item.place = to;
+        item.phase = to;
         from
     }
 
     /// What the job of an item has reserved, if it has a job.
     pub fn booking(&self, no: u32) -> Option<&Booking> {
-        match &self.item(no).place {
-            Place::Running(_, booking) => Some(booking),
+        match &self.item(no).phase {
+            ItemPhase::Running(_, booking) => Some(booking),
             _ => None,
         }
     }
 
     /// The same, to be replaced.
     pub fn booking_mut(&mut self, no: u32) -> Option<&mut Booking> {
-        match &mut self.item_mut(no).place {
-            Place::Running(_, booking) => Some(booking),
+        match &mut self.item_mut(no).phase {
+            ItemPhase::Running(_, booking) => Some(booking),
             _ => None,
         }
     }
@@ -288,7 +288,7 @@ impl Backlog {
     /// Sets when the job of an item is late, in place of what was set before.
     pub fn set_due(&mut self, no: u32, due: Duration) {
         self.forget_due(no);
-        if let Place::Running(..) = self.item(no).place {
+        if let ItemPhase::Running(..) = self.item(no).phase {
             self.item_mut(no).due = Some(due);
             self.dues.insert((due, no));
         }
@@ -306,7 +306,7 @@ impl Backlog {
         while let Some(&(_, no)) = self.dues.first().filter(|&&(at, _)| at <= now) {
             self.forget_due(no);
             let item = self.item_mut(no);
-            let Place::Running(job, booking) = &item.place else { continue };
+            let ItemPhase::Running(job, booking) = &item.phase else { continue };
             if item.stopping || item.late >= attempts {
                 continue;
             }

@@ -56,7 +56,7 @@ const IDLE: f64 = 0.05;
 #[derive(Clone, Debug, Default)]
 pub struct Dealer {
     caps: Caps,
-    nodes: BTreeMap<NodeId, Place>,
+    nodes: BTreeMap<NodeId, NodeLink>,
     cluster: Shares,
     /// Of sending and of receiving.
     racks: BTreeMap<String, [Shares; 2]>,
@@ -64,7 +64,7 @@ pub struct Dealer {
 
 /// What a node's shares go by.
 #[derive(Clone, Debug)]
-struct Place {
+struct NodeLink {
     rates: Rates,
     rack: Option<String>,
     /// Bytes that it is to send and to receive for repairs under way.
@@ -102,8 +102,11 @@ impl Dealer {
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
         let before = std::mem::take(&mut self.nodes);
         let work = |node| before.get(&node).map_or([0.0; 2], |place| place.work);
-        let place =
-            |node, view: &NodeProfile| Place { rates: view.rates, rack: view.rack.clone(), work: work(node) };
+        let place = |node, view: &NodeProfile| NodeLink {
+            rates: view.rates,
+            rack: view.rack.clone(),
+            work: work(node),
+        };
         let up = nodes.filter(|(_, view)| view.alive);
         self.nodes = up.map(|(node, view)| (node, place(node, view))).collect();
         self.racks.retain(|rack, _| caps.racks.contains_key(rack));
@@ -170,7 +173,7 @@ impl Dealer {
 
     /// What each node that is up keeps to.
     pub fn paces(&self) -> BTreeMap<NodeId, Pace> {
-        let pace = |(&node, place): (&NodeId, &Place)| {
+        let pace = |(&node, place): (&NodeId, &NodeLink)| {
             let up = least([self.alone(node, place, UP), self.cluster.of(node)]);
             let (down, disk) = (self.alone(node, place, DOWN), self.caps.disks.get(&node).copied());
             (node, Pace { up, down, disk })
@@ -179,7 +182,7 @@ impl Dealer {
     }
 
     /// What a node keeps to by its own cap and that of its rack.
-    fn alone(&self, node: NodeId, place: &Place, way: usize) -> Option<f64> {
+    fn alone(&self, node: NodeId, place: &NodeLink, way: usize) -> Option<f64> {
         let rack = place.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
         least([self.caps.nodes.get(&node).copied(), rack])
     }
@@ -190,17 +193,17 @@ const DOWN: usize = 1;
 
 /// Those who share: by what each has under way, one way.
 fn members<'a>(
-    places: impl Iterator<Item = (&'a NodeId, &'a Place)>,
+    places: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,
     most: impl Fn(NodeId) -> f64,
 ) -> Vec<Member> {
-    let places: Vec<(NodeId, &Place)> = places.map(|(&node, place)| (node, place)).collect();
+    let places: Vec<(NodeId, &NodeLink)> = places.map(|(&node, place)| (node, place)).collect();
     let mean = places.iter().map(|(_, place)| place.work[way]).sum::<f64>() / places.len().max(1) as f64;
-    let weight = |place: &Place| match mean > 0.0 {
+    let weight = |place: &NodeLink| match mean > 0.0 {
         true => place.work[way] + IDLE * mean,
         false => [place.rates.up, place.rates.down][way],
     };
-    let member = |(node, place): (NodeId, &Place)| Member {
+    let member = |(node, place): (NodeId, &NodeLink)| Member {
         node,
         weight: weight(place),
         is_busy: mean == 0.0 || place.work[way] > 0.0,

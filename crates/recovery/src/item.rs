@@ -201,13 +201,13 @@ impl Counters {
         self.waiting + self.running
     }
 
-    pub(super) fn of(&mut self, place: &Place) -> &mut u64 {
-        match place {
-            Place::Running(..) => &mut self.running,
-            Place::Ended(End::Repaired | End::NothingLost) => &mut self.done,
-            Place::Ended(End::Failed | End::LostAgain) => &mut self.failed,
-            Place::Ended(End::Unreadable { .. }) => &mut self.unreadable,
-            Place::Ended(End::Cancelled) => &mut self.cancelled,
+    pub(super) fn of(&mut self, phase: &ItemPhase) -> &mut u64 {
+        match phase {
+            ItemPhase::Running(..) => &mut self.running,
+            ItemPhase::Ended(End::Repaired | End::NothingLost) => &mut self.done,
+            ItemPhase::Ended(End::Failed | End::LostAgain) => &mut self.failed,
+            ItemPhase::Ended(End::Unreadable { .. }) => &mut self.unreadable,
+            ItemPhase::Ended(End::Cancelled) => &mut self.cancelled,
             _ => &mut self.waiting,
         }
     }
@@ -274,7 +274,7 @@ pub enum Action {
 
 /// Where an item is.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ItemPhase {
     Queued(Key),
     /// Its stripe is worked on by somebody else.
     Held,
@@ -293,7 +293,7 @@ pub(super) struct Item {
     pub sequence: u64,
     pub kind: Kind,
     pub only: Vec<BlockIndex>,
-    pub place: Place,
+    pub phase: ItemPhase,
     pub failures: u32,
     pub rounds: u32,
     pub not_before: Option<Duration>,
@@ -311,7 +311,7 @@ pub(super) struct Item {
     pub sat_out: Option<u64>,
 }
 
-impl Place {
+impl ItemPhase {
     pub fn end(&self) -> Option<End> {
         match *self {
             Self::Ended(end) => Some(end),
@@ -322,12 +322,12 @@ impl Place {
 
 impl Item {
     pub fn state(&self) -> ItemState {
-        match self.place {
-            Place::Queued(_) | Place::Held | Place::Proposed => ItemState::Waiting,
-            Place::Aside => ItemState::SetAside,
-            Place::BackingOff(until) => ItemState::BackingOff { until },
-            Place::Running(job, _) => ItemState::Running(job),
-            Place::Ended(end) => ItemState::Ended(end),
+        match self.phase {
+            ItemPhase::Queued(_) | ItemPhase::Held | ItemPhase::Proposed => ItemState::Waiting,
+            ItemPhase::Aside => ItemState::SetAside,
+            ItemPhase::BackingOff(until) => ItemState::BackingOff { until },
+            ItemPhase::Running(job, _) => ItemState::Running(job),
+            ItemPhase::Ended(end) => ItemState::Ended(end),
         }
     }
 }

@@ -43,7 +43,6 @@ mod draining;
 mod item;
 mod nodes;
 mod placement;
-mod places;
 mod policy;
 mod progress;
 mod queue;
@@ -52,6 +51,7 @@ mod scan;
 mod shares;
 mod stripes;
 mod surplus;
+mod transitions;
 mod view;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -79,7 +79,7 @@ pub use redundancy::Redundancy;
 
 use backlog::Backlog;
 use budget::BLOCKS_AHEAD;
-use item::Place;
+use item::ItemPhase;
 use nodes::NodeTable;
 use placement::Placer;
 use queue::Class;
@@ -280,7 +280,7 @@ impl Scheduler {
     pub fn handle_block(&mut self, stripe: &StripeId, block: BlockIndex, facts: BlockFacts) {
         let Some(no) = self.stripes.find(stripe) else { return };
         if self.stripes.set_block(no, block, facts, &mut self.table) {
-            let waits = |&item: &u32| matches!(self.backlog.item(item).place, Place::Queued(_));
+            let waits = |&item: &u32| matches!(self.backlog.item(item).phase, ItemPhase::Queued(_));
             if self.stripes.get(no).items.iter().any(waits) {
                 self.scan.restart();
             }
@@ -315,10 +315,10 @@ impl Scheduler {
 
     /// Ends an item, or has its job cancelled first.
     fn call_off(&mut self, no: u32) {
-        match self.backlog.item(no).place {
-            Place::Ended(_) => {}
-            Place::Running(job, _) => self.actions.push_back(Action::CancelJob { job }),
-            _ => self.move_to(no, Place::Ended(End::Cancelled)),
+        match self.backlog.item(no).phase {
+            ItemPhase::Ended(_) => {}
+            ItemPhase::Running(job, _) => self.actions.push_back(Action::CancelJob { job }),
+            _ => self.move_to(no, ItemPhase::Ended(End::Cancelled)),
         }
     }
 
@@ -437,7 +437,7 @@ impl Scheduler {
     /// How many further blocks the stripe of an item can surely lose; `None` if it cannot be read, or the item has
     /// ended.
     pub fn survives(&mut self, item: ItemId) -> Option<u32> {
-        if let Place::Ended(_) = self.backlog.item(item.0).place {
+        if let ItemPhase::Ended(_) = self.backlog.item(item.0).phase {
             return None;
         }
         let of = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table);
@@ -474,7 +474,7 @@ impl Scheduler {
         let brought = draining::brought(self.backlog.item(item.0).kind, loads);
         brought.into_iter().for_each(|brought| self.backlog.note_brought(item.0, brought));
         self.backlog.item_mut(item.0).lack = None;
-        self.move_to(item.0, Place::Running(job, booking));
+        self.move_to(item.0, ItemPhase::Running(job, booking));
         self.scan.go_on();
         Ok(())
     }
@@ -503,7 +503,7 @@ impl Scheduler {
     /// If the item was not just proposed.
     pub fn decline(&mut self, item: ItemId, end: End) {
         self.backlog.assert_proposed(item);
-        self.move_to(item.0, Place::Ended(end));
+        self.move_to(item.0, ItemPhase::Ended(end));
         self.scan.go_on();
     }
 
@@ -517,7 +517,7 @@ impl Scheduler {
         })?;
         // That it is proposed is no news to those that sat out: else two of them would have each other proposed for ever.
         let news = self.scan.news();
-        self.move_to(proposal.item.0, Place::Proposed);
+        self.move_to(proposal.item.0, ItemPhase::Proposed);
         self.scan.forget_since(news);
         Some(Action::Propose(proposal))
     }
@@ -590,8 +590,8 @@ impl Scheduler {
         of.failures = 0;
         let rounds = of.rounds;
         self.requeue(item.0);
-        if rounds >= self.limits.rounds && !matches!(self.backlog.item(item.0).place, Place::Ended(_)) {
-            self.move_to(item.0, Place::Ended(End::LostAgain));
+        if rounds >= self.limits.rounds && !matches!(self.backlog.item(item.0).phase, ItemPhase::Ended(_)) {
+            self.move_to(item.0, ItemPhase::Ended(End::LostAgain));
         }
     }
 
@@ -604,7 +604,7 @@ impl Scheduler {
         of.failures += 1;
         let failures = of.failures;
         if failure == Failure::Permanent || failures >= limits.0 {
-            return self.move_to(item.0, Place::Ended(End::Failed));
+            return self.move_to(item.0, ItemPhase::Ended(End::Failed));
         }
         of.not_before = Some(now + limits.1 * 2u32.saturating_pow(failures - 1));
         self.requeue(item.0);
@@ -615,8 +615,8 @@ impl Scheduler {
         if std::mem::take(&mut self.backlog.item_mut(item.0).stopping) {
             return self.requeue(item.0);
         }
-        if !matches!(self.backlog.item(item.0).place, Place::Ended(_)) {
-            self.move_to(item.0, Place::Ended(End::Cancelled));
+        if !matches!(self.backlog.item(item.0).phase, ItemPhase::Ended(_)) {
+            self.move_to(item.0, ItemPhase::Ended(End::Cancelled));
         }
     }
 
@@ -645,7 +645,7 @@ impl Scheduler {
         while let Some((id, aside)) = self.backlog.next_finished() {
             for no in aside {
                 let lost = self.view(no).lost().len() as u16;
-                self.move_to(no, Place::Ended(End::Unreadable { lost }));
+                self.move_to(no, ItemPhase::Ended(End::Unreadable { lost }));
             }
             self.backlog.end(id);
             self.actions.push_back(Action::RepairEnded { repair: id });

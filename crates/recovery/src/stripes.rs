@@ -10,7 +10,7 @@ use super::item::{BlockFacts, Kind, NewItem};
 use super::nodes::{NodeNo, NodeTable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BlockState {
     pub node: Option<NodeNo>,
     pub good: bool,
 }
@@ -20,7 +20,7 @@ pub(super) struct Stripe {
     pub id: StripeId,
     pub code: Arc<dyn Code>,
     pub block_bytes: u64,
-    pub blocks: Vec<Place>,
+    pub blocks: Vec<BlockState>,
     /// Its open items.
     pub items: Vec<u32>,
     /// The item that is proposed or runs.
@@ -69,12 +69,12 @@ impl Stripe {
         self.blocks.iter().any(|place| place.node == Some(node))
     }
 
-    fn indexed(&self) -> impl Iterator<Item = (BlockIndex, Place)> + '_ {
+    fn indexed(&self) -> impl Iterator<Item = (BlockIndex, BlockState)> + '_ {
         self.blocks.iter().zip(0..).map(|(&place, index)| (BlockIndex(index), place))
     }
 }
 
-fn reader(place: Place, table: &NodeTable) -> Option<NodeNo> {
+fn reader(place: BlockState, table: &NodeTable) -> Option<NodeNo> {
     place.node.filter(|&node| place.good && table.get(node).facts.alive)
 }
 
@@ -132,7 +132,7 @@ impl Stripes {
 
     /// The stripe's number, and whether something else is known of its blocks now.
     pub fn add(&mut self, new: &NewItem, table: &mut NodeTable) -> (u32, bool) {
-        let blocks: Vec<Place> = new.blocks.iter().map(|&facts| place(facts, table)).collect();
+        let blocks: Vec<BlockState> = new.blocks.iter().map(|&facts| place(facts, table)).collect();
         if let Some(no) = self.find(&new.stripe) {
             let changed = self.get(no).blocks != blocks;
             self.unindex(no, table);
@@ -217,6 +217,6 @@ impl Stripes {
     }
 }
 
-fn place(facts: BlockFacts, table: &mut NodeTable) -> Place {
-    Place { node: facts.node.map(|node| table.number(node)), good: facts.good }
+fn place(facts: BlockFacts, table: &mut NodeTable) -> BlockState {
+    BlockState { node: facts.node.map(|node| table.number(node)), good: facts.good }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 
 use super::backlog::{Backlog, Repair};
-use super::item::{End, Item, Kind, Place};
+use super::item::{End, Item, ItemPhase, Kind};
 use super::nodes::{NodeNo, NodeTable};
 use super::queue::{Class, Key};
 use super::redundancy::Redundancy;
@@ -81,30 +81,30 @@ impl<'a> ItemView<'a> {
     }
 
     /// Where it belongs by what is known now. `is_held`: somebody else works on its stripe.
-    pub fn place(&self, is_held: bool, now: Duration, redundancy: &mut Redundancy) -> Place {
+    pub fn phase(&self, is_held: bool, now: Duration, redundancy: &mut Redundancy) -> ItemPhase {
         let nothing_left = self.wanted().is_empty();
         if nothing_left && self.item.rounds > 0 {
-            return Place::Ended(End::Repaired);
+            return ItemPhase::Ended(End::Repaired);
         }
         if self.repair.cancelled {
-            return Place::Ended(End::Cancelled);
+            return ItemPhase::Ended(End::Cancelled);
         }
         // Whoever holds it may find out otherwise.
         if nothing_left && !is_held {
-            return Place::Ended(End::NothingLost);
+            return ItemPhase::Ended(End::NothingLost);
         }
         if let Some(at) = self.item.not_before.filter(|&at| at > now) {
-            return Place::BackingOff(at);
+            return ItemPhase::BackingOff(at);
         }
         if self.stripe.busy.is_some_and(|busy| busy != self.no) || is_held {
-            return Place::Held;
+            return ItemPhase::Held;
         }
         let (repair, sequence) = (self.item.repair, self.item.sequence);
         match self.class(redundancy) {
-            None => Place::Aside,
+            None => ItemPhase::Aside,
             Some(class) => {
                 let lost = Reverse(self.lost().len() as u16);
-                Place::Queued(Key { class, lost, repair, sequence, item: self.no })
+                ItemPhase::Queued(Key { class, lost, repair, sequence, item: self.no })
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use testbed::hdfs::Cluster;
 use testbed::{Mend, eventually};
 
-use super::scene::{Replica, Scene};
+use super::cluster::{HdfsLab, Replica};
 use crate::error::LabError;
 use crate::systems::{Repaired, Watching, time_program};
 
@@ -19,7 +19,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
 
 /// Whose files and memory are counted.
-pub(super) fn processes(scene: &Scene, mend: Option<&Mend>) -> Vec<u32> {
+pub(super) fn processes(scene: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
     scene.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
 }
 
@@ -29,7 +29,7 @@ pub(super) fn processes(scene: &Scene, mend: Option<&Mend>) -> Vec<u32> {
 /// # Errors
 /// [`LabError`].
 pub(super) fn commanded(
-    scene: &mut Scene,
+    scene: &mut HdfsLab,
     who: &str,
     mend: Option<&Mend>,
     path: &str,
@@ -59,7 +59,12 @@ pub(super) fn commanded(
 ///
 /// # Errors
 /// [`LabError`].
-pub(super) fn asked(scene: &mut Scene, mend: &Mend, path: &str, index: usize) -> Result<Repaired, LabError> {
+pub(super) fn asked(
+    scene: &mut HdfsLab,
+    mend: &Mend,
+    path: &str,
+    index: usize,
+) -> Result<Repaired, LabError> {
     let (holder, number) = scene.holders(path)[&index];
     let before: Vec<Replica> = of_number(scene.replicas(path, holder)?, number);
     scene.cluster.kill(holder);
@@ -74,7 +79,7 @@ pub(super) fn asked(scene: &mut Scene, mend: &Mend, path: &str, index: usize) ->
     });
     let group = format!("group_{}_{}", number - index as i64, before[0].stamp);
     let (verb, counted) = (mend.verb(&["repair", &group]), processes(scene, Some(mend)));
-    let Scene { cluster, network, .. } = scene;
+    let HdfsLab { cluster, network, .. } = scene;
     let repaired = time_program(network, counted, "mend repair", verb, || {
         await_lacking(cluster, "mend repair", path, |lacking| lacking == 0)
     })?;
@@ -116,7 +121,7 @@ fn now_ms() -> u64 {
 }
 
 /// When some DataNode logged a command first, from then on, as milliseconds like those.
-fn first_command(scene: &Scene, from: u64) -> Option<u64> {
+fn first_command(scene: &HdfsLab, from: u64) -> Option<u64> {
     let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
     let since = |log: String| {
         let lines = log.lines().filter(|line| line.contains(COMMAND));

@@ -7,14 +7,14 @@ use testbed::Mend;
 use testbed::hdfs::Hadoop;
 
 use super::BenchArgs;
+use super::cluster::{Commands, HdfsLab, POLICIES, Policy};
 use super::losses;
 use super::nodes::Gone;
 use super::page::{LossRow, NodeRow, Page, ReadsRow};
 use super::reads;
-use super::scene::{Commands, POLICIES, Policy, Scene};
 use crate::command::write_page;
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::systems::{Repaired, direct_send};
@@ -33,7 +33,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, LabError> {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let scene = Scene::up(names, programs, hadoop)?;
+    let scene = HdfsLab::up(names, programs, hadoop)?;
     let mut measuring = Measuring { scene, args, say, page: Page::default() };
     for policy in POLICIES {
         measuring.scene.put(&large(policy), policy, args.block << 20)?;
@@ -59,7 +59,7 @@ pub(super) fn run(
 }
 
 struct Measuring<'a> {
-    scene: Scene,
+    scene: HdfsLab,
     args: &'a BenchArgs,
     say: Say<'a>,
     page: Page,
@@ -118,7 +118,7 @@ impl Measuring<'_> {
     fn each_loss(
         &mut self,
         who: &'static str,
-        repair: impl Fn(&mut Scene, &str) -> Result<Repaired, LabError>,
+        repair: impl Fn(&mut HdfsLab, &str) -> Result<Repaired, LabError>,
     ) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;

@@ -3,12 +3,12 @@
 //! Every block that was made is held against the lost one, byte for byte with its checksums, and what was read against what was
 //! stored. It ends by itself and leaves nothing running.
 
+mod cluster;
 mod losses;
 mod measure;
 mod nodes;
 mod page;
 mod reads;
-mod scene;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use testbed::hdfs::Hadoop;
 
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;

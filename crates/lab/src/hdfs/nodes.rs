@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use testbed::{Mend, eventually};
 
+use super::cluster::{HdfsLab, Replica};
 use super::losses::{await_lacking, processes};
-use super::scene::{Replica, Scene};
 use crate::error::LabError;
 use crate::systems::{Repaired, Watching, time_program};
 
@@ -24,7 +24,7 @@ impl Gone {
     /// # Errors
     /// [`LabError`].
     pub(super) fn kill(
-        scene: &mut Scene,
+        scene: &mut HdfsLab,
         mend: Option<&mut Mend>,
         path: &str,
         blocks: usize,
@@ -56,7 +56,7 @@ impl Gone {
     /// [`LabError`].
     pub(super) fn by_itself(
         &self,
-        scene: &mut Scene,
+        scene: &mut HdfsLab,
         who: &str,
         mend: Option<&Mend>,
     ) -> Result<Repaired, LabError> {
@@ -74,7 +74,7 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, scene: &mut Scene, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn recover(&self, scene: &mut HdfsLab, mend: &Mend) -> Result<Repaired, LabError> {
         // The coordinator knows at once that the helper is gone; the NameNode calls the DataNode dead later.
         await_lacking(&mut scene.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
         eventually("the coordinator to miss them", || {
@@ -83,7 +83,7 @@ impl Gone {
         });
         let verb = mend.verb(&["node", "recover", &mend.names()[self.node]]);
         let counted = processes(scene, Some(mend));
-        let Scene { cluster, network, .. } = scene;
+        let HdfsLab { cluster, network, .. } = scene;
         let repaired = time_program(network, counted, RECOVER, verb, || {
             await_lacking(cluster, RECOVER, &self.path, |lacking| lacking == 0)
         })?;
@@ -92,7 +92,7 @@ impl Gone {
     }
 
     /// Starts it again, empty, with its helper.
-    pub(super) fn replace(self, scene: &mut Scene, mend: Option<&mut Mend>) {
+    pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
         scene.cluster.empty(self.node);
         scene.cluster.start(self.node);
         scene.cluster.await_nodes(scene.cluster.nodes().len());

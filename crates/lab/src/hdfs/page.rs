@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::cluster::Policy;
 use super::reads::{BYTES, Reads};
-use super::scene::Policy;
 use crate::machine::Machine;
 use crate::report::{markdown_table, median};
 use crate::systems::Repaired;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::scene::{CELL, Policy, Scene, content};
+use super::cluster::{CELL, HdfsLab, Policy, content};
 use crate::error::LabError;
 use crate::meter::Meter;
 
@@ -31,7 +31,7 @@ pub(super) struct Reads {
 /// # Errors
 /// [`LabError`].
 pub(super) fn read(
-    scene: &mut Scene,
+    scene: &mut HdfsLab,
     system: &str,
     (path, policy, block): (&str, Policy, usize),
     index: usize,

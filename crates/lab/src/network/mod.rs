@@ -8,7 +8,7 @@ mod layout;
 mod names;
 mod state;
 
-pub use names::{Names, Place};
+pub use names::{LabNode, Names};
 pub use state::Status;
 
 use std::io;
@@ -133,7 +133,7 @@ impl Network {
     }
 
     /// What gives the link of one helper another rate while it is in use; for networks whose links are all alike.
-    pub fn change(&self, place: Place, rate: Bandwidth) -> Change {
+    pub fn change(&self, place: LabNode, rate: Bandwidth) -> Change {
         Change(layout::change(&self.names, place, rate))
     }
 
@@ -198,7 +198,7 @@ impl Network {
     }
 
     /// A command that runs inside someone's namespace, counted to the lab's CPU time.
-    pub fn command(&self, place: Place, program: &Path) -> Command {
+    pub fn command(&self, place: LabNode, program: &Path) -> Command {
         self.doors().command(place, program)
     }
 
@@ -237,7 +237,7 @@ pub struct Doors {
 
 impl Doors {
     /// As [`Network::command`].
-    pub fn command(&self, place: Place, program: &Path) -> Command {
+    pub fn command(&self, place: LabNode, program: &Path) -> Command {
         let mut command = Command::new("sh");
         // The shell puts itself into the control group and becomes the program, so that no time is missed.
         let enter = match &self.group {
@@ -255,7 +255,7 @@ impl Doors {
     ///
     /// # Errors
     /// [`NetworkError::File`].
-    pub fn enter(&self, place: Place) -> Result<(), NetworkError> {
+    pub fn enter(&self, place: LabNode) -> Result<(), NetworkError> {
         let path = Path::new("/run/netns").join(self.names.of(place));
         let file = |action| {
             let path = path.clone();

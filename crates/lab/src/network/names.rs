@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Who has a namespace of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum LabNode {
     /// The coordinator; its link is never shaped, since no block crosses it except when a scenario is prepared.
     Coordinator,
     /// The client that reads.
@@ -16,7 +16,7 @@ pub enum Place {
     Helper(u16),
 }
 
-impl Place {
+impl LabNode {
     /// Everyone in a lab of so many helpers.
     pub fn all(helpers: u16) -> impl Iterator<Item = Self> + Clone {
         [Self::Coordinator, Self::Client].into_iter().chain((0..helpers).map(Self::Helper))
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LabNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Coordinator => f.pad("coord"),
@@ -65,7 +65,7 @@ impl Names {
     }
 
     /// The namespace of someone.
-    pub fn of(&self, place: Place) -> String {
+    pub fn of(&self, place: LabNode) -> String {
         self.namespace(&place.to_string())
     }
 

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use recovery::HelperPolicy;
 use serde_json::Value;
 
+use super::cluster::{LOST, NodesLab};
 use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
-use super::scene::{LOST, Scene};
 use super::{NodesArgs, SIXTEEN_LOST, SMALL, SPARED, Setup, WIDE};
 use crate::command::write_page;
 use crate::error::LabError;
-use crate::fleet::Programs;
 use crate::instruction::{Answer, Instruction};
+use crate::lab_cluster::Programs;
 use crate::meter::{LinkBytes, Meter, Metered};
 use crate::network::Names;
 use crate::run::Say;
@@ -33,8 +33,8 @@ const READS_LAST: Duration = Duration::from_secs(8);
 const READERS: usize = 4;
 const READ_BYTES: u64 = 64 << 10;
 
-type Part = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
-const PARTS: [(&str, Setup, Part); 7] = [
+type Section = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
+const PARTS: [(&str, Setup, Section); 7] = [
     ("issue", SIXTEEN_LOST, |measuring, page| measuring.sixteen_lost(page)),
     ("policies", WIDE, |measuring, page| measuring.policies(page)),
     ("requestors", SPARED, |measuring, page| measuring.requestors(page)),
@@ -45,7 +45,7 @@ const PARTS: [(&str, Setup, Part); 7] = [
 ];
 
 struct Measuring<'a> {
-    scene: Scene,
+    scene: NodesLab,
     args: &'a NodesArgs,
     say: Say<'a>,
 }
@@ -67,7 +67,7 @@ pub(super) fn run(
             continue;
         }
         say(&format!("storing {} stripes on {} helpers", setup.stripes, setup.helpers));
-        let scene = Scene::up(names, programs, setup, args.rate)?;
+        let scene = NodesLab::up(names, programs, setup, args.rate)?;
         let mut measuring = Measuring { scene, args, say };
         for (name, _, part) in parts {
             (measuring.say)(&format!("== {name}"));

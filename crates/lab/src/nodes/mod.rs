@@ -3,9 +3,9 @@
 //!
 //! All measurements of one kind of cluster begin with the same stripes on the same nodes: the cluster's folder is put back before each.
 
+mod cluster;
 mod measure;
 mod page;
-mod scene;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stores::seaweedfs::{ShardName, VolumeName};
 use testbed::{Mend, eventually};
 
-use super::scene::{SHARDS, Scene};
+use super::cluster::{SHARDS, SeaweedLab};
 use crate::error::LabError;
 use crate::systems::{Repaired, Watching, time_program};
 
@@ -23,7 +23,7 @@ pub(super) struct Loss {
 
 impl Loss {
     /// Removes these shards, and waits until the master misses them.
-    pub(super) fn of(scene: &Scene, shards: Vec<ShardName>) -> Self {
+    pub(super) fn of(scene: &SeaweedLab, shards: Vec<ShardName>) -> Self {
         let volume = shards[0].volume.clone();
         let count = shards.len();
         let lose = |shard: ShardName| {
@@ -41,7 +41,7 @@ impl Loss {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn rebuild(&self, scene: &Scene) -> Result<Repaired, LabError> {
+    pub(super) fn rebuild(&self, scene: &SeaweedLab) -> Result<Repaired, LabError> {
         let mut shell = scene.cluster.locked_shell();
         let watching = Watching::start(&scene.network, scene.cluster.server_ids())?;
         let begun = Instant::now();
@@ -58,7 +58,7 @@ impl Loss {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn repair(&self, scene: &Scene, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn repair(&self, scene: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
         let count = self.lost.len();
         eventually("the coordinator to miss them", || {
             let status = mend.ask(&["status"])?;
@@ -77,7 +77,7 @@ impl Loss {
         Ok(repaired)
     }
 
-    fn await_listed(&self, scene: &Scene, who: &str, begun: Instant) -> Result<Duration, LabError> {
+    fn await_listed(&self, scene: &SeaweedLab, who: &str, begun: Instant) -> Result<Duration, LabError> {
         while scene.cluster.shards_listed(&self.volume) < SHARDS.into() {
             if begun.elapsed() > LIMIT {
                 let reason = format!("volume {} is not whole after {} s", self.volume, LIMIT.as_secs());
@@ -88,7 +88,7 @@ impl Loss {
         Ok(begun.elapsed())
     }
 
-    fn check(&self, what: &str, scene: &Scene) -> Result<(), LabError> {
+    fn check(&self, what: &str, scene: &SeaweedLab) -> Result<(), LabError> {
         for (shard, before) in &self.lost {
             let path = scene.cluster.holder(shard).1;
             let now = fs::read(&path).map_err(LabError::file("read", &path))?;

@@ -10,14 +10,14 @@ use stores::seaweedfs::VolumeName;
 use testbed::Mend;
 
 use super::BenchArgs;
+use super::cluster::{SeaweedLab, shards};
 use super::losses::Loss;
 use super::page::{LossRow, Page, ReadsRow, ServerRow};
 use super::reads::Needles;
-use super::scene::{Scene, shards};
 use super::servers::Gone;
 use crate::command::write_page;
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::systems::{Repaired, direct_send};
@@ -41,7 +41,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, LabError> {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let mut scene = Scene::up(names, programs, weed, args.encrypted)?;
+    let mut scene = SeaweedLab::up(names, programs, weed, args.encrypted)?;
     say("storing objects");
     let mut volumes = Vec::new();
     for (at, megabytes) in args.volumes.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn run(
 }
 
 struct Measuring<'a> {
-    scene: Scene,
+    scene: SeaweedLab,
     args: &'a BenchArgs,
     say: Say<'a>,
 }
@@ -171,7 +171,7 @@ impl Measuring<'_> {
 
 fn read_while<T>(
     page: &mut Page,
-    scene: &Scene,
+    scene: &SeaweedLab,
     needles: &Needles,
     meanwhile: &str,
     work: impl FnOnce() -> T,

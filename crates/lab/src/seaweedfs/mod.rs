@@ -3,12 +3,12 @@
 //! [`Verb::Demo`] tells the story in a few minutes, [`Verb::Bench`] measures and writes `docs/results/seaweedfs.md`. Both end by
 //! themselves and leave nothing running.
 
+mod cluster;
 mod demo;
 mod losses;
 mod measure;
 mod page;
 mod reads;
-mod scene;
 mod servers;
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;

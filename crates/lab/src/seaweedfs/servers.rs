@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use testbed::{Mend, eventually};
 
-use super::scene::Scene;
+use super::cluster::SeaweedLab;
 use crate::error::LabError;
 use crate::systems::{Repaired, Watching, time_program};
 
@@ -29,7 +29,7 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn kill(scene: &mut Scene, mend: &mut Mend, server: usize) -> Result<Self, LabError> {
+    pub(super) fn kill(scene: &mut SeaweedLab, mend: &mut Mend, server: usize) -> Result<Self, LabError> {
         let listing = scene.cluster.list();
         let (all, id) = (listing.shard_count(), scene.cluster.servers[server].address.http());
         let held = listing.volumes.values().flatten().filter(|holding| holding.server.0 == id);
@@ -51,7 +51,7 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn rebuild(&self, scene: &Scene) -> Result<Repaired, LabError> {
+    pub(super) fn rebuild(&self, scene: &SeaweedLab) -> Result<Repaired, LabError> {
         let mut shell = scene.cluster.locked_shell();
         let watching = Watching::start(&scene.network, scene.cluster.server_ids())?;
         let begun = Instant::now();
@@ -66,7 +66,7 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, scene: &Scene, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn recover(&self, scene: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
         let name = mend.names()[self.server].clone();
         eventually("the coordinator to miss it", || {
             let status = mend.ask(&["status"])?;
@@ -80,14 +80,14 @@ impl Gone {
     }
 
     /// Starts the server and its helper again, empty; nobody remembers where shards were.
-    pub(super) fn replace(self, scene: &mut Scene, mend: &mut Mend, volumes: usize) {
+    pub(super) fn replace(self, scene: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);
         mend.start_helper(self.server);
         mend.wait_until_safe(volumes);
     }
 
-    fn await_listed(&self, scene: &Scene, who: &str, begun: Instant) -> Result<Duration, LabError> {
+    fn await_listed(&self, scene: &SeaweedLab, who: &str, begun: Instant) -> Result<Duration, LabError> {
         loop {
             let listed = scene.cluster.list().shard_count();
             if listed >= self.all {

@@ -16,7 +16,7 @@ pub(crate) use usage::{Usage, Watching};
 
 use crate::direct;
 use crate::error::LabError;
-use crate::network::{Doors, Network, Place};
+use crate::network::{Doors, LabNode, Network};
 
 /// Direct sends of which the median counts.
 const SENDS: usize = 3;
@@ -24,10 +24,10 @@ const SENDS: usize = 3;
 /// The namespaces as seats of a system.
 pub(crate) struct Shaped(pub(crate) Doors);
 
-fn place(seat: Seat) -> Place {
+fn place(seat: Seat) -> LabNode {
     match seat {
-        Seat::Head => Place::Coordinator,
-        Seat::Server(at) => Place::Helper(u16::try_from(at).expect("a few")),
+        Seat::Head => LabNode::Coordinator,
+        Seat::Server(at) => LabNode::Helper(u16::try_from(at).expect("a few")),
     }
 }
 
@@ -46,13 +46,13 @@ impl Ground for Shaped {
 /// # Errors
 /// [`LabError`].
 pub(crate) fn direct_send(network: &Network, bytes: u64) -> Result<Duration, LabError> {
-    let address = SocketAddr::from((Place::Helper(0).address(), direct::PORT));
+    let address = SocketAddr::from((LabNode::Helper(0).address(), direct::PORT));
     let serving = network.doors();
     // It ends with this process. If there is one already, its port is taken.
-    thread::spawn(move || serving.enter(Place::Helper(0)).map(|()| direct::serve(address)));
+    thread::spawn(move || serving.enter(LabNode::Helper(0)).map(|()| direct::serve(address)));
     let doors = network.doors();
     let receive = move || -> Result<Vec<Duration>, LabError> {
-        doors.enter(Place::Client)?;
+        doors.enter(LabNode::Client)?;
         let sent = (0..SENDS).map(|_| direct::fetch(address, bytes));
         sent.collect::<Result<_, _>>().map_err(LabError::file("receive from", address.to_string()))
     };

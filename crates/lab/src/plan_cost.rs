@@ -1,4 +1,4 @@
-//! [`Account`]: what a plan says that it costs, to stand beside what was measured.
+//! [`PlanCost`]: what a plan says that it costs, to stand beside what was measured.
 
 use codes::{BlockIndex, CodeSpec};
 use repair::{
@@ -7,14 +7,14 @@ use repair::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::way::Way;
+use crate::variant::Variant;
 
 /// Beyond any helper's number.
 const REQUESTOR: NodeId = NodeId(u32::MAX);
 
 /// What a plan says that it costs, in blocks and in timeslots of links that are all equal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Account {
+pub struct PlanCost {
     /// Blocks read from disks.
     pub disk_blocks: f64,
     /// Ranges of neighbouring bytes that are read.
@@ -30,13 +30,13 @@ pub struct Account {
 ///
 /// # Errors
 /// [`PlanError`] if there is no such plan.
-pub(crate) fn account(
+pub(crate) fn plan_cost(
     code: &CodeSpec,
     block_bytes: u64,
     lost: &[u16],
-    way: Way,
+    way: Variant,
     slice_bytes: Option<u32>,
-) -> Result<Account, PlanError> {
+) -> Result<PlanCost, PlanError> {
     let stripe = stripe(code, block_bytes, lost);
     let request = PlanRequest {
         wanted: lost.iter().map(|&block| Wanted { block: BlockIndex(block), requestor: REQUESTOR }).collect(),
@@ -49,7 +49,7 @@ pub(crate) fn account(
     let nodes = stripe.indices().map(|index| NodeId(u32::from(index.0))).chain([REQUESTOR]);
     nodes.for_each(|node| topology.set(node, NodeProfile::unknown(node.to_string())));
     let cost = repair::plan(&stripe, &request, &topology)?.cost();
-    Ok(Account {
+    Ok(PlanCost {
         disk_blocks: cost.in_blocks(cost.read_bytes),
         disk_reads: cost.reads,
         network_blocks: cost.in_blocks(cost.network_bytes),
@@ -77,22 +77,22 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(code: &str, way: Way, disk_blocks: f64, timeslots: f64) {
-        let found = account(&code.parse().unwrap(), 64 << 20, &[0], way, None).unwrap();
+    fn check(code: &str, way: Variant, disk_blocks: f64, timeslots: f64) {
+        let found = plan_cost(&code.parse().unwrap(), 64 << 20, &[0], way, None).unwrap();
         assert_eq!(found.disk_blocks, disk_blocks, "{code} {way}");
         assert!((found.timeslots - timeslots).abs() < 0.05, "{code} {way}: {}", found.timeslots);
     }
 
     #[test]
     fn accounts_are_those_of_the_codes_page() {
-        let conventional = Way::own(Scheme::Conventional);
+        let conventional = Variant::own(Scheme::Conventional);
         check("rs-16-12", conventional, 12.0, 12.0);
         check("lrc-12-2-2", conventional, 6.0, 6.0);
         check("rotated-16-12-4", conventional, 7.5, 7.5);
         check("hitchhiker-xorplus-14-10", conventional, 6.5, 6.5);
         check("clay-14-10-13", conventional, 3.25, 3.25);
-        check("rs-14-10", Way::own(Scheme::Pipelined), 10.0, 1.0);
-        let rounds = Way { pacing: Some(Pacing::WholeBlock), ..Way::own(Scheme::Ppr) };
+        check("rs-14-10", Variant::own(Scheme::Pipelined), 10.0, 1.0);
+        let rounds = Variant { pacing: Some(Pacing::WholeBlock), ..Variant::own(Scheme::Ppr) };
         check("lrc-12-2-2", rounds, 6.0, 3.0);
         check("rs-16-12", rounds, 12.0, 4.0);
     }

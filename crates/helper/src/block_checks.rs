@@ -8,8 +8,8 @@ use stores::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
 use crate::engine::aside;
+use crate::error_reports::block_problem;
 use crate::gate::DiskGate;
-use crate::problems::block_problem;
 
 /// Fingerprints a block that is being delivered here.
 pub(crate) async fn fingerprint_delivery(

@@ -10,8 +10,8 @@ use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, R
 
 use crate::disk::{Deliveries, SharedDelivery};
 use crate::engine::blocking;
+use crate::error_reports::{block_problem, sink_report};
 use crate::gate::DiskGate;
-use crate::problems::{block_problem, sink_report};
 
 pub(crate) async fn seal(deliveries: Deliveries) -> Report {
     let hand_over: Duration =

@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::Setup;
 use crate::error::LabError;
-use crate::fleet::{Fleet, Programs};
 use crate::instruction::{Answer, Instruction, Piece};
-use crate::network::{Names, Network, Place};
+use crate::lab_cluster::{LabCluster, Programs};
+use crate::network::{LabNode, Names, Network};
 use crate::run::write_noise;
 use crate::topology::{Rate, Topology};
 
@@ -27,8 +27,8 @@ const NOTICE_LIMIT: Duration = Duration::from_secs(60);
 const BLOCKS: &str = "blocks";
 
 /// See the module's documentation. Goes in this order.
-pub(super) struct Scene {
-    pub(super) fleet: Fleet,
+pub(super) struct NodesLab {
+    pub(super) fleet: LabCluster,
     pub(super) network: Network,
     pub(super) setup: Setup,
     /// The cluster's folder as it was when all stripes were stored.
@@ -38,12 +38,12 @@ pub(super) struct Scene {
     mend: PathBuf,
 }
 
-impl Scene {
+impl NodesLab {
     /// Stores the stripes, each a file, and keeps what the cluster has then.
     pub(super) fn up(names: &Names, programs: &Programs, setup: Setup, rate: Rate) -> Result<Self, LabError> {
         let told = Topology { told: true, ..Topology::flat(setup.helpers, rate) };
         let mut network = Network::up(names, &told)?;
-        let fleet = Fleet::start(&mut network, programs)?;
+        let fleet = LabCluster::start(&mut network, programs)?;
         // It is stored over links that are not shaped.
         network.reshape(&Topology::flat(setup.helpers, Rate::Unshaped))?;
         let kept = fleet.work().join("kept");
@@ -139,7 +139,7 @@ impl Scene {
     }
 
     fn start(&self, words: &[&str]) -> Result<Child, LabError> {
-        let mut command = self.network.command(Place::Coordinator, &self.mend);
+        let mut command = self.network.command(LabNode::Coordinator, &self.mend);
         command.args(["--output", "json"]).args(words).env("MEND_CLUSTER", self.fleet.cluster());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(LabError::file("start", &self.mend))

@@ -1,7 +1,7 @@
 //! Items on their way from place to place.
 
 use super::Scheduler;
-use super::item::{Action, BlockFacts, ItemId, Place};
+use super::item::{Action, BlockFacts, ItemId, ItemPhase};
 use super::view::ItemView;
 
 impl Scheduler {
@@ -28,7 +28,7 @@ impl Scheduler {
     pub(super) fn stop_needless(&mut self, stripe: u32) {
         let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
         let of = self.view(no);
-        let Place::Running(job, _) = of.item.place else { return };
+        let ItemPhase::Running(job, _) = of.item.phase else { return };
         if !of.item.stopping && of.wanted().is_empty() {
             self.backlog.item_mut(no).stopping = true;
             self.actions.push_back(Action::CancelJob { job });
@@ -43,7 +43,10 @@ impl Scheduler {
 
     /// Puts an item where it belongs, unless something is being done for it.
     pub(super) fn settle(&mut self, no: u32) {
-        if !matches!(self.backlog.item(no).place, Place::Proposed | Place::Running(..) | Place::Ended(_)) {
+        if !matches!(
+            self.backlog.item(no).phase,
+            ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_)
+        ) {
             self.requeue(no);
         }
     }
@@ -51,13 +54,13 @@ impl Scheduler {
     /// Puts an item where it belongs by what is known now.
     pub(super) fn requeue(&mut self, no: u32) {
         let of = ItemView::of(no, &self.backlog, &self.stripes, &self.table);
-        let place = of.place(self.stripes.is_held(&of.stripe.id), self.now, &mut self.redundancy);
-        self.move_to(no, place);
+        let phase = of.phase(self.stripes.is_held(&of.stripe.id), self.now, &mut self.redundancy);
+        self.move_to(no, phase);
     }
 
-    pub(super) fn move_to(&mut self, no: u32, to: Place) {
+    pub(super) fn move_to(&mut self, no: u32, to: ItemPhase) {
         let item = self.backlog.item(no);
-        if let (Place::Queued(before), Place::Queued(after)) = (&item.place, &to)
+        if let (ItemPhase::Queued(before), ItemPhase::Queued(after)) = (&item.phase, &to)
             && before == after
         {
             return;
@@ -65,7 +68,7 @@ impl Scheduler {
         // Its place in the queue is free, its nodes are, or how much waits is different, by which a drain copies or rebuilds.
         self.scan.restart();
         let (repair, stripe) = (item.repair, item.stripe);
-        let is_busy = |place: &Place| matches!(place, Place::Proposed | Place::Running(..));
+        let is_busy = |phase: &ItemPhase| matches!(phase, ItemPhase::Proposed | ItemPhase::Running(..));
         let (busy, end) = (is_busy(&to), to.end());
         let from = self.backlog.put(no, to);
         let was_busy = is_busy(&from);
@@ -73,7 +76,7 @@ impl Scheduler {
             let stripe = self.stripes.get(stripe).id.clone();
             self.actions.push_back(Action::ItemEnded { repair, item: ItemId(no), stripe, end });
         }
-        if let Place::Running(_, booking) = from {
+        if let ItemPhase::Running(_, booking) = from {
             self.table.give_back(booking);
         }
         if end.is_some() {

@@ -1,4 +1,4 @@
-//! [`Yardstick`]: what repairs are compared with, in the same run: direct sends of one block, and bare chains of relays.
+//! [`Baseline`]: what repairs are compared with, in the same run: direct sends of one block, and bare chains of relays.
 
 use crate::report::{Sample, median};
 
@@ -7,7 +7,7 @@ const SLOWER: f64 = 1.02;
 
 /// Repetitions of what has nothing of Mend in it, taken between the repairs that they are held against.
 #[derive(Default)]
-pub(crate) struct Yardstick {
+pub(crate) struct Baseline {
     /// One block over one plain TCP connection to the client.
     pub(crate) direct: Vec<Sample>,
     /// One block through as many relays as a pipeline has helpers; one of each slice size.
@@ -22,7 +22,7 @@ pub(crate) struct Chain {
     pub(crate) samples: Vec<Sample>,
 }
 
-impl Yardstick {
+impl Baseline {
     /// Seconds of a direct send, median.
     pub(crate) fn direct_s(&self) -> f64 {
         median(&self.direct.iter().map(|sample| sample.time_s).collect::<Vec<_>>())
@@ -68,24 +68,24 @@ mod tests {
         Chain { slice_bytes, filling: 0.01, samples: vec![Sample::of_test(time_s, cpu_s, cpu_bound); 3] }
     }
 
-    fn yardstick(chains: Vec<Chain>) -> Yardstick {
-        Yardstick { direct: vec![Sample::of_test(1.0, 0.1, false); 3], chains }
+    fn baseline(chains: Vec<Chain>) -> Baseline {
+        Baseline { direct: vec![Sample::of_test(1.0, 0.1, false); 3], chains }
     }
 
     #[test]
     fn the_chain_that_needs_least_is_what_counts() {
-        let both = yardstick(vec![chain(32 << 10, 0.9, 1.5, true), chain(128 << 10, 0.7, 1.0, false)]);
+        let both = baseline(vec![chain(32 << 10, 0.9, 1.5, true), chain(128 << 10, 0.7, 1.0, false)]);
         assert_eq!(both.bare_cpu_s(), Some(0.7));
         assert!(!both.is_saturated());
-        assert_eq!(yardstick(Vec::new()).bare_cpu_s(), None);
+        assert_eq!(baseline(Vec::new()).bare_cpu_s(), None);
     }
 
     #[test]
     fn a_machine_that_does_not_carry_the_yardstick_is_saturated() {
-        assert!(yardstick(vec![chain(1, 0.7, 1.0, true)]).is_saturated());
-        assert!(!yardstick(vec![chain(1, 0.7, 1.029, false)]).is_saturated());
-        assert!(yardstick(vec![chain(1, 0.7, 1.04, false)]).is_saturated());
+        assert!(baseline(vec![chain(1, 0.7, 1.0, true)]).is_saturated());
+        assert!(!baseline(vec![chain(1, 0.7, 1.029, false)]).is_saturated());
+        assert!(baseline(vec![chain(1, 0.7, 1.04, false)]).is_saturated());
         let direct = vec![Sample::of_test(1.0, 0.1, true); 3];
-        assert!(Yardstick { direct, chains: Vec::new() }.is_saturated());
+        assert!(Baseline { direct, chains: Vec::new() }.is_saturated());
     }
 }

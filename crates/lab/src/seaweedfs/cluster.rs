@@ -9,8 +9,8 @@ use testbed::seaweedfs::{Attaching, Cluster, Options, content, http};
 use testbed::{Mend, eventually};
 
 use crate::error::LabError;
-use crate::fleet::Programs;
-use crate::network::{Names, Network, Place};
+use crate::lab_cluster::Programs;
+use crate::network::{LabNode, Names, Network};
 use crate::systems::Shaped;
 use crate::topology::{Rate, Topology};
 
@@ -22,7 +22,7 @@ pub(super) const SHARDS: u8 = 14;
 pub(super) const OBJECT_BYTES: usize = 4 << 20;
 
 /// See the module's documentation. Goes in this order.
-pub(super) struct Scene {
+pub(super) struct SeaweedLab {
     pub(super) cluster: Cluster,
     pub(super) network: Network,
     objects: Vec<(String, usize)>,
@@ -30,7 +30,7 @@ pub(super) struct Scene {
     encrypted: bool,
 }
 
-impl Scene {
+impl SeaweedLab {
     /// Boots the cluster. The thread is in the master's namespace from then on. Mend will encrypt its data edges if
     /// `encrypted`.
     ///
@@ -49,7 +49,7 @@ impl Scene {
         let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
         let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
         network.owns_folder(&folder)?;
-        network.doors().enter(Place::Coordinator)?;
+        network.doors().enter(LabNode::Coordinator)?;
         let options =
             Options { servers: SERVERS.into(), disks: 1, data_centers: 1, racks: 1, volume_limit_mb: 1100 };
         let cluster = Cluster::boot(weed, Arc::new(Shaped(network.doors())), &folder, options);

@@ -9,8 +9,8 @@ use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin};
 use testbed::{Ground as _, Mend, Seat, eventually};
 
 use crate::error::LabError;
-use crate::fleet::Programs;
-use crate::network::{Names, Network, Place};
+use crate::lab_cluster::Programs;
+use crate::network::{LabNode, Names, Network};
 use crate::systems::Shaped;
 use crate::topology::{Rate, Topology};
 
@@ -76,14 +76,14 @@ impl Replica {
 }
 
 /// See the module's documentation. Goes in this order.
-pub(super) struct Scene {
+pub(super) struct HdfsLab {
     pub(super) cluster: Cluster,
     pub(super) network: Network,
     certificates: PathBuf,
     mend: PathBuf,
 }
 
-impl Scene {
+impl HdfsLab {
     /// Boots the cluster, whose DataNodes have no plug-in yet. The thread is in the NameNode's namespace from then on.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Scene {
         let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
         let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?;
         network.owns_folder(folder.path())?;
-        network.doors().enter(Place::Coordinator)?;
+        network.doors().enter(LabNode::Coordinator)?;
         let ground = Arc::new(Shaped(network.doors()));
         let certificates = folder.path().join("certificates");
         let plugin = Plugin {

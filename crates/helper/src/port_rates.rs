@@ -12,15 +12,15 @@ const LEAST: Duration = Duration::from_millis(500);
 /// What is said holds for so long; then the busiest moment since is said.
 const HOLDS: Duration = Duration::from_secs(600);
 
-/// What was seen at the last look, and what was said.
+/// The counters at the last look, and the rates reported last.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct PortRates {
     looked: Instant,
     moved: Moved,
     said: Option<(Instant, [u64; 2])>,
 }
 
-impl Seen {
+impl PortRates {
     pub(crate) fn new(moved: Moved, now: Instant) -> Self {
         Self { looked: now, moved, said: None }
     }
@@ -54,12 +54,12 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let moved = |sent, received| Moved { sent, received, ..Moved::default() };
-        let mut seen = Seen::new(moved(0, 0), start);
-        assert_eq!(seen.look(moved(50, 0), at(0.1)), None, "a burst");
-        assert_eq!(seen.look(moved(100, 10), at(1.0)), Some([100, 10]));
-        assert_eq!(seen.look(moved(202, 20), at(2.0)), None, "hardly busier");
-        assert_eq!(seen.look(moved(250, 120), at(3.0)), Some([100, 100]));
-        assert_eq!(seen.look(moved(250, 120), at(4.0)), None, "idle");
-        assert_eq!(seen.look(moved(250 + 640, 120), at(644.0)), Some([1, 0]), "what was said is old");
+        let mut rates = PortRates::new(moved(0, 0), start);
+        assert_eq!(rates.look(moved(50, 0), at(0.1)), None, "a burst");
+        assert_eq!(rates.look(moved(100, 10), at(1.0)), Some([100, 10]));
+        assert_eq!(rates.look(moved(202, 20), at(2.0)), None, "hardly busier");
+        assert_eq!(rates.look(moved(250, 120), at(3.0)), Some([100, 100]));
+        assert_eq!(rates.look(moved(250, 120), at(4.0)), None, "idle");
+        assert_eq!(rates.look(moved(250 + 640, 120), at(644.0)), Some([1, 0]), "what was said is old");
     }
 }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use repair::EdgeKey;
 use tokio::sync::oneshot;
 
-/// So many of one process's descriptors, one of so many, are for strangers.
+/// So many of one process's descriptors, one of so many, are for unauthenticated connections.
 const SHARE: u64 = 4;
 /// They need not be more, however many descriptors there are.
 const MOST: u64 = 1024;
@@ -19,31 +19,31 @@ const FEWEST: u64 = 16;
 
 /// A connection that is watched, by order of coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct StrangerId(u64);
+pub(crate) struct ConnectionId(u64);
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct Unauthenticated {
     limit: usize,
     next: u64,
-    known: BTreeMap<StrangerId, Stranger>,
-    by_address: BTreeMap<IpAddr, BTreeSet<StrangerId>>,
+    known: BTreeMap<ConnectionId, Connection>,
+    by_address: BTreeMap<IpAddr, BTreeSet<ConnectionId>>,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct Connection {
     address: IpAddr,
     /// The key under which it waits for its task.
     key: Option<EdgeKey>,
     evict: oneshot::Sender<()>,
 }
 
-/// How many strangers a process with so many descriptors bears.
+/// The most unauthenticated connections of a process with this many descriptors.
 pub(crate) fn limit(descriptors: u64) -> usize {
     (descriptors / SHARE).clamp(FEWEST, MOST) as usize
 }
 
-impl Strangers {
+impl Unauthenticated {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, next: 0, known: BTreeMap::new(), by_address: BTreeMap::new() }
     }
@@ -52,22 +52,22 @@ impl Strangers {
     pub(crate) fn admit(
         &mut self,
         address: IpAddr,
-    ) -> (StrangerId, oneshot::Receiver<()>, Option<(StrangerId, EdgeKey)>) {
+    ) -> (ConnectionId, oneshot::Receiver<()>, Option<(ConnectionId, EdgeKey)>) {
         let evicted = self.in_the_way(address).and_then(|oldest| {
-            let stranger = self.leave(oldest)?;
-            let _ = stranger.evict.send(()); // It may be just ending.
-            Some((oldest, stranger.key?))
+            let connection = self.leave(oldest)?;
+            let _ = connection.evict.send(()); // It may be just ending.
+            Some((oldest, connection.key?))
         });
         let (evict, hears) = oneshot::channel();
-        let id = StrangerId(self.next);
+        let id = ConnectionId(self.next);
         self.next += 1;
-        self.known.insert(id, Stranger { address, key: None, evict });
+        self.known.insert(id, Connection { address, key: None, evict });
         self.by_address.entry(address).or_default().insert(id);
         (id, hears, evicted)
     }
 
     /// Who must go if one more comes from this address.
-    fn in_the_way(&self, address: IpAddr) -> Option<StrangerId> {
+    fn in_the_way(&self, address: IpAddr) -> Option<ConnectionId> {
         let here = self.by_address.get(&address);
         if let Some(here) = here.filter(|here| here.len() >= self.limit.div_ceil(2)) {
             return here.first().copied();
@@ -79,14 +79,14 @@ impl Strangers {
     }
 
     /// It waits for its task under this key.
-    pub(crate) fn waits_for(&mut self, id: StrangerId, key: EdgeKey) {
-        if let Some(stranger) = self.known.get_mut(&id) {
-            stranger.key = Some(key);
+    pub(crate) fn waits_for(&mut self, id: ConnectionId, key: EdgeKey) {
+        if let Some(connection) = self.known.get_mut(&id) {
+            connection.key = Some(key);
         }
     }
 
-    /// It has ended, or is no stranger any more.
-    pub(crate) fn forget(&mut self, id: StrangerId) {
+    /// Forgets a connection that has ended or has presented an expected key.
+    pub(crate) fn forget(&mut self, id: ConnectionId) {
         self.leave(id);
     }
 
@@ -96,15 +96,15 @@ impl Strangers {
         self.known.is_empty()
     }
 
-    fn leave(&mut self, id: StrangerId) -> Option<Stranger> {
-        let stranger = self.known.remove(&id)?;
-        if let Some(ids) = self.by_address.get_mut(&stranger.address) {
+    fn leave(&mut self, id: ConnectionId) -> Option<Connection> {
+        let connection = self.known.remove(&id)?;
+        if let Some(ids) = self.by_address.get_mut(&connection.address) {
             ids.remove(&id);
             if ids.is_empty() {
-                self.by_address.remove(&stranger.address);
+                self.by_address.remove(&connection.address);
             }
         }
-        Some(stranger)
+        Some(connection)
     }
 }
 
@@ -118,35 +118,35 @@ mod tests {
 
     #[test]
     fn one_address_holds_half_and_loses_its_oldest() {
-        let mut strangers = Strangers::new(8);
-        let mut hears: Vec<_> = (0..6).map(|_| strangers.admit(address(1))).collect();
+        let mut unauthenticated = Unauthenticated::new(8);
+        let mut hears: Vec<_> = (0..6).map(|_| unauthenticated.admit(address(1))).collect();
         let evicted: Vec<bool> = hears.iter_mut().map(|(_, hears, _)| hears.try_recv().is_ok()).collect();
         assert_eq!(evicted, [true, true, false, false, false, false]);
-        assert_eq!(strangers.known.len(), 4);
+        assert_eq!(unauthenticated.known.len(), 4);
     }
 
     #[test]
     fn all_together_are_bounded_and_the_greediest_address_pays() {
-        let mut strangers = Strangers::new(8);
-        let mut greedy: Vec<_> = (0..4).map(|_| strangers.admit(address(1))).collect();
-        let mut others: Vec<_> = (2..10).map(|last| strangers.admit(address(last))).collect();
-        assert_eq!(strangers.known.len(), 8);
-        let gone = |all: &mut Vec<(StrangerId, oneshot::Receiver<()>, _)>| {
+        let mut unauthenticated = Unauthenticated::new(8);
+        let mut greedy: Vec<_> = (0..4).map(|_| unauthenticated.admit(address(1))).collect();
+        let mut others: Vec<_> = (2..10).map(|last| unauthenticated.admit(address(last))).collect();
+        assert_eq!(unauthenticated.known.len(), 8);
+        let gone = |all: &mut Vec<(ConnectionId, oneshot::Receiver<()>, _)>| {
             all.iter_mut().filter_map(|(_, hears, _)| hears.try_recv().ok()).count()
         };
         assert_eq!(gone(&mut greedy) + gone(&mut others), 4);
-        assert!(strangers.by_address.values().all(|ids| ids.len() == 1));
+        assert!(unauthenticated.by_address.values().all(|ids| ids.len() == 1));
     }
 
     #[test]
     fn who_goes_for_another_takes_its_key_along() {
-        let mut strangers = Strangers::new(2);
-        let (first, ..) = strangers.admit(address(1));
-        strangers.waits_for(first, EdgeKey([7; 16]));
-        let (_, _, evicted) = strangers.admit(address(1));
+        let mut unauthenticated = Unauthenticated::new(2);
+        let (first, ..) = unauthenticated.admit(address(1));
+        unauthenticated.waits_for(first, EdgeKey([7; 16]));
+        let (_, _, evicted) = unauthenticated.admit(address(1));
         assert_eq!(evicted, Some((first, EdgeKey([7; 16]))));
-        strangers.forget(first);
-        assert_eq!(strangers.known.len(), 1);
+        unauthenticated.forget(first);
+        assert_eq!(unauthenticated.known.len(), 1);
     }
 
     #[test]

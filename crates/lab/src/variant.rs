@@ -1,4 +1,4 @@
-//! [`Way`]: a scheme and how nodes move its slices on, which is what one row of a report is measured with.
+//! [`Variant`]: a scheme and how nodes move its slices on, which is what one row of a report is measured with.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use repair::{Pacing, Scheme};
 
 /// A scheme, and how nodes move its slices on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct Variant {
     /// The scheme.
     pub scheme: Scheme,
     /// The scheme's own pacing if `None`.
@@ -15,7 +15,7 @@ pub struct Way {
     pub encrypted: bool,
 }
 
-impl Way {
+impl Variant {
     /// A scheme as Mend carries it out.
     pub fn own(scheme: Scheme) -> Self {
         Self { scheme, pacing: None, encrypted: false }
@@ -47,7 +47,7 @@ fn asked(pacing: Pacing) -> Option<Pacing> {
 }
 
 /// `ppr`, or `ppr in rounds`, or `ppr encrypted`.
-impl fmt::Display for Way {
+impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.scheme.name())?;
         f.write_str(if self.is_in_rounds() { " in rounds" } else { "" })?;
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn only_what_was_published_in_rounds_is_measured_in_rounds() {
         let names = |scheme, pacings: &[Pacing]| -> Vec<String> {
-            Way::of(scheme, pacings.iter().copied()).iter().map(ToString::to_string).collect()
+            Variant::of(scheme, pacings.iter().copied()).iter().map(ToString::to_string).collect()
         };
         let both = [Pacing::Pipelined, Pacing::WholeBlock];
         assert_eq!(names(Scheme::Ppr, &both), ["ppr", "ppr in rounds"]);

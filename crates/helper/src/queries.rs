@@ -11,10 +11,10 @@ use stores::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
 use crate::engine::{Engine, aside};
+use crate::error_reports::block_problem;
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
-use crate::problems::block_problem;
-use crate::seen::Seen;
+use crate::port_rates::PortRates;
 
 /// Whole blocks that are read through at once for scrubbing.
 const VERIFIES_AT_ONCE: usize = 2;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
 /// See the module's documentation.
-pub(crate) struct Chores {
+pub(crate) struct Queries {
     blocks: Arc<dyn Blocks>,
     reports: Reports,
     engine: Engine,
@@ -36,15 +36,15 @@ pub(crate) struct Chores {
     interest: Interest,
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
-    seen: Mutex<Seen>,
+    port_rates: Mutex<PortRates>,
 }
 
-impl Chores {
+impl Queries {
     pub(crate) fn new(blocks: Arc<dyn Blocks>, reports: Reports, engine: Engine) -> Self {
         let verifies = Arc::new(Semaphore::new(VERIFIES_AT_ONCE));
-        let seen = Mutex::new(Seen::new(engine.traffic().now(), Instant::now()));
+        let port_rates = Mutex::new(PortRates::new(engine.traffic().now(), Instant::now()));
         let (interest, answering) = (Interest::default(), Arc::default());
-        Self { blocks, reports, engine, verifies, interest, answering, seen }
+        Self { blocks, reports, engine, verifies, interest, answering, port_rates }
     }
 
     pub(crate) fn handle(&self, message: ToNode) {
@@ -67,8 +67,8 @@ impl Chores {
 
     /// Says how busy the ports were since the last ping, if that is news.
     fn tell_seen(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some([up, down]) = seen.look(self.engine.traffic().now(), Instant::now()) {
+        let mut port_rates = self.port_rates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some([up, down]) = port_rates.look(self.engine.traffic().now(), Instant::now()) {
             let _ = self.reports.send(FromNode::Seen { up, down }); // A lost coordinator hears of the next busy moment.
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::network::Place;
+use crate::network::LabNode;
 use crate::topology::Topology;
 
 /// The name of a rack, counted from 0.
@@ -31,7 +31,7 @@ pub(crate) fn links(topology: &Topology) -> String {
         return text;
     }
     if topology.matrix.is_some() {
-        let helpers = || (0..topology.nodes).map(|index| format!("\"{}\"", Place::Helper(index)));
+        let helpers = || (0..topology.nodes).map(|index| format!("\"{}\"", LabNode::Helper(index)));
         say(format_args!(
             "\n[[matrix]]\nnames = [{}]\nrates = [\n",
             helpers().collect::<Vec<_>>().join(", ")
@@ -48,7 +48,7 @@ pub(crate) fn links(topology: &Topology) -> String {
     for from in 0..topology.nodes {
         let whole = topology.link_rate(from);
         if let Some(rate) = topology.pair_rate(from, None).filter(|&rate| Some(rate) != whole) {
-            let from = Place::Helper(from);
+            let from = LabNode::Helper(from);
             say(format_args!("\n[[link]]\nfrom = \"{from}\"\nto = \"client\"\nrate = \"{rate}\"\n"));
         }
     }

@@ -7,7 +7,7 @@ use repair::{Digest, LocalBlock, Sink};
 use stores::{BlockError, BlockReader, Delivery, Intake, Sinks, Sources, Taker};
 
 /// See the module's documentation.
-pub(crate) struct Nowhere;
+pub(crate) struct ProbeBlocks;
 
 /// So many zeros.
 struct Zeros(u64);
@@ -15,7 +15,7 @@ struct Zeros(u64);
 /// Takes everything and keeps nothing.
 struct Dropped(u64);
 
-impl Sources for Nowhere {
+impl Sources for ProbeBlocks {
     fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
         Ok(Arc::new(Zeros(block.bytes)))
     }
@@ -25,7 +25,7 @@ impl Sources for Nowhere {
     }
 }
 
-impl Sinks for Nowhere {
+impl Sinks for ProbeBlocks {
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
         Ok(Delivery::Taken(Box::new(Dropped(sink.bytes))))
     }

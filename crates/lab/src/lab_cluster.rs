@@ -1,4 +1,4 @@
-//! [`Fleet`]: a Mend cluster whose members run in the namespaces of a lab, and the agents that use it.
+//! [`LabCluster`]: a Mend cluster whose members run in the namespaces of a lab, and the agents that use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -17,8 +17,8 @@ use crate::direct;
 use crate::error::LabError;
 use crate::instruction::{Answer, Instruction};
 use crate::medium::forget_cached;
-use crate::network::{Network, Place};
-use crate::told;
+use crate::network::{LabNode, Network};
+use crate::network_config;
 
 const API_PORT: u16 = 7400;
 const CONTROL_PORT: u16 = 7401;
@@ -40,14 +40,14 @@ pub struct Programs {
 }
 
 /// Processes of a cluster; they end when it is dropped.
-pub struct Fleet {
+pub struct LabCluster {
     programs: Programs,
     work: PathBuf,
     cluster: PathBuf,
     members: BTreeMap<String, Child>,
     servers: Vec<Child>,
     /// Where plain senders are.
-    senders: BTreeSet<Place>,
+    senders: BTreeSet<LabNode>,
     /// The ends of bare chains, by relays and bytes of a slice.
     chains: BTreeMap<(u16, u32), SocketAddr>,
     reader: Option<Agent>,
@@ -81,7 +81,7 @@ impl Programs {
     }
 }
 
-impl Fleet {
+impl LabCluster {
     /// Makes a cluster folder below the temporary folder and starts its members. The folder is removed with the
     /// network.
     ///
@@ -97,7 +97,7 @@ impl Fleet {
     /// # Errors
     /// As of [`start`](Self::start).
     pub fn start_with(network: &mut Network, programs: &Programs, data_tls: bool) -> Result<Self, LabError> {
-        let prefix = format!("{}-", network.names().of(Place::Coordinator).trim_end_matches("-coord"));
+        let prefix = format!("{}-", network.names().of(LabNode::Coordinator).trim_end_matches("-coord"));
         let work = tempfile::Builder::new().prefix(&prefix).tempdir();
         let work = work.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
         network.owns_folder(&work)?;
@@ -119,9 +119,9 @@ impl Fleet {
     }
 
     fn start_members(&mut self, network: &Network) -> Result<(), LabError> {
-        self.spawn_member(network, "coordinator", Place::Coordinator, &["coordinator"])?;
+        self.spawn_member(network, "coordinator", LabNode::Coordinator, &["coordinator"])?;
         self.await_ready("coordinator")?;
-        let helpers: Vec<_> = (0..network.topology().nodes).map(Place::Helper).collect();
+        let helpers: Vec<_> = (0..network.topology().nodes).map(LabNode::Helper).collect();
         for &helper in &helpers {
             self.spawn_member(network, &helper.to_string(), helper, &["helper", &helper.to_string()])?;
         }
@@ -191,7 +191,7 @@ impl Fleet {
     /// [`LabError`].
     pub fn revive(&mut self, network: &Network, helper: &str) -> Result<(), LabError> {
         let index = helper.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
-        self.spawn_member(network, helper, Place::Helper(index), &["helper", helper])?;
+        self.spawn_member(network, helper, LabNode::Helper(index), &["helper", helper])?;
         self.await_ready(helper)
     }
 
@@ -205,7 +205,7 @@ impl Fleet {
     /// Has the client in its own namespace carry out an order.
     pub(crate) fn ask(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.reader.is_none() {
-            self.reader = Some(self.spawn_agent(network, "client", Place::Client)?);
+            self.reader = Some(self.spawn_agent(network, "client", LabNode::Client)?);
         }
         self.reader.as_mut().expect("started above").ask(order)
     }
@@ -213,13 +213,13 @@ impl Fleet {
     /// Has a client beside the coordinator, whose link is not shaped, carry out an order.
     pub(crate) fn ask_loader(&mut self, network: &Network, order: &Instruction) -> Result<Answer, LabError> {
         if self.loader.is_none() {
-            self.loader = Some(self.spawn_agent(network, "loader", Place::Coordinator)?);
+            self.loader = Some(self.spawn_agent(network, "loader", LabNode::Coordinator)?);
         }
         self.loader.as_mut().expect("started above").ask(order)
     }
 
     /// The address of a plain sender at a helper, started if there is none.
-    pub(crate) fn sender(&mut self, network: &Network, at: Place) -> Result<SocketAddr, LabError> {
+    pub(crate) fn sender(&mut self, network: &Network, at: LabNode) -> Result<SocketAddr, LabError> {
         let address = SocketAddr::from((at.address(), direct::PORT));
         if self.senders.insert(at) {
             self.serve(network, at, &["direct-serve", "--listen", &address.to_string()])?;
@@ -239,7 +239,7 @@ impl Fleet {
         }
         let port = direct::PORT + 1 + self.chains.len() as u16;
         let mut upstream: Option<SocketAddr> = None;
-        for place in (0..hops).map(Place::Helper) {
+        for place in (0..hops).map(LabNode::Helper) {
             let address = SocketAddr::from((place.address(), port));
             let (listen, slice) = (address.to_string(), slice_bytes.to_string());
             let mut words = vec!["direct-relay", "--listen", &listen, "--slice-bytes", &slice];
@@ -255,7 +255,7 @@ impl Fleet {
         Ok(end)
     }
 
-    fn serve(&mut self, network: &Network, at: Place, words: &[&str]) -> Result<(), LabError> {
+    fn serve(&mut self, network: &Network, at: LabNode, words: &[&str]) -> Result<(), LabError> {
         let mut command = network.command(at, &self.programs.lab);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
@@ -267,7 +267,7 @@ impl Fleet {
         &mut self,
         network: &Network,
         name: &str,
-        at: Place,
+        at: LabNode,
         words: &[&str],
     ) -> Result<(), LabError> {
         let create = |extension: &str| {
@@ -310,13 +310,13 @@ impl Fleet {
         }
     }
 
-    fn spawn_agent(&self, network: &Network, name: &'static str, at: Place) -> Result<Agent, LabError> {
+    fn spawn_agent(&self, network: &Network, name: &'static str, at: LabNode) -> Result<Agent, LabError> {
         let log = self.work.join(name).with_extension("log");
         let log_file = File::create(&log).map_err(LabError::file("create", &log))?;
         let mut command = network.command(at, &self.programs.lab);
         command.args(["agent", "--cluster"]).arg(&self.cluster);
-        if let (Place::Client, Some(_)) = (at, network.topology().groups()) {
-            command.env(agent::RACK, told::rack_name(0));
+        if let (LabNode::Client, Some(_)) = (at, network.topology().groups()) {
+            command.env(agent::RACK, network_config::rack_name(0));
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().map_err(LabError::file("start", &self.programs.lab))?;
@@ -329,7 +329,7 @@ impl Fleet {
     }
 }
 
-impl Drop for Fleet {
+impl Drop for LabCluster {
     fn drop(&mut self) {
         self.stop();
         end(self.servers.drain(..));
@@ -359,7 +359,7 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
     let options = InitOptions {
         repair_after: RepairAfter::Never,
         helpers: 0,
-        listen_host: Place::Coordinator.address().into(),
+        listen_host: LabNode::Coordinator.address().into(),
         api_port: API_PORT + above,
         control_port: CONTROL_PORT + above,
         // Said in either case: the lab's addresses are not on loopback.
@@ -370,17 +370,17 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
     let topology = network.topology();
     coordinator::create_catalog(&cluster).map_err(|error| failed(&error))?;
     for index in 0..topology.nodes {
-        let place = Place::Helper(index);
+        let place = LabNode::Helper(index);
         let name = Name::try_from(place.to_string()).expect("h and a number is a name");
         let mut helper = HelperConfig::new(name, SocketAddr::from((place.address(), HELPER_PORT + above)));
-        helper.rack = topology.rack_of(index).map(told::rack_name);
+        helper.rack = topology.rack_of(index).map(network_config::rack_name);
         helper.bandwidth = topology.link_rate(index).filter(|_| topology.told);
         cluster.add_helper(helper).map_err(|error| failed(&error))?;
     }
     if topology.told {
         let path = cluster.config_path();
         let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
-        fs::write(&path, text + &told::links(topology)).map_err(LabError::file("write", &path))?;
+        fs::write(&path, text + &network_config::links(topology)).map_err(LabError::file("write", &path))?;
     }
     Ok(())
 }
