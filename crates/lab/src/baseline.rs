@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_does_not_carry_the_yardstick_is_saturated() {
+    fn a_machine_that_does_not_carry_the_baseline_is_saturated() {
         assert!(baseline(vec![chain(1, 0.7, 1.0, true)]).is_saturated());
         assert!(!baseline(vec![chain(1, 0.7, 1.029, false)]).is_saturated());
         assert!(baseline(vec![chain(1, 0.7, 1.04, false)]).is_saturated());

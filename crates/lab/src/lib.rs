@@ -18,6 +18,7 @@ mod check;
 mod command;
 mod direct;
 mod error;
+mod experiment;
 pub mod figure;
 pub mod hdfs;
 mod instruction;
@@ -35,7 +36,6 @@ mod run;
 mod scenario;
 pub mod seaweedfs;
 mod shell;
-mod systems;
 mod topology;
 mod variant;
 

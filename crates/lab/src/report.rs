@@ -128,7 +128,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 impl Row {
     /// Fills the figures in from the samples; what identifies the row stays.
-    pub(crate) fn fill(&mut self, samples: &[Sample], yardstick: &Baseline) {
+    pub(crate) fn fill(&mut self, samples: &[Sample], baseline: &Baseline) {
         let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         self.times_s = of(&|sample| sample.time_s);
         self.median_s = median(&self.times_s);
@@ -137,11 +137,11 @@ impl Row {
         self.spread = (longest - shortest) / self.median_s;
         let first: Vec<_> = samples.iter().filter_map(|sample| sample.first_byte_s).collect();
         self.first_byte_s = (!first.is_empty()).then(|| median(&first));
-        self.direct_s = yardstick.direct_s();
+        self.direct_s = baseline.direct_s();
         self.ratio = self.median_s / self.direct_s;
         self.cpu_s = median(&of(&|sample| sample.metered.cpu_s));
-        self.bare_cpu_s = yardstick.bare_cpu_s();
-        self.saturated = yardstick.is_saturated();
+        self.bare_cpu_s = baseline.bare_cpu_s();
+        self.saturated = baseline.is_saturated();
         self.busy = median(&of(&|sample| sample.metered.busy));
         self.disturbed = samples.iter().filter(|sample| sample.metered.disturbed).count() as u32;
         self.cpu_bound = is_cpu_bound(samples);

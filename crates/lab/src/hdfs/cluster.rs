@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin};
-use testbed::{Ground as _, Mend, Seat, eventually};
+use testbed::{Mend, Seat, eventually};
 
 use crate::error::LabError;
+use crate::experiment::Site;
 use crate::lab_cluster::Programs;
-use crate::network::{LabNode, Names, Network};
-use crate::systems::Shaped;
+use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
 /// One more than the widest group has blocks, so that what is lost has a place.
@@ -92,12 +91,7 @@ impl HdfsLab {
     /// # Panics
     /// If HDFS does not come up; all is removed then.
     pub(super) fn up(names: &Names, programs: &Programs, hadoop: Hadoop) -> Result<Self, LabError> {
-        let mut network = Network::up(names, &Topology::flat(NODES, Rate::Unshaped))?;
-        let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
-        let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?;
-        network.owns_folder(folder.path())?;
-        network.doors().enter(LabNode::Coordinator)?;
-        let ground = Arc::new(Shaped(network.doors()));
+        let Site { network, folder, ground } = Site::up(names, NODES)?;
         let certificates = folder.path().join("certificates");
         let plugin = Plugin {
             jar: hadoop.mend_jar().to_owned(),

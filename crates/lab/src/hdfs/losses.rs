@@ -1,19 +1,16 @@
 //! One internal block lost, made anew by HDFS, by Mend because the NameNode commands it, and by Mend because somebody asks.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use testbed::hdfs::Cluster;
 use testbed::{Mend, eventually};
 
 use super::cluster::{HdfsLab, Replica};
 use crate::error::LabError;
-use crate::systems::{Repaired, Watching, time_program};
+use crate::experiment::{Repaired, Watching, time_program, wait_for_lost_blocks, wait_while};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Nothing that is measured takes so long.
-pub(super) const LIMIT: Duration = Duration::from_secs(900);
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// What a DataNode logs when the NameNode has it reconstruct something.
 const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
@@ -74,9 +71,7 @@ pub(super) fn asked(
     }
     scene.cluster.start(holder);
     scene.cluster.await_nodes(scene.cluster.nodes().len());
-    eventually("the coordinator to miss it", || {
-        (mend.ask(&["status"])?["stripes"]["blocks_lost"] == 1).then_some(())
-    });
+    wait_for_lost_blocks(mend, 1);
     let group = format!("group_{}_{}", number - index as i64, before[0].stamp);
     let (verb, counted) = (mend.verb(&["repair", &group]), processes(scene, Some(mend)));
     let HdfsLab { cluster, network, .. } = scene;
@@ -91,28 +86,20 @@ fn of_number(replicas: Vec<Replica>, number: i64) -> Vec<Replica> {
     replicas.into_iter().filter(|replica| replica.number == number).collect()
 }
 
-/// Waits until the NameNode lists so few blocks less of all below a path.
+/// Waits until the number of blocks below a path that the NameNode lacks is as `is_so` says.
 ///
 /// # Errors
-/// If it takes too long.
+/// On a timeout.
 pub(super) fn await_lacking(
     cluster: &mut Cluster,
     who: &str,
     path: &str,
     is_so: impl Fn(usize) -> bool,
 ) -> Result<(), LabError> {
-    let begun = Instant::now();
-    loop {
+    wait_while(who, LOOK_EVERY, || {
         let lacking = cluster.lacking(path);
-        if is_so(lacking) {
-            return Ok(());
-        }
-        if begun.elapsed() > LIMIT {
-            let reason = format!("{lacking} blocks of {path} are missing after {} s", LIMIT.as_secs());
-            return Err(LabError::Agent { who: who.to_owned(), reason });
-        }
-        thread::sleep(LOOK_EVERY);
-    }
+        Ok((!is_so(lacking)).then(|| format!("{lacking} blocks of {path} are missing")))
+    })
 }
 
 fn now_ms() -> u64 {

@@ -1,6 +1,5 @@
 //! The measurements, one after the other in one cluster: first all that HDFS does alone, then the same with Mend beside it.
 
-use std::fs;
 use std::process::ExitCode;
 
 use testbed::Mend;
@@ -12,12 +11,11 @@ use super::losses;
 use super::nodes::Gone;
 use super::page::{LossRow, NodeRow, Page, ReadsRow};
 use super::reads;
-use crate::command::write_page;
 use crate::error::LabError;
+use crate::experiment::{Repaired, Repetitions, Results, direct_send};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
-use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
 /// The data block that is lost, or whose DataNode is.
@@ -31,8 +29,7 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let results = Results::begin("HDFS beside Mend", "make bench-hdfs", args.out.join("hdfs.md"));
     let scene = HdfsLab::up(names, programs, hadoop)?;
     let mut measuring = Measuring { scene, args, say, page: Page::default() };
     for policy in POLICIES {
@@ -45,17 +42,16 @@ pub(super) fn run(
     if args.reads > 0 {
         measuring.with_mend(POLICIES.len(), Measuring::reads)?;
     }
-    // What is not finished later is not lost with it.
-    measuring.save(&load)?;
+    // A failure later on keeps what has been measured so far.
+    results.save(&measuring.page.text())?;
     for policy in POLICIES {
         measuring.scene.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
     }
     for policy in POLICIES.into_iter().filter(|_| args.blocks > 0) {
         measuring.nodes(policy)?;
-        measuring.save(&load)?;
+        results.save(&measuring.page.text())?;
     }
-    print!("{}", measuring.save(&load)?);
-    Ok(ExitCode::SUCCESS)
+    results.publish(&measuring.page.text())
 }
 
 struct Measuring<'a> {
@@ -70,12 +66,6 @@ fn large(policy: Policy) -> String {
 }
 
 impl Measuring<'_> {
-    fn save(&self, load: &str) -> Result<String, LabError> {
-        let text = self.page.text(load);
-        write_page(&self.args.out.join("hdfs.md"), &text)?;
-        Ok(text)
-    }
-
     /// What one block takes over one link.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
@@ -123,7 +113,7 @@ impl Measuring<'_> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;
             for policy in POLICIES {
-                let mut repaired = Vec::new();
+                let mut repaired = Repetitions::default();
                 for _ in 0..self.args.repetitions {
                     let one = repair(&mut self.scene, &large(policy))?;
                     (self.say)(&format!(

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use testbed::{Mend, eventually};
+use testbed::Mend;
 
 use super::cluster::{HdfsLab, Replica};
 use super::losses::{await_lacking, processes};
 use crate::error::LabError;
-use crate::systems::{Repaired, Watching, time_program};
+use crate::experiment::{Repaired, Watching, time_program, wait_for_lost_blocks};
 
 const RECOVER: &str = "mend node recover";
 
@@ -77,10 +77,7 @@ impl Gone {
     pub(super) fn recover(&self, scene: &mut HdfsLab, mend: &Mend) -> Result<Repaired, LabError> {
         // The coordinator knows at once that the helper is gone; the NameNode calls the DataNode dead later.
         await_lacking(&mut scene.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
-        eventually("the coordinator to miss them", || {
-            let lost = mend.ask(&["status"])?["stripes"]["blocks_lost"].as_u64()?;
-            (lost >= self.blocks() as u64).then_some(())
-        });
+        wait_for_lost_blocks(mend, self.blocks());
         let verb = mend.verb(&["node", "recover", &mend.names()[self.node]]);
         let counted = processes(scene, Some(mend));
         let HdfsLab { cluster, network, .. } = scene;

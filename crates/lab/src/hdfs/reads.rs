@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cluster::{CELL, HdfsLab, Policy, content};
 use crate::error::LabError;
+use crate::experiment::percentile;
 use crate::meter::Meter;
 
 /// Bytes of each read.
@@ -60,10 +61,10 @@ pub(super) fn read(
         .ok_or_else(|| LabError::Agent { who: "the console".into(), reason: format!("it says {said}") })?;
     let traffic =
         |is_node: bool| metered.traffic.iter().filter(move |(name, _)| name.starts_with('h') == is_node);
-    let at = |part: f64| Duration::from_micros(micros[((count as f64 * part) as usize).min(count - 1)]);
+    let times: Vec<Duration> = micros.into_iter().map(Duration::from_micros).collect();
     Ok(Reads {
-        median: at(0.5),
-        p99: at(0.99),
+        median: percentile(&times, 0.5),
+        p99: percentile(&times, 0.99),
         received: traffic(false).map(|(_, bytes)| bytes.received_bytes).sum::<u64>() / count as u64,
         sent: traffic(true).map(|(_, bytes)| bytes.sent_bytes).sum::<u64>() / count as u64,
         through_mend: through,

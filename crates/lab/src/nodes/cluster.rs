@@ -5,13 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::Setup;
 use crate::error::LabError;
+use crate::experiment::wait_while;
 use crate::instruction::{Answer, Instruction, Piece};
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::network::{LabNode, Names, Network};
@@ -20,8 +20,7 @@ use crate::topology::{Rate, Topology};
 
 /// The helper that is lost.
 pub(super) const LOST: &str = "h1";
-/// How long a coordinator may take to see who is there.
-const NOTICE_LIMIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Blocks are in these folders, which the kept copy shares with the cluster: a block is published under its name and
 /// never written again.
 const BLOCKS: &str = "blocks";
@@ -99,19 +98,11 @@ impl NodesLab {
     }
 
     fn await_up(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Result<(), LabError> {
-        let give_up = Instant::now() + NOTICE_LIMIT;
-        loop {
-            if let Answer::Nodes { up } = self.fleet.ask_loader(&self.network, &Instruction::Nodes)?
-                && is_so(&up)
-            {
-                return Ok(());
-            }
-            if Instant::now() > give_up {
-                let reason = format!("does not see {what}");
-                return Err(LabError::Agent { who: "coordinator".to_owned(), reason });
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_while("coordinator", LOOK_EVERY, || {
+            let answer = self.fleet.ask_loader(&self.network, &Instruction::Nodes)?;
+            let sees = matches!(&answer, Answer::Nodes { up } if is_so(up));
+            Ok((!sees).then(|| format!("does not see {what}")))
+        })
     }
 
     /// How many blocks are lost with the helper.

@@ -1,6 +1,5 @@
 //! The measurements, part after part.
 
-use std::fs;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,10 +8,10 @@ use recovery::HelperPolicy;
 use serde_json::Value;
 
 use super::cluster::{LOST, NodesLab};
-use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
+use super::page::{CapRow, Page, Table, WholeRow};
 use super::{NodesArgs, SIXTEEN_LOST, SMALL, SPARED, Setup, WIDE};
-use crate::command::write_page;
 use crate::error::LabError;
+use crate::experiment::{Reads, Results};
 use crate::instruction::{Answer, Instruction};
 use crate::lab_cluster::Programs;
 use crate::meter::{LinkBytes, Meter, Metered};
@@ -34,7 +33,7 @@ const READERS: usize = 4;
 const READ_BYTES: u64 = 64 << 10;
 
 type Section = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
-const PARTS: [(&str, Setup, Section); 7] = [
+const SECTIONS: [(&str, Setup, Section); 7] = [
     ("issue", SIXTEEN_LOST, |measuring, page| measuring.sixteen_lost(page)),
     ("policies", WIDE, |measuring, page| measuring.policies(page)),
     ("requestors", SPARED, |measuring, page| measuring.requestors(page)),
@@ -57,12 +56,12 @@ pub(super) fn run(
     args: &NodesArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let file = args.out.join("nodes.md");
+    let results = Results::begin("Whole nodes on real processes", "mend lab nodes", file);
     let mut page = Page::default();
     for setup in [SIXTEEN_LOST, WIDE, SPARED, SMALL] {
         let wanted = |part: &str| args.only.as_ref().is_none_or(|only| part.contains(only));
-        let parts: Vec<_> = PARTS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
+        let parts: Vec<_> = SECTIONS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
         if parts.is_empty() {
             continue;
         }
@@ -74,10 +73,7 @@ pub(super) fn run(
             part(&mut measuring, &mut page)?;
         }
     }
-    let text = page.text(args.rate, &load);
-    print!("{text}");
-    write_page(&args.out.join("nodes.md"), &text)?;
-    Ok(ExitCode::SUCCESS)
+    results.publish(&page.text(args.rate))
 }
 
 impl Measuring<'_> {
@@ -288,9 +284,10 @@ impl Measuring<'_> {
             last_ms: READS_LAST.as_millis() as u64,
         };
         if let Answer::Many { latencies_ns, failures } = self.scene.fleet.ask(&self.scene.network, &order)? {
-            let row = ReadsRow::new(meanwhile, READS_LAST, &latencies_ns, failures.len());
-            (self.say)(&row.summary());
-            page.reads.push(row);
+            let latencies = latencies_ns.into_iter().map(Duration::from_nanos).collect();
+            let reads = Reads::of(latencies, READS_LAST, failures.len());
+            (self.say)(&format!("{meanwhile}: {}", reads.summary()));
+            page.reads.push((meanwhile.to_owned(), reads));
         }
         Ok(())
     }

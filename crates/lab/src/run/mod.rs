@@ -149,11 +149,11 @@ impl Run<'_> {
     ) -> Result<Vec<Row>, LabError> {
         let ways = self.scenario.ways();
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); ways.len()];
-        let mut yardstick = self.yardstick(&stored[0]);
+        let mut baseline = self.baseline(&stored[0]);
         for _ in 0..self.scenario.repetitions {
             self.current = 0;
-            yardstick.direct.push(self.direct(&stored[0], lost)?);
-            for chain in &mut yardstick.chains {
+            baseline.direct.push(self.direct(&stored[0], lost)?);
+            for chain in &mut baseline.chains {
                 chain.samples.push(self.bare_chain(&stored[0], chain.slice_bytes)?);
             }
             for (&way, samples) in ways.iter().zip(&mut samples) {
@@ -163,11 +163,11 @@ impl Run<'_> {
                 samples.push(self.measure(stored, way, slice, lost, expected)?);
             }
         }
-        let chains = yardstick.chains.iter();
-        let mut rows: Vec<_> = chains.map(|chain| self.chain_row(&stored[0], chain, &yardstick)).collect();
+        let chains = baseline.chains.iter();
+        let mut rows: Vec<_> = chains.map(|chain| self.chain_row(&stored[0], chain, &baseline)).collect();
         rows.extend(ways.iter().zip(samples).map(|(&way, samples)| {
             let mut row = self.row(&stored[0], way, slice, lost);
-            row.fill(&samples, &yardstick);
+            row.fill(&samples, &baseline);
             row
         }));
         rows.iter().for_each(|row| (self.say)(&row.summary()));
@@ -175,7 +175,7 @@ impl Run<'_> {
     }
 
     /// Nothing measured yet.
-    fn yardstick(&self, stored: &Stored) -> Baseline {
+    fn baseline(&self, stored: &Stored) -> Baseline {
         let sizes = self.scenario.bare_chain.iter().flat_map(Many::iter);
         let chain = |size: &ByteSize| {
             let slice_bytes = u32::try_from(size.bytes()).expect("a scenario's slices are checked");

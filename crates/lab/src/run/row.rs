@@ -4,7 +4,7 @@ use super::Run;
 use super::stored::Stored;
 use crate::baseline::{Baseline, Chain};
 use crate::model::{published_timeslots, timeslots};
-use crate::plan_cost::account;
+use crate::plan_cost::plan_cost;
 use crate::report::Row;
 use crate::scenario::Slice;
 use crate::topology::Rate;
@@ -15,11 +15,11 @@ pub(crate) const BARE_CHAIN: &str = "bare chain";
 
 impl Run<'_> {
     /// The row of a bare chain that was measured.
-    pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, yardstick: &Baseline) -> Row {
+    pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, baseline: &Baseline) -> Row {
         let mut row = self.empty(stored, Slice::Bytes(chain.slice_bytes), &[]);
         row.scheme = BARE_CHAIN.to_owned();
         row.formula = self.links_decide().then_some(1.0 + chain.filling);
-        row.fill(&chain.samples, yardstick);
+        row.fill(&chain.samples, baseline);
         row
     }
 
@@ -33,7 +33,7 @@ impl Run<'_> {
     pub(super) fn row(&self, stored: &Stored, way: Variant, slice: Slice, lost: &[u16]) -> Row {
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
-        let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
+        let account = plan_cost(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
         let formula = (self.links_decide() && lost.len() == 1).then(|| {
             // There are formulas for whole blocks read by each helper; beyond that the plan's count is one.
             let helpers = account?.disk_blocks as usize;

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use stores::seaweedfs::{ShardName, VolumeName};
 use testbed::seaweedfs::{Attaching, Cluster, Options, content, http};
 use testbed::{Mend, eventually};
 
 use crate::error::LabError;
+use crate::experiment::{Repaired, Site, measure};
 use crate::lab_cluster::Programs;
-use crate::network::{LabNode, Names, Network};
-use crate::systems::Shaped;
+use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
 /// One more than a volume of 10+4 has shards, so that a server that is lost has a place to be replaced at.
@@ -45,14 +44,10 @@ impl SeaweedLab {
         weed: &Path,
         encrypted: bool,
     ) -> Result<Self, LabError> {
-        let mut network = Network::up(names, &Topology::flat(SERVERS, Rate::Unshaped))?;
-        let folder = tempfile::Builder::new().prefix("mendlab-").tempdir();
-        let folder = folder.map_err(LabError::file("make a folder in", std::env::temp_dir()))?.keep();
-        network.owns_folder(&folder)?;
-        network.doors().enter(LabNode::Coordinator)?;
+        let Site { network, folder, ground } = Site::up(names, SERVERS)?;
         let options =
             Options { servers: SERVERS.into(), disks: 1, data_centers: 1, racks: 1, volume_limit_mb: 1100 };
-        let cluster = Cluster::boot(weed, Arc::new(Shaped(network.doors())), &folder, options);
+        let cluster = Cluster::boot(weed, ground, &folder.keep(), options);
         Ok(Self { cluster, network, objects: Vec::new(), mend: programs.mend.clone(), encrypted })
     }
 
@@ -62,6 +57,24 @@ impl SeaweedLab {
     /// [`LabError`].
     pub(super) fn shape(&mut self, rate: Rate) -> Result<(), LabError> {
         Ok(self.network.reshape(&Topology::flat(SERVERS, rate))?)
+    }
+
+    /// Types a command into a shell that is connected and has the lock, and measures until `until` returns.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn time_shell(
+        &self,
+        command: &str,
+        until: impl FnOnce() -> Result<(), LabError>,
+    ) -> Result<Repaired, LabError> {
+        let mut shell = self.cluster.locked_shell();
+        let repaired = measure(&self.network, self.cluster.server_ids(), || {
+            shell.tell(command);
+            until()
+        })?;
+        shell.end();
+        Ok(repaired)
     }
 
     /// Has SeaweedFS spread a volume's shards over the servers again: `ec.rebuild` leaves all that it makes on one.

@@ -10,9 +10,9 @@ use testbed::{Mend, eventually};
 use super::cluster::{SERVERS, SeaweedLab};
 use super::servers::Gone;
 use crate::error::LabError;
+use crate::experiment::direct_send;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
-use crate::systems::direct_send;
 use crate::topology::Rate;
 
 const LINKS: &str = "500mbit";

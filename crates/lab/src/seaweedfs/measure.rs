@@ -1,6 +1,5 @@
 //! The measurements, one after the other in one cluster.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -15,12 +14,11 @@ use super::losses::Loss;
 use super::page::{LossRow, Page, ReadsRow, ServerRow};
 use super::reads::Needles;
 use super::servers::Gone;
-use crate::command::write_page;
 use crate::error::LabError;
+use crate::experiment::{Repaired, Repetitions, Results, direct_send};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
-use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
 /// One data shard; and as many as a volume of 10+4 can lose, of both kinds.
@@ -39,8 +37,8 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let file = args.out.join("seaweedfs.md");
+    let results = Results::begin("SeaweedFS beside Mend", "make bench-seaweedfs", file);
     let mut scene = SeaweedLab::up(names, programs, weed, args.encrypted)?;
     say("storing objects");
     let mut volumes = Vec::new();
@@ -58,10 +56,7 @@ pub(super) fn run(
     }
     (measuring.say)("reading all objects");
     page.objects = measuring.scene.check_objects()?;
-    let text = page.text(&load);
-    print!("{text}");
-    write_page(&args.out.join("seaweedfs.md"), &text)?;
-    Ok(ExitCode::SUCCESS)
+    results.publish(&page.text())
 }
 
 struct Measuring<'a> {
@@ -98,7 +93,7 @@ impl Measuring<'_> {
         lost: &[u8],
         (rate, shard_bytes, direct): (Rate, u64, Duration),
     ) -> Result<LossRow, LabError> {
-        let (mut stock, mut own) = (Vec::new(), Vec::new());
+        let (mut stock, mut own) = (Repetitions::default(), Repetitions::default());
         for _ in 0..self.args.repetitions {
             let repaired =
                 Loss::of(&self.scene, shards(&self.scene.cluster, volume, lost)).repair(&self.scene, mend)?;

@@ -10,6 +10,8 @@ use stores::seaweedfs::VolumeName;
 use testbed::eventually;
 use testbed::seaweedfs::{Cluster, http};
 
+use crate::experiment::Reads;
+
 /// What a needle holds.
 pub(super) const NEEDLE_BYTES: usize = 128 << 10;
 /// Clients that read at the same time, each one needle after the other.
@@ -20,15 +22,6 @@ const STEP: usize = 7919;
 
 /// Needles that are stored.
 pub(super) struct Needles(Vec<(u32, String)>);
-
-/// How reads went.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reads {
-    pub(super) per_second: f64,
-    pub(super) median: Duration,
-    pub(super) p99: Duration,
-    pub(super) failed: usize,
-}
 
 impl Needles {
     /// Stores needles in so many volumes of a collection, so many bytes for each on average; the volumes.
@@ -60,7 +53,7 @@ impl Needles {
         let homes = homes(cluster);
         let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
         let begun = Instant::now();
-        let (mut times, done, elapsed) = thread::scope(|scope| {
+        let (times, done, elapsed) = thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| {
                     let (over, failed, homes) = (&over, &failed, &homes);
@@ -73,15 +66,7 @@ impl Needles {
             let times = clients.into_iter().flat_map(|client| client.join().expect("no panic"));
             (times.collect::<Vec<Duration>>(), done, elapsed)
         });
-        times.sort();
-        let at = |part: f64| {
-            let index = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
-            times.get(index).copied().unwrap_or_default()
-        };
-        let per_second = times.len() as f64 / elapsed.as_secs_f64();
-        let reads =
-            Reads { per_second, median: at(0.5), p99: at(0.99), failed: failed.load(Ordering::Relaxed) };
-        (reads, done)
+        (Reads::of(times, elapsed, failed.into_inner()), done)
     }
 
     fn read(

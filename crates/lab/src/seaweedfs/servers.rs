@@ -1,17 +1,15 @@
 //! A whole server that is lost, and what those who read notice.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testbed::{Mend, eventually};
 
 use super::cluster::SeaweedLab;
 use crate::error::LabError;
-use crate::systems::{Repaired, Watching, time_program};
+use crate::experiment::{Repaired, time_program, wait_for_lost_blocks, wait_while};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LIMIT: Duration = Duration::from_secs(900);
 
 /// A volume server that is gone for good.
 pub(super) struct Gone {
@@ -52,14 +50,7 @@ impl Gone {
     /// # Errors
     /// [`LabError`].
     pub(super) fn rebuild(&self, scene: &SeaweedLab) -> Result<Repaired, LabError> {
-        let mut shell = scene.cluster.locked_shell();
-        let watching = Watching::start(&scene.network, scene.cluster.server_ids())?;
-        let begun = Instant::now();
-        shell.tell("ec.rebuild -apply");
-        let time = self.await_listed(scene, "ec.rebuild", begun)?;
-        let usage = watching.stop()?;
-        shell.end();
-        Ok(Repaired { time, usage })
+        scene.time_shell("ec.rebuild -apply", || self.await_listed(scene, "ec.rebuild"))
     }
 
     /// Has `mend node recover` make anew what it had.
@@ -68,14 +59,10 @@ impl Gone {
     /// [`LabError`].
     pub(super) fn recover(&self, scene: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
         let name = mend.names()[self.server].clone();
-        eventually("the coordinator to miss it", || {
-            let status = mend.ask(&["status"])?;
-            (status["stripes"]["blocks_lost"] == self.shards).then_some(())
-        });
+        wait_for_lost_blocks(mend, self.shards);
         let verb = mend.verb(&["node", "recover", &name]);
-        let begun = Instant::now();
         time_program(&scene.network, mend.helper_ids(), "mend node recover", verb, || {
-            self.await_listed(scene, "mend node recover", begun).map(drop)
+            self.await_listed(scene, "mend node recover")
         })
     }
 
@@ -87,18 +74,10 @@ impl Gone {
         mend.wait_until_safe(volumes);
     }
 
-    fn await_listed(&self, scene: &SeaweedLab, who: &str, begun: Instant) -> Result<Duration, LabError> {
-        loop {
+    fn await_listed(&self, scene: &SeaweedLab, who: &str) -> Result<(), LabError> {
+        wait_while(who, LOOK_EVERY, || {
             let listed = scene.cluster.list().shard_count();
-            if listed >= self.all {
-                return Ok(begun.elapsed());
-            }
-            if begun.elapsed() > LIMIT {
-                let reason =
-                    format!("{listed} of {} shards are listed after {} s", self.all, LIMIT.as_secs());
-                return Err(LabError::Agent { who: who.to_owned(), reason });
-            }
-            thread::sleep(LOOK_EVERY);
-        }
+            Ok((listed < self.all).then(|| format!("{listed} of {} shards are listed", self.all)))
+        })
     }
 }
