@@ -23,12 +23,12 @@ setup:
 	@scripts/setup
 
 demo: setup
-	$(CARGO) build --release --locked -p mend-cli
+	$(CARGO) build --release --locked -p cli
 	scripts/demo target/release/mend
 
 demo-seaweedfs: setup
 	scripts/seaweedfs target/seaweedfs
-	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	$(CARGO) build --release --locked -p cli -p lab
 	target/release/mend-lab seaweedfs demo
 
 test: setup fmt lint doc unit test-openapi test-foreign test-java
@@ -56,29 +56,29 @@ test-java: setup
 
 test-foreign: setup
 	scripts/foreign target/foreign
-	$(CARGO) run --locked -p mend-foreign -- target/foreign
+	$(CARGO) run --locked -p foreign -- target/foreign
 
 long: setup
 	MEND_SIM_RUNS=200000 PROPTEST_CASES=5000 $(CARGO) test --workspace --locked --release
 
 thrash: setup
-	MEND_THRASH_SECONDS=$$(($(or $(MINUTES),10) * 60)) MEND_THRASH_SEED=$(SEED) $(CARGO) test -p mend-cli --locked --release --test thrash
+	MEND_THRASH_SECONDS=$$(($(or $(MINUTES),10) * 60)) MEND_THRASH_SEED=$(SEED) $(CARGO) test -p cli --locked --release --test thrash
 
 bench: setup
-	$(CARGO) bench -p mend-gf --bench table
-	$(CARGO) bench -p mend-repair --bench encode
-	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	$(CARGO) bench -p gf --bench table
+	$(CARGO) bench -p repair --bench encode
+	$(CARGO) build --release --locked -p cli -p lab
 	scripts/memory target/release/mend
 	target/release/mend lab bench
 
 bench-seaweedfs: setup
 	scripts/seaweedfs target/seaweedfs
-	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	$(CARGO) build --release --locked -p cli -p lab
 	target/release/mend-lab seaweedfs bench
 
 bench-hdfs: setup
 	scripts/hdfs target/hdfs
-	$(CARGO) build --release --locked -p mend-cli -p mend-lab
+	$(CARGO) build --release --locked -p cli -p lab
 	target/release/mend-lab hdfs bench
 
 # CHECKS="licenses bans sources" does without the advisory database.

@@ -11,7 +11,7 @@ use client::{
     RepairView,
 };
 use cluster::{Bandwidth, Name};
-use repair::recovery::HelperPolicy;
+use recovery::HelperPolicy;
 
 use crate::answer::Answer;
 use crate::args::HowArgs;

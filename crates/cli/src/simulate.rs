@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use cluster::{Bandwidth, ByteSize};
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::recovery::{Bottleneck, HelperPolicy, RepairSpec};
+use recovery::{Bottleneck, HelperPolicy, RepairSpec};
 use repair::{Rates, Scheme};
 use serde_json::json;
 use sim::durability::{Degraded, Durability, Lifetime};

@@ -88,7 +88,7 @@ fn session(script: &str) -> String {
     let file = scratch.path().join("session");
     fs::write(&file, format!("{script}\necho; echo '@@ ended'\n")).expect("written");
 
-    let mut command = apart::Process::command("timeout");
+    let mut command = testbed::Process::command("timeout");
     command.args(["--kill-after", "5", SECONDS, "unshare", "--net", "--mount", "--pid", "--fork"]);
     command.args(["--kill-child", "--mount-proc"]);
     if !rustix::process::geteuid().is_root() {

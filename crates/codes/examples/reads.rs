@@ -1,7 +1,7 @@
 //! Prints the cost of single-block repairs: for each named code n, k, overhead, α, blocks read (mean over all
 //! n), and the number of losses that are always repairable.
 //!
-//! `cargo run -p mend-codes --example reads rs-14-10 lrc-12-2-2`
+//! `cargo run -p codes --example reads rs-14-10 lrc-12-2-2`
 
 use codes::{BlockIndex, Code, CodeSpec};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cluster::ParseRepairAfterError;
 use codes::SpecError;
-use repair::recovery::UnknownPolicy;
+use recovery::UnknownPolicy;
 use repair::{ChunkingError, NodeId, PlanError, StripeId, UnknownScheme};
 use stores::dir::{OpenError, PutError, PutId};
 use stores::{CatalogError, StoreError, Term};

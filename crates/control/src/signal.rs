@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::recovery::ItemId;
+use recovery::ItemId;
 use repair::{BlockProblem, JobError, JobId, JobRequest, NodeId, Outcome, StripeId};
 use stores::{BlockRecord, BlockState};
 use views::FoundBy;

@@ -490,7 +490,7 @@ async fn openapi_document() -> Response {
 mod tests {
     use super::*;
 
-    /// `UPDATE_OPENAPI=1 cargo test -p mend-coordinator openapi` writes it.
+    /// `UPDATE_OPENAPI=1 cargo test -p coordinator openapi` writes it.
     #[test]
     fn the_openapi_document_is_kept_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");

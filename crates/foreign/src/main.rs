@@ -84,7 +84,7 @@ impl Line {
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        eprintln!("usage: mend-foreign FOLDER, where scripts/foreign has installed the encoders");
+        eprintln!("usage: foreign FOLDER, where scripts/foreign has installed the encoders");
         return ExitCode::from(2);
     };
     let folder = match folder.canonicalize() {

@@ -9,8 +9,8 @@ use repair::{Action, Assignment, Gathering, Meter, Part, Report, Sink};
 
 use crate::cap_gate::CapGate;
 use crate::disk::{DiskError, DiskQueue, ReadAhead, ReadJob, SharedDelivery, Source, WriteJob};
+use crate::error_reports::{block_problem, sink_report};
 use crate::opening::Opened;
-use crate::problems::{block_problem, sink_report};
 use crate::traffic::Traffic;
 
 /// See the module's documentation.

@@ -14,10 +14,10 @@ use stores::{BlockError, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::chores::Chores;
 use crate::engine::{Engine, blocking};
 use crate::local::Local;
 use crate::outbox::outbox;
+use crate::queries::Queries;
 use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session, show_certificate};
 use crate::workers::Workers;
@@ -160,10 +160,10 @@ impl Daemon {
         let local = Local::Store(self.options.blocks.clone());
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
             .within(self.options.limits);
-        let chores = Chores::new(self.options.blocks.clone(), reports, engine.clone());
+        let queries = Queries::new(self.options.blocks.clone(), reports, engine.clone());
         while let Some(message) = session.incoming.recv().await {
             if let Some(message) = engine.handle(message) {
-                chores.handle(message);
+                queries.handle(message);
             }
         }
         engine.forget_all();

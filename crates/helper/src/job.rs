@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::disk::Deliveries;
-use crate::ending::Committed;
 use crate::engine::Node;
 use crate::gate::{DiskGate, Interest};
 use crate::motion::Motion;
 use crate::opening::{Opened, open};
+use crate::publishing::Committed;
 use crate::throttle::Allowance;
-use crate::{ending, errands};
+use crate::{block_checks, publishing};
 
 /// Bytes of slices that one relay may hold.
 const RELAY_BUDGET_BYTES: usize = 512 << 10;
@@ -220,20 +220,19 @@ impl JobTask {
 
     fn ask(&mut self, errand: Errand) -> Chore<(Report, Committed)> {
         let answer: Chore<Report> = match errand {
-            Errand::Commit => return Box::pin(ending::commit(std::mem::take(&mut self.deliveries))),
-            Errand::Seal => Box::pin(ending::seal(self.deliveries.clone())),
+            Errand::Commit => return Box::pin(publishing::commit(std::mem::take(&mut self.deliveries))),
+            Errand::Seal => Box::pin(publishing::seal(self.deliveries.clone())),
             Errand::Fingerprint(asked) => {
                 let gate = self.gate();
                 match self.deliveries.get(&asked.block.id).cloned() {
-                    Some(delivery) => Box::pin(errands::fingerprint_delivery(delivery, *asked, gate)),
-                    None => {
-                        self.ask_store(|blocks| Box::pin(errands::fingerprint_held(blocks, *asked, gate)))
-                    }
+                    Some(delivery) => Box::pin(block_checks::fingerprint_delivery(delivery, *asked, gate)),
+                    None => self
+                        .ask_store(|blocks| Box::pin(block_checks::fingerprint_held(blocks, *asked, gate))),
                 }
             }
             Errand::Reread(block) => {
                 let (rest, gate) = (self.committed.remove(&block), self.gate());
-                self.ask_store(|blocks| Box::pin(ending::reread(blocks, block, rest, gate)))
+                self.ask_store(|blocks| Box::pin(publishing::reread(blocks, block, rest, gate)))
             }
         };
         Box::pin(async { (answer.await, Committed::new()) })

@@ -7,33 +7,33 @@
 
 #![forbid(unsafe_code)]
 
+mod block_checks;
 mod block_io;
 mod buffers;
 mod cap_gate;
-mod chores;
 mod daemon;
 mod disk;
-mod ending;
 mod engine;
-mod errands;
+mod error_reports;
 mod gate;
 mod job;
 mod local;
 mod memory;
 mod motion;
-mod nowhere;
 mod opening;
 mod outbox;
-mod problems;
+mod port_rates;
+mod probe_blocks;
+mod publishing;
+mod queries;
 mod rendezvous;
 mod secure;
-mod seen;
 mod session;
 mod socket;
-mod strangers;
 mod stream;
 mod throttle;
 mod traffic;
+mod unauthenticated;
 mod workers;
 
 pub use daemon::{Daemon, DaemonError, DaemonOptions};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use repair::{Assignment, Brought, Class, Refusal, Report};
 use stores::{Blocks, Sinks, Sources};
 
-use crate::nowhere::Nowhere;
+use crate::probe_blocks::ProbeBlocks;
 
 /// What an engine reads from and delivers to.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl Local {
     /// Where the blocks of an assignment are opened.
     pub(crate) fn sources(&self, assignment: &Assignment) -> Result<Arc<dyn Sources>, Report> {
         match self {
-            Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(Nowhere)),
+            Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(ProbeBlocks)),
             Self::Store(blocks) => Ok(blocks.clone()),
             Self::Requests(requests) => match assignment.tag.and_then(|tag| requests.begin(tag)) {
                 Some(Ends::Sources(sources)) => Ok(sources),
@@ -47,7 +47,7 @@ impl Local {
     /// Where the deliveries of an assignment go.
     pub(crate) fn sinks(&self, assignment: &Assignment) -> Result<Arc<dyn Sinks>, Report> {
         match self {
-            Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(Nowhere)),
+            Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(ProbeBlocks)),
             Self::Store(blocks) => Ok(blocks.clone()),
             Self::Requests(requests) => match assignment.tag.and_then(|tag| requests.begin(tag)) {
                 Some(Ends::Sinks(sinks)) => Ok(sinks),

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use repair::recovery::WHOLE_BLOCK_BYTES;
-use repair::{Assignment, Pacing, Refusal, Report};
+use repair::{Assignment, Pacing, Refusal, Report, WHOLE_BLOCK_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The unit that is counted.

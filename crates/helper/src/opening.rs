@@ -7,12 +7,12 @@ use codes::BlockIndex;
 use repair::{Assignment, Refusal, Report, Sink, SinkEnd};
 use stores::{BlockError, Delivery, Sinks};
 
+use crate::block_checks::check_identity;
 use crate::disk::{Deliveries, SharedDelivery, Source};
-use crate::ending::in_time;
 use crate::engine::{Node, blocking};
-use crate::errands::check_identity;
+use crate::error_reports::{block_problem, sink_report};
 use crate::gate::DiskGate;
-use crate::problems::{block_problem, sink_report};
+use crate::publishing::in_time;
 
 /// What an assignment reads and delivers to.
 pub(crate) struct Opened {

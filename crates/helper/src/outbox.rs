@@ -26,7 +26,7 @@ const MAX_PARTS: usize = 4;
 
 /// A place of which only the latest content matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Slot {
     Pong,
     Seen,
     Unused,
@@ -40,7 +40,7 @@ enum Place {
 #[derive(Debug)]
 enum Entry {
     /// What is at that place when its turn comes, if anything still is.
-    At(Place),
+    At(Slot),
     Answer(Box<FromNode>),
     Part(Box<FromNode>),
 }
@@ -48,7 +48,7 @@ enum Entry {
 #[derive(Debug, Default)]
 struct Queue {
     entries: VecDeque<Entry>,
-    latest: BTreeMap<Place, FromNode>,
+    latest: BTreeMap<Slot, FromNode>,
     parts: usize,
     /// Nobody sends any more: what is queued is the last.
     is_last: bool,
@@ -91,16 +91,16 @@ pub fn outbox() -> (Reports, Outgoing) {
 }
 
 /// Where a message is kept, if only the latest of its kind matters.
-fn place(message: &FromNode) -> Option<Place> {
+fn place(message: &FromNode) -> Option<Slot> {
     Some(match message {
-        FromNode::Pong { .. } => Place::Pong,
-        FromNode::Seen { .. } => Place::Seen,
-        FromNode::Unused { .. } => Place::Unused,
-        FromNode::Report { job, report: Report::Progress { .. }, .. } => Place::Progress(*job),
-        FromNode::Report { job, report: Report::Limited, .. } => Place::Limited(*job),
-        FromNode::Report { job, report: Report::Waiting { .. } | Report::AtRest, .. } => Place::Waits(*job),
-        FromNode::Verifying { ask } => Place::Verifying(*ask),
-        FromNode::Open { tag, .. } => Place::Open(*tag),
+        FromNode::Pong { .. } => Slot::Pong,
+        FromNode::Seen { .. } => Slot::Seen,
+        FromNode::Unused { .. } => Slot::Unused,
+        FromNode::Report { job, report: Report::Progress { .. }, .. } => Slot::Progress(*job),
+        FromNode::Report { job, report: Report::Limited, .. } => Slot::Limited(*job),
+        FromNode::Report { job, report: Report::Waiting { .. } | Report::AtRest, .. } => Slot::Waits(*job),
+        FromNode::Verifying { ask } => Slot::Verifying(*ask),
+        FromNode::Open { tag, .. } => Slot::Open(*tag),
         _ => return None,
     })
 }
@@ -204,9 +204,9 @@ impl Shared {
 impl Queue {
     fn push(&mut self, message: FromNode) {
         if let FromNode::Close { tag } = message
-            && self.latest.remove(&Place::Open(tag)).is_some()
+            && self.latest.remove(&Slot::Open(tag)).is_some()
         {
-            return self.entries.retain(|entry| !matches!(entry, Entry::At(Place::Open(of)) if *of == tag));
+            return self.entries.retain(|entry| !matches!(entry, Entry::At(Slot::Open(of)) if *of == tag));
         }
         let Some(place) = place(&message) else {
             return self.entries.push_back(Entry::Answer(Box::new(message)));
@@ -340,7 +340,7 @@ mod tests {
     fn check(
         said: &FromNode,
         answers: &mut VecDeque<FromNode>,
-        latest: &mut BTreeMap<Place, FromNode>,
+        latest: &mut BTreeMap<Slot, FromNode>,
     ) -> Result<(), TestCaseError> {
         let expected = match place(said) {
             None => answers.pop_front(),

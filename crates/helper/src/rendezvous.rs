@@ -2,7 +2,7 @@
 //!
 //! The coordinator sends all tasks at once, so a neighbour may dial before this node's own task has arrived. A
 //! connection with a key that is not expected yet is kept for ten seconds and then closed. Until it has presented an
-//! expected key, a connection is one of the [`Strangers`], whose number is bounded.
+//! expected key, a connection is one of the [`Unauthenticated`], whose number is bounded.
 //!
 //! A connection is reused: when an edge is complete, the dialling end keeps the connection for its next edge from the
 //! same address, and the other end waits for the next greeting on it. A connection that failed or was stopped is closed.
@@ -26,8 +26,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::secure::{self, Security};
-use crate::strangers::{self, StrangerId, Strangers};
 use crate::stream::{EdgeStream, Resting};
+use crate::unauthenticated::{self, ConnectionId, Unauthenticated};
 
 /// A connection must show its key within this time.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ enum Incoming {
 struct Table {
     awaited: BTreeMap<EdgeKey, (Terms, oneshot::Sender<EdgeStream>)>,
     early: BTreeMap<EdgeKey, Early>,
-    strangers: Strangers,
+    unauthenticated: Unauthenticated,
     /// Connections that we dialled, the one that rests the shortest last.
     resting: BTreeMap<FarEnd, Vec<(Resting, Instant)>>,
     /// The runtime that listens.
@@ -91,7 +91,7 @@ struct Table {
 #[derive(Debug)]
 struct Early {
     terms: Terms,
-    stranger: StrangerId,
+    connection: ConnectionId,
     claim: oneshot::Sender<oneshot::Sender<EdgeStream>>,
 }
 
@@ -107,7 +107,7 @@ impl Rendezvous {
         let table = Table {
             awaited: BTreeMap::new(),
             early: BTreeMap::new(),
-            strangers: Strangers::new(strangers::limit(descriptors)),
+            unauthenticated: Unauthenticated::new(unauthenticated::limit(descriptors)),
             resting: BTreeMap::new(),
             listener: None,
         };
@@ -156,7 +156,7 @@ impl Rendezvous {
         let mut table = self.table();
         match table.early.remove(&key) {
             Some(early) if early.terms == terms => {
-                table.strangers.forget(early.stranger); // From now on it cannot be told to go.
+                table.unauthenticated.forget(early.connection); // From now on it cannot be told to go.
                 let _ = early.claim.send(sender); // If it has just ended, the receiver hears of that.
             }
             _ => {
@@ -232,7 +232,7 @@ impl Rendezvous {
         }
     }
 
-    async fn greet(&self, incoming: Incoming, id: StrangerId) -> io::Result<()> {
+    async fn greet(&self, incoming: Incoming, id: ConnectionId) -> io::Result<()> {
         let (mut stream, limit) = match incoming {
             Incoming::New(tcp) => {
                 let accepted = secure::accept(self.security.as_ref(), tcp);
@@ -256,7 +256,7 @@ impl Rendezvous {
         &self,
         stream: EdgeStream,
         key: EdgeKey,
-        id: StrangerId,
+        id: ConnectionId,
         mut claimed: oneshot::Receiver<oneshot::Sender<EdgeStream>>,
     ) -> io::Result<()> {
         let why = tokio::select! {
@@ -290,28 +290,28 @@ enum Met {
     Nobody(oneshot::Receiver<oneshot::Sender<EdgeStream>>),
 }
 
-/// Ends a connection's time as a stranger, whatever ends its task.
+/// Takes a connection off the list of unauthenticated ones, however its task ends.
 struct Forget<'a> {
     rendezvous: &'a Rendezvous,
-    id: StrangerId,
+    id: ConnectionId,
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.rendezvous.table().strangers.forget(self.id);
+        self.rendezvous.table().unauthenticated.forget(self.id);
     }
 }
 
 impl Table {
-    fn admit(&mut self, address: IpAddr) -> (StrangerId, oneshot::Receiver<()>) {
-        let (id, hears, evicted) = self.strangers.admit(address);
+    fn admit(&mut self, address: IpAddr) -> (ConnectionId, oneshot::Receiver<()>) {
+        let (id, hears, evicted) = self.unauthenticated.admit(address);
         if let Some((other, key)) = evicted {
             self.unpark(&key, other);
         }
         (id, hears)
     }
 
-    fn meet(&mut self, key: EdgeKey, found: Terms, id: StrangerId) -> Met {
+    fn meet(&mut self, key: EdgeKey, found: Terms, id: ConnectionId) -> Met {
         match self.awaited.remove(&key) {
             Some((terms, task)) if terms == found => return Met::Task(task),
             Some((terms, task)) => {
@@ -322,14 +322,14 @@ impl Table {
             None => {}
         }
         let (claim, claimed) = oneshot::channel();
-        self.early.insert(key, Early { terms: found, stranger: id, claim });
-        self.strangers.waits_for(id, key);
+        self.early.insert(key, Early { terms: found, connection: id, claim });
+        self.unauthenticated.waits_for(id, key);
         Met::Nobody(claimed)
     }
 
     /// A connection waits no more, unless it has been claimed or another took its key.
-    fn unpark(&mut self, key: &EdgeKey, id: StrangerId) {
-        if self.early.get(key).is_some_and(|early| early.stranger == id) {
+    fn unpark(&mut self, key: &EdgeKey, id: ConnectionId) {
+        if self.early.get(key).is_some_and(|early| early.connection == id) {
             self.early.remove(key);
         }
     }
@@ -483,7 +483,7 @@ mod tests {
         drop(dialled);
         until("they are gone", || {
             let table = scene.server.table();
-            table.early.is_empty() && table.strangers.is_empty()
+            table.early.is_empty() && table.unauthenticated.is_empty()
         })
         .await;
     }
@@ -494,13 +494,13 @@ mod tests {
         let mut dialled = strange(&scene, 1).await;
         let read = timeout(Duration::from_secs(60), dialled.read(&mut [0])).await;
         assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
-        assert!(scene.server.table().strangers.is_empty());
+        assert!(scene.server.table().unauthenticated.is_empty());
     }
 
     #[tokio::test]
     async fn more_strangers_than_there_is_room_for_take_the_places_of_the_oldest() {
         let scene = Scene::new().await;
-        let limit = strangers::limit(USUAL_DESCRIPTORS) / 2; // All are from one address.
+        let limit = unauthenticated::limit(USUAL_DESCRIPTORS) / 2; // All are from one address.
         let mut dialled = Vec::new();
         for _ in 0..limit + 20 {
             dialled.push(TcpStream::connect(&scene.address).await.unwrap());

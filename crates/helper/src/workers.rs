@@ -56,7 +56,7 @@ impl Workers {
         let counts = self.workers.iter().map(|worker| worker.jobs.load(Ordering::Relaxed));
         let (chosen, _) = counts.enumerate().min_by_key(|&(_, jobs)| jobs).expect("at least one");
         self.workers[chosen].jobs.fetch_add(1, Ordering::Relaxed);
-        let place = Place { workers: self.clone(), chosen };
+        let place = WorkerSlot { workers: self.clone(), chosen };
         self.workers[chosen].runtime.spawn(async move {
             let _place = place;
             job.await;
@@ -65,12 +65,12 @@ impl Workers {
 }
 
 /// A job's place on a worker, free again when it is dropped.
-struct Place {
+struct WorkerSlot {
     workers: Workers,
     chosen: usize,
 }
 
-impl Drop for Place {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
         self.workers.workers[self.chosen].jobs.fetch_sub(1, Ordering::Relaxed);
     }

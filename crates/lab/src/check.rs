@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::fleet::Fleet;
 use crate::instruction::{Answer, Instruction};
+use crate::lab_cluster::LabCluster;
 use crate::meter::Meter;
-use crate::network::{Network, Place};
+use crate::network::{LabNode, Network};
 
 /// The number of bytes to send, enough to make the initial burst negligible.
 pub const CHECK_BYTES: u64 = 64 << 20;
@@ -64,10 +64,10 @@ impl Check {
 }
 
 /// Sends 64 MiB from the first helper to the client.
-pub(crate) fn check(network: &Network, fleet: &mut Fleet) -> Result<Check, LabError> {
+pub(crate) fn check(network: &Network, fleet: &mut LabCluster) -> Result<Check, LabError> {
     let nominal =
         network.topology().pair_rate(0, None).map(|rate| CHECK_BYTES as f64 / rate.bytes_per_second());
-    let address = fleet.sender(network, Place::Helper(0))?;
+    let address = fleet.sender(network, LabNode::Helper(0))?;
     let order = Instruction::Direct { address, bytes: CHECK_BYTES };
     let mut best: Option<Check> = None;
     for _ in 0..TRIES {

@@ -11,8 +11,8 @@ use cluster::Bandwidth;
 
 use crate::check::check;
 use crate::error::LabError;
-use crate::fleet::{Fleet, Programs};
-use crate::network::{Names, Network, Place, Status};
+use crate::lab_cluster::{LabCluster, Programs};
+use crate::network::{LabNode, Names, Network, Status};
 use crate::nodes::NodesArgs;
 use crate::report::Report;
 use crate::scenario::Scenario;
@@ -188,7 +188,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
         Command::Up { network } => up(&names, &programs, &network.topology()?),
         Command::Check { network } => {
             let mut network = Network::up(&names, &network.topology()?)?;
-            let mut fleet = Fleet::start(&mut network, &programs)?;
+            let mut fleet = LabCluster::start(&mut network, &programs)?;
             let found = check(&network, &mut fleet)?;
             println!("{}", found.summary());
             Ok(if found.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -221,13 +221,13 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
 
 fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCode, LabError> {
     let mut network = Network::up(names, topology)?;
-    let mut fleet = Fleet::start(&mut network, programs)?;
+    let mut fleet = LabCluster::start(&mut network, programs)?;
     let found = check(&network, &mut fleet)?;
     println!("lab up: {}", network.topology());
     println!("self-check: {}", found.summary());
     println!(
         "use it:  ip netns exec {} env MEND_CLUSTER={} mend status",
-        names.of(Place::Client),
+        names.of(LabNode::Client),
         fleet.cluster().display()
     );
     println!("end it:  mend lab down");

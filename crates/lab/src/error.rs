@@ -38,7 +38,7 @@ pub enum LabError {
     Cluster(String),
     /// The `mend` binary was not found.
     #[error(
-        "there is no `mend` beside this program or on PATH; build it with `cargo build --release -p mend-cli`, or name one in MEND_BINARY"
+        "there is no `mend` beside this program or on PATH; build it with `cargo build --release -p cli`, or name one in MEND_BINARY"
     )]
     NoMend,
     /// A process in the lab failed to start.

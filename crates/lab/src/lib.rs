@@ -12,44 +12,44 @@
 //! start, and reads through the library that users call.
 #![forbid(unsafe_code)]
 
-mod account;
 mod agent;
+mod baseline;
 pub mod bench;
 mod check;
 mod command;
 mod direct;
 mod error;
+mod experiment;
 pub mod figure;
-mod fleet;
 pub mod hdfs;
 mod instruction;
+mod lab_cluster;
 mod machine;
 mod medium;
 mod meter;
 mod model;
 mod network;
+mod network_config;
 pub mod nodes;
+mod plan_cost;
 mod report;
 mod run;
 mod scenario;
 pub mod seaweedfs;
 mod shell;
-mod systems;
-mod told;
 mod topology;
-mod way;
-mod yardstick;
+mod variant;
 
-pub use account::Account;
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
 pub use command::{Command, Folders, execute};
 pub use error::LabError;
-pub use fleet::{Fleet, Programs};
+pub use lab_cluster::{LabCluster, Programs};
 pub use machine::{CpuTimes, Machine};
 pub use medium::DeviceReads;
 pub use meter::{CPU_BOUND, LinkBytes, Meter, Metered};
 pub use model::{published_timeslots, timeslots};
-pub use network::{Doors, Names, Network, NetworkError, Place, Status};
+pub use network::{Doors, LabNode, Names, Network, NetworkError, Status};
+pub use plan_cost::PlanCost;
 pub use report::{Report, Row, markdown_table, median};
 pub use run::{Say, run};
 pub use scenario::{
@@ -57,4 +57,4 @@ pub use scenario::{
 };
 pub use shell::{Script, ScriptError};
 pub use topology::{MOST_NODES, Matrix, Racks, Rate, Topology, TopologyError};
-pub use way::Way;
+pub use variant::Variant;

@@ -6,14 +6,14 @@ use std::fmt::Write;
 use repair::{Pacing, Scheme};
 use serde::{Deserialize, Serialize};
 
-use crate::account::Account;
+use crate::baseline::{Baseline, is_cpu_bound};
 use crate::check::Check;
 use crate::figure::Constants;
 use crate::machine::Machine;
 use crate::medium::DeviceReads;
 use crate::meter::{LinkBytes, Metered};
+use crate::plan_cost::PlanCost;
 use crate::scenario::Scenario;
-use crate::yardstick::{Yardstick, is_cpu_bound};
 
 /// The results of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ pub struct Row {
     pub device: Option<DeviceReads>,
     /// The plan's predicted cost.
     #[serde(default)]
-    pub account: Option<Account>,
+    pub account: Option<PlanCost>,
 }
 
 /// One measurement.
@@ -128,7 +128,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 impl Row {
     /// Computes the figures from the samples; the identifying fields stay.
-    pub(crate) fn fill(&mut self, samples: &[Sample], yardstick: &Yardstick) {
+    pub(crate) fn fill(&mut self, samples: &[Sample], baseline: &Baseline) {
         let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         self.times_s = of(&|sample| sample.time_s);
         self.median_s = median(&self.times_s);
@@ -137,11 +137,11 @@ impl Row {
         self.spread = (longest - shortest) / self.median_s;
         let first: Vec<_> = samples.iter().filter_map(|sample| sample.first_byte_s).collect();
         self.first_byte_s = (!first.is_empty()).then(|| median(&first));
-        self.direct_s = yardstick.direct_s();
+        self.direct_s = baseline.direct_s();
         self.ratio = self.median_s / self.direct_s;
         self.cpu_s = median(&of(&|sample| sample.metered.cpu_s));
-        self.bare_cpu_s = yardstick.bare_cpu_s();
-        self.saturated = yardstick.is_saturated();
+        self.bare_cpu_s = baseline.bare_cpu_s();
+        self.saturated = baseline.is_saturated();
         self.busy = median(&of(&|sample| sample.metered.busy));
         self.disturbed = samples.iter().filter(|sample| sample.metered.disturbed).count() as u32;
         self.cpu_bound = is_cpu_bound(samples);

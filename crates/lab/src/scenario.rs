@@ -28,7 +28,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::way::Way;
+use crate::variant::Variant;
 
 /// The description of a measurement, which covers every combination of the lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -305,10 +305,11 @@ impl Scenario {
     }
 
     /// The schemes with their pacings, in the order of measurement.
-    pub fn ways(&self) -> Vec<Way> {
+    pub fn ways(&self) -> Vec<Variant> {
         let pacings = || self.pacing.iter().map(|pacing| pacing.0);
-        let ways = self.schemes.iter().flat_map(|scheme| Way::of(scheme.0, pacings()));
-        let ways = ways.flat_map(|way| self.data_tls.iter().map(move |&encrypted| Way { encrypted, ..way }));
+        let ways = self.schemes.iter().flat_map(|scheme| Variant::of(scheme.0, pacings()));
+        let ways =
+            ways.flat_map(|way| self.data_tls.iter().map(move |&encrypted| Variant { encrypted, ..way }));
         ways.collect()
     }
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use cluster::Cluster;
-use lab::{Fleet, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
+use lab::{LabCluster, Names, Network, NetworkError, Programs, Scenario, Status, Topology};
 
 /// The verbs of `mend` and `mend-lab` that the lab needs.
 #[derive(Parser)]
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if is_started_by_lab {
         return serve(Mend::parse());
     }
-    if apart::is_skipped("lab") {
+    if testbed::is_skipped("lab") {
         return ExitCode::SUCCESS;
     }
     let names = Names::with_prefix(&format!("labtest{}", std::process::id() % 1000));
@@ -105,7 +105,7 @@ fn up_and_down(names: &Names) {
 
 fn leftovers(names: &Names) {
     let mut network = Network::up(names, &Topology::flat(3, "200mbit".parse().unwrap())).unwrap();
-    let fleet = Fleet::start(&mut network, &programs()).unwrap();
+    let fleet = LabCluster::start(&mut network, &programs()).unwrap();
     let folder = fleet.work().to_owned();
     // Simulate a killed process: nothing is dropped, and the state file names a nonexistent process.
     fleet.keep();

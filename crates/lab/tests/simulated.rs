@@ -20,7 +20,7 @@ use clap::Parser;
 use client::{Client, PutOptions, RepairRequest, RepairState, no_progress};
 use cluster::{Cluster, Role};
 use codes::BlockIndex;
-use lab::{Fleet, Names, Network, NetworkError, Place, Programs, Rate, Topology};
+use lab::{LabCluster, LabNode, Names, Network, NetworkError, Programs, Rate, Topology};
 use repair::{Policy, Rates, Scheme};
 use serde::{Deserialize, Serialize};
 use sim::recovery::Loss;
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     if env::args().nth(1).is_some_and(|verb| verbs.contains(&verb.as_str())) {
         return serve(Verb::parse());
     }
-    if apart::is_skipped("lab") {
+    if testbed::is_skipped("lab") {
         return ExitCode::SUCCESS;
     }
     let names = Names::with_prefix(&format!("labsim{}", std::process::id() % 1000));
@@ -180,7 +180,7 @@ const LOST: &str = "h1";
 
 fn recovery(names: &Names) -> Times {
     let mut network = Network::up(names, &Topology::flat(NODES, rate(NODE_MEGABITS))).unwrap();
-    let mut fleet = Fleet::start(&mut network, &programs()).unwrap();
+    let mut fleet = LabCluster::start(&mut network, &programs()).unwrap();
     // Stripes are stored over unshaped links.
     network.reshape(&Topology::flat(NODES, Rate::Unshaped)).unwrap();
     let file = fleet.work().join("file");
@@ -195,8 +195,12 @@ fn recovery(names: &Names) -> Times {
     Times { lab: recovered.seconds, sim: simulated_recovery(&homes) }
 }
 
-fn beside_coordinator<T: for<'a> Deserialize<'a>>(network: &Network, fleet: &Fleet, words: &[&str]) -> T {
-    let mut command = network.command(Place::Coordinator, &programs().mend);
+fn beside_coordinator<T: for<'a> Deserialize<'a>>(
+    network: &Network,
+    fleet: &LabCluster,
+    words: &[&str],
+) -> T {
+    let mut command = network.command(LabNode::Coordinator, &programs().mend);
     let output = command.args(words).env("MEND_CLUSTER", fleet.cluster()).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()

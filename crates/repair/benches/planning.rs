@@ -1,4 +1,4 @@
-//! How long plans take to make: `cargo bench -p mend-repair --bench planning` prints one table in half a minute.
+//! How long plans take to make: `cargo bench -p repair --bench planning` prints one table in half a minute.
 
 #![allow(clippy::disallowed_methods)]
 

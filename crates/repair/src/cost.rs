@@ -163,7 +163,7 @@ impl Plan {
     }
 
     /// The bytes of every node; reads are not counted.
-    pub(crate) fn node_costs(&self) -> Vec<NodeCost> {
+    pub fn node_costs(&self) -> Vec<NodeCost> {
         let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {
             for task in &lane.tasks {

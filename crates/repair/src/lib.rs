@@ -28,7 +28,6 @@ mod plan;
 mod plan_text;
 mod planner;
 mod reading;
-pub mod recovery;
 mod relay;
 mod slices;
 mod stripe;
@@ -57,11 +56,14 @@ pub use part::{
     Errand, FingerprintErrand, MAX_WAITING_MESSAGES, Part, PartAction, WATCH_EVERY, too_many_messages,
 };
 pub use permit::{MAX_PERMIT_BYTES, Permit, PermitError};
-pub use plan::{Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term};
+pub use plan::{
+    Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term,
+    WHOLE_BLOCK_BYTES,
+};
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};
 pub use planner::{
-    Bound, Explanation, Limit, Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, UnknownScheme,
-    Wanted, explain, plan,
+    Bound, Explanation, Limit, Missing, PacingProblem, PlanError, PlanRequest, Policy, Scheme, Stretch,
+    UnknownScheme, Wanted, explain, plan,
 };
 pub use reading::BlockRange;
 pub use relay::{Action, Relay, RelayError};

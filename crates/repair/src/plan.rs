@@ -30,6 +30,9 @@ pub enum Pacing {
     WholeBlock,
 }
 
+/// The memory that plans of whole blocks may take on one helper, in bytes.
+pub const WHOLE_BLOCK_BYTES: u64 = 2 << 30;
+
 /// A sub-block that a plan delivers, with its requestor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {

@@ -18,6 +18,7 @@ mod disk;
 pub mod durability;
 mod edge;
 mod event;
+pub mod fastpr;
 mod faults;
 mod invariants;
 mod motion;
@@ -67,7 +68,7 @@ pub struct Violation {
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "seed {}: {}", self.seed, self.what.join("; "))?;
-        write!(f, "replay with: MEND_SIM_SEED={} cargo test -p mend-sim replay -- --nocapture", self.seed)
+        write!(f, "replay with: MEND_SIM_SEED={} cargo test -p sim replay -- --nocapture", self.seed)
     }
 }
 

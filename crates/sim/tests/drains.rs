@@ -2,9 +2,9 @@
 //! stars (`MOST_BY_STARS`).
 //!
 //! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p
-//! mend-sim --test drains -- --nocapture` plays more seeds and prints every case.
+//! sim --test drains -- --nocapture` plays more seeds and prints every case.
 
-use repair::recovery::{Kind, RepairSpec};
+use recovery::{Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
 use sim::recovery::{Cluster, Finish, Loss, Shape};
 

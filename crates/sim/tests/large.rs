@@ -1,7 +1,7 @@
 //! Large clusters without bytes: how near to the bound recoveries come, and what drains save.
 
 use codes::CodeSpec;
-use repair::recovery::{HelperPolicy, Kind, RepairSpec};
+use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
 use sim::recovery::{Cluster, Finish, Loss, ReadTimes, Reads, Shape};
 
@@ -125,7 +125,7 @@ fn a_budget_of_one_job_is_kept_to() {
     assert!(run(&cluster).at_once <= 3, "five or six nodes each, of nineteen");
 }
 
-/// `MEND_LARGE_STRIPES=100000 cargo test --release -p mend-sim --test large thousand -- --nocapture`
+/// `MEND_LARGE_STRIPES=100000 cargo test --release -p sim --test large thousand -- --nocapture`
 #[test]
 fn a_thousand_nodes() {
     let stripes = std::env::var("MEND_LARGE_STRIPES").map_or(20_000, |text| text.parse().unwrap());

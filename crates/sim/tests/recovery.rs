@@ -33,7 +33,7 @@ fn hundreds_of_clusters() {
     for violation in bad.iter().take(SHOWN) {
         println!("seed {}: {}", violation.seed, violation.what.join("; "));
         println!(
-            "replay with: MEND_SIM_SEED={} cargo test -p mend-sim --test recovery replay -- --nocapture",
+            "replay with: MEND_SIM_SEED={} cargo test -p sim --test recovery replay -- --nocapture",
             violation.seed
         );
     }
@@ -48,7 +48,7 @@ fn hundreds_of_clusters() {
     );
 }
 
-/// `MEND_SIM_SEED=… cargo test -p mend-sim --test recovery replay -- --nocapture`
+/// `MEND_SIM_SEED=… cargo test -p sim --test recovery replay -- --nocapture`
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("MEND_SIM_SEED") else { return };

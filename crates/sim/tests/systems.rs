@@ -11,7 +11,7 @@ const BASE: u64 = 40_000;
 /// As many as take about a minute on two cores.
 const RUNS: u64 = 2_000;
 
-/// `MEND_SIM_SEED=… cargo test -p mend-sim --test systems replay -- --nocapture`
+/// `MEND_SIM_SEED=… cargo test -p sim --test systems replay -- --nocapture`
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("MEND_SIM_SEED") else { return };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use apart::{Ground, Network, Seat};
+use testbed::{Ground, Network, Seat};
 
 use crate::limits;
 use crate::ports::Ports;

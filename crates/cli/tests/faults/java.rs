@@ -19,7 +19,7 @@ fn classes() -> Option<&'static Path> {
 }
 
 fn build() -> Option<PathBuf> {
-    if apart::is_skipped("java") {
+    if testbed::is_skipped("java") {
         return None;
     }
     let is_there = |program| Command::new(program).arg("-version").output().is_ok();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use apart::{Ground, Seat};
+use testbed::{Ground, Seat};
 
 use crate::cluster::Cluster;
 

@@ -1,9 +1,8 @@
 //! Requests of a plug-in to a coordinator without a NameNode.
 
-use beside::Mend;
 use client::{Client, GivenBlock, GivenStripe, Home, RepairRequest};
 use cluster::Role;
-use hadoop::eventually;
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{Group, World};

@@ -1,9 +1,8 @@
 //! Wrong blocks with matching checksums. If parity cannot identify the wrong block, neither Mend nor HDFS
 //! rebuilds blocks from the group.
 
-use beside::Mend;
-use hadoop::eventually;
 use serde_json::Value;
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::takeover::{BY_HDFS, said};
@@ -35,7 +34,7 @@ fn assert_not_made(world: &World, group: &Group, lost: &[usize], before: &[Strin
 pub fn not_rebuilt_from(world: &mut World) {
     let mut mend = mend::attach(&world.cluster, &["--repair-after", "30m"], true);
     mend.wait_until_safe(world.groups().len());
-    hadoop::issue_plugin(&mend, world.certificates.path());
+    testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     let narrow = world.largest("RS-6-3-1024k");
     let good = world.forge(&narrow, 4, 1_000_001);
     let lost = [0, 7];

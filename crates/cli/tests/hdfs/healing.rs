@@ -1,10 +1,9 @@
 //! Mend's automatic reaction to lost blocks, DataNodes and flipped bits, and HDFS's view of the results.
 
-use beside::Mend;
-use hadoop::eventually;
 use repair::{Permit, Sink, SinkEnd};
 use stores::hdfs::HdfsBlocks;
 use stores::{Delivery, Sinks};
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{ALWAYS, NO_REPAIR, World};

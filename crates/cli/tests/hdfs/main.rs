@@ -15,8 +15,8 @@ mod world;
 
 use std::process::ExitCode;
 
-use apart::{Case, run_cases};
-use hadoop::{Hadoop, inside_namespace};
+use testbed::hdfs::Hadoop;
+use testbed::{Case, inside_namespace, run_cases};
 
 use crate::world::World;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use beside::Mend;
-use hadoop::{Attaching, Cluster};
+use testbed::Mend;
+use testbed::hdfs::{Attaching, Cluster};
 
 /// Attaches to a cluster and starts all processes. Without the NameNode, the coordinator knows only described
 /// stripes.

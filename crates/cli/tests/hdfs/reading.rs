@@ -1,7 +1,7 @@
 //! Small positional reads of lost blocks: correct bytes, through Mend if possible and otherwise decoded by
 //! HDFS.
 
-use beside::Mend;
+use testbed::Mend;
 
 use crate::mend;
 use crate::world::{Group, World};
@@ -45,7 +45,7 @@ fn place(group: &Group, row: usize, index: usize) -> usize {
 pub fn lost_ranges(world: &mut World) {
     let mut mend = mend::attach(&world.cluster, &[], false);
     mend.wait_for_helpers();
-    hadoop::issue_plugin(&mend, world.certificates.path());
+    testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     let (narrow, wide) = (world.first("RS-6-3-1024k"), world.first("RS-10-4-1024k"));
     let path = narrow.path.clone();
     // Healthy blocks are read from their DataNodes.
@@ -98,7 +98,7 @@ fn without_a_coordinator(world: &mut World, mut mend: Mend, narrow: &Group, dead
     mend.start_coordinator();
     mend.wait_for_helpers();
     // HDFS asks it again after a while.
-    hadoop::eventually("Mend is asked again", || {
+    testbed::eventually("Mend is asked again", || {
         (read(world, MEND, &path, start + 1234, 999) == 999).then_some(())
     });
     for &node in dead {

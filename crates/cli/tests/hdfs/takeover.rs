@@ -1,7 +1,6 @@
 //! The NameNode's reconstruction commands, executed by Mend, or by HDFS itself if Mend cannot.
 
-use beside::Mend;
-use hadoop::eventually;
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{ALWAYS, Group, NO_REPAIR, World};
@@ -14,7 +13,7 @@ pub const BY_HDFS: &str = "HDFS does it itself";
 fn attach(world: &mut World) -> Mend {
     let mend = mend::attach(&world.cluster, &[], false);
     mend.wait_for_helpers();
-    hadoop::issue_plugin(&mend, world.certificates.path());
+    testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     world.restart_namenode_with(&ALWAYS);
     mend
 }

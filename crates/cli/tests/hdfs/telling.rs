@@ -3,10 +3,9 @@
 
 use std::sync::Mutex;
 
-use beside::Mend;
-use hadoop::eventually;
 use hdfs::{NameNode, NameNodeSettings, Progress};
 use serde_json::Value;
+use testbed::{Mend, eventually};
 
 use crate::mend;
 use crate::world::{NO_REPAIR, World};

@@ -6,9 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use hadoop::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin, eventually};
 use stores::hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
 use tempfile::TempDir;
+use testbed::eventually;
+use testbed::hdfs::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin};
 
 const NODES: usize = 15;
 /// Policies and file sizes. Internal blocks have at most 4 MiB, so larger files have several groups.

@@ -6,7 +6,7 @@ use seaweedfs::{AskError, Change, Event, Lock, ServerId, SmallFile, Volumes, Wat
 use stores::OpenGate;
 use stores::seaweedfs::{Ecsum, Protection, Ratio};
 
-use weed::eventually;
+use testbed::eventually;
 
 use crate::world::World;
 

@@ -10,7 +10,7 @@ use seaweedfs::{
 };
 use stores::seaweedfs::VolumeName;
 
-use weed::eventually;
+use testbed::eventually;
 
 use crate::world::World;
 

@@ -4,11 +4,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use beside::Mend;
 use seaweedfs::Standing;
 use stores::seaweedfs::{ShardName, VolumeName};
-
-use weed::eventually;
+use testbed::{Mend, eventually};
 
 use crate::world::{World, counts};
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use weed::eventually;
+use testbed::eventually;
 
 use crate::healing::{wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
 use crate::layout::shards_at;

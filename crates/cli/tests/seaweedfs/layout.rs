@@ -7,7 +7,7 @@ use std::path::Path;
 use seaweedfs::Standing;
 use stores::seaweedfs::{ShardName, VolumeName};
 
-use weed::eventually;
+use testbed::eventually;
 
 use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
 use crate::world::World;

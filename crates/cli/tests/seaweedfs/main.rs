@@ -16,7 +16,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use apart::{Case, run_cases};
+use testbed::{Case, run_cases};
 
 use crate::world::World;
 
@@ -56,8 +56,8 @@ const CASES: &[(&str, Case<World>)] = &[
 
 fn main() -> ExitCode {
     let boot = || {
-        let weed = weed::install()?;
-        weed::inside_namespace()?;
+        let weed = testbed::seaweedfs::install()?;
+        testbed::inside_namespace()?;
         Ok(World::boot(&weed))
     };
     run_cases("SeaweedFS", boot, CASES)

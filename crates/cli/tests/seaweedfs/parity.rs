@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use stores::seaweedfs::ShardName;
-use weed::eventually;
+use testbed::eventually;
 
 use crate::world::World;
 

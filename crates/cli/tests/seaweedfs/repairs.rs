@@ -11,7 +11,7 @@ use seaweedfs::{ServerId, SmallFile, Standing, place};
 use stores::seaweedfs::{Ratio, ShardBlocks, ShardName, VolumeName};
 use stores::{BlockError, Blocks, OpenGate, StoredBlock};
 
-use weed::eventually;
+use testbed::eventually;
 
 use crate::world::{World, counts};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use stores::seaweedfs::VolumeName;
 
-use weed::eventually;
+use testbed::eventually;
 
 use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
 use crate::layout::{shards_at, split_server};

@@ -5,12 +5,11 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
-use apart::OneNamespace;
-use beside::Mend;
 use seaweedfs::{Listing, Standing, Volumes};
 use stores::seaweedfs::{ShardName, VolumeName};
 use tempfile::TempDir;
-use weed::{Attaching, Cluster, Options, eventually, http};
+use testbed::seaweedfs::{Attaching, Cluster, Options, http};
+use testbed::{Mend, OneNamespace, eventually};
 
 const SERVERS: usize = 6;
 /// Number and size of objects: these shards are longer than one 16 MiB block of `.ecsum`.
@@ -46,7 +45,8 @@ impl DerefMut for World {
 
 impl World {
     pub fn boot(weed: &Path) -> Self {
-        let disk = weed::memory_disk(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("seaweedfs"), "3g");
+        let disk =
+            testbed::seaweedfs::memory_disk(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("seaweedfs"), "3g");
         let ground = Arc::new(OneNamespace::make(SERVERS, OTHERS));
         let options = Options { servers: SERVERS, disks: 2, data_centers: 2, racks: 3, volume_limit_mb: 400 };
         let cluster = Cluster::boot(weed, ground, disk.path(), options);
@@ -203,7 +203,7 @@ impl World {
 /// The contents of an object, derived from its name.
 pub fn content(path: &str) -> Vec<u8> {
     let bytes = if path.starts_with("pictures") { LARGE.1 } else { SMALL.1 };
-    weed::content(path, bytes)
+    testbed::seaweedfs::content(path, bytes)
 }
 
 /// The number of a volume's shards on each server.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use recovery::Target;
 use repair::NodeId;
-use repair::recovery::Target;
 use views::{GoneNode, HistoryEvent, LeavingView, RecoveryState, RepairState};
 
 use crate::answers::Answers;

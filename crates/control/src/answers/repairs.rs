@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use ::views::{ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
-use repair::recovery::{End, Estimate, ItemState as Place, RepairId, Target};
+use recovery::{End, Estimate, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, StripeId};
 use stores::StripeRecord;
 use views::Census;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use recovery::Target;
 use repair::NodeId;
-use repair::recovery::Target;
 use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 use crate::answers::Answers;

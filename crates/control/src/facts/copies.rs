@@ -1,7 +1,7 @@
 //! Which copies of a block are needed, wanted or too many.
 
 use codes::BlockIndex;
-use repair::recovery::BlockFacts;
+use recovery::BlockFacts;
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 

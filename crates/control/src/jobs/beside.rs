@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use repair::recovery::{Mover, Scheduler};
+use recovery::{Mover, Scheduler};
 use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
 
 use crate::jobs::RunningJob;

@@ -11,7 +11,7 @@ pub(crate) mod suspects;
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::recovery::{ItemId, Loads, ReservationId};
+use recovery::{ItemId, Loads, ReservationId};
 use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{

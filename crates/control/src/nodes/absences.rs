@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::RepairAfter;
+use recovery::Target;
 use repair::NodeId;
-use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

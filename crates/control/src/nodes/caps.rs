@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use repair::recovery::{Budget, Caps, Dealer, Pace, Unused};
+use recovery::{Budget, Caps, Dealer, Pace, Unused};
 use repair::wire::control::ToNode;
 use repair::{NodeId, NodeProfile};
 use serde_json::Value;
@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::storing::Then;
-use repair::recovery::Scheduler;
+use recovery::Scheduler;
 use views::{CapsRequest, CapsView};
 
 /// The key of caps in the records.

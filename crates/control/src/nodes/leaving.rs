@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use recovery::Target;
 use repair::NodeId;
-use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{RecordWrite, Write};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cluster::Network;
-use repair::recovery::{SECONDS_AHEAD, TrunkBudget};
+use recovery::{SECONDS_AHEAD, TrunkBudget};
 use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
 
 use crate::base::Base;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use repair::recovery::{End, Target};
+use recovery::{End, Target};
 use repair::{Stripe, StripeId};
 use stores::StripeRecord;
 

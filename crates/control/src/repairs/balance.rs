@@ -5,12 +5,12 @@
 //! This only says what is worth moving. The moves are a repair like others, of [`Kind::Migrate`], so that they wait for
 //! what is more urgent, and the scheduler has the last word on where each block goes.
 //!
-//! [`Kind::Migrate`]: repair::recovery::Kind::Migrate
+//! [`Kind::Migrate`]: recovery::Kind::Migrate
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::recovery::Target;
+use recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use stores::StripeRecord;
 

@@ -1,7 +1,7 @@
 //! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
 //! else works on a stripe.
 
-use repair::recovery::{Loads, NodeFacts, ReservationId};
+use recovery::{Loads, NodeFacts, ReservationId};
 use repair::{Job, NodeId, StripeId};
 
 use crate::facts::Facts;

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use cluster::RepairAfter;
-use repair::recovery::Target;
+use recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 

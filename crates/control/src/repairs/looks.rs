@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use repair::recovery::{BlockFacts, Target};
+use recovery::{BlockFacts, Target};
 use repair::{NodeId, StripeId};
 use stores::StripeRecord;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use repair::recovery::Target;
+use recovery::Target;
 use repair::{BlockId, NodeId};
 use stores::StripeRecord;
 

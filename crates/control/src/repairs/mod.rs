@@ -1,4 +1,4 @@
-//! Repairs: what is asked for is cut into stripes, which [`repair::recovery::Scheduler`] starts.
+//! Repairs: what is asked for is cut into stripes, which [`recovery::Scheduler`] starts.
 //!
 //! This room drives the scheduler: it says what the catalog and the connections know ([`facts`]), keeps what was asked
 //! for until it ends, so that a coordinator that starts again takes it up anew ([`records`]), names the items of a
@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
+use recovery::{Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
 use stores::{Nature, StoreError, StripeRecord};
 

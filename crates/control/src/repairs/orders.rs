@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use codes::BlockIndex;
-use repair::recovery::{HelperPolicy, Kind, RepairSpec, Target};
+use recovery::{HelperPolicy, Kind, RepairSpec, Target};
 use repair::{BlockId, NodeId, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
 use stores::StripeRecord;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::CodeSpec;
-use repair::recovery::{Demand, Kind, Pace, Progress, RepairId, bound};
+use recovery::{Demand, Kind, Pace, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
 use stores::StripeRecord;
 

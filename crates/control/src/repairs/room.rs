@@ -161,7 +161,7 @@ impl<'a> Takers<'a> {
         Self { facts, room }
     }
 
-    /// Whether one of them may take a lost block of a stripe, as [placement](repair::recovery::Placement) decides.
+    /// Whether one of them may take a lost block of a stripe, as [placement](recovery::Placement) decides.
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);

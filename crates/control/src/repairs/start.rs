@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{End, JOBS_AT_ONCE, Kind, NewItem, Placement, Proposal, RepairId, Target};
+use recovery::{End, JOBS_AT_ONCE, Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use stores::StripeRecord;
 

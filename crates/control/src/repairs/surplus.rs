@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::BlockFacts;
+use recovery::BlockFacts;
 use repair::{BlockId, NodeId, StripeId};
 use stores::BlockState;
 

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use repair::recovery::{End, ItemState as Place, RepairId, Target};
+use recovery::{End, ItemState as Place, RepairId, Target};
 use repair::{ParityOutcome, StripeId};
 
 use crate::facts::Facts;

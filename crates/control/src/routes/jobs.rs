@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rand::RngExt;
-use repair::recovery::Loads;
+use recovery::Loads;
 use repair::{
     Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Policy, Report, Stripe, StripeId, Topology,
 };

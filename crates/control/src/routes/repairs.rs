@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::recovery::{
+use recovery::{
     Action, BlockFacts, End, HelperPolicy, ItemId, ItemState, Kind, Loads, Placement, Proposal, RepairId,
     Target,
 };

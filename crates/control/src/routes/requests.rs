@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::Role;
 use codes::BlockIndex;
-use repair::recovery::{RepairId, Target};
+use recovery::{RepairId, Target};
 use repair::wire::control::ClientRequest;
 use repair::{NodeId, NodeProfile, PlanRequest, Policy, StripeId, explain};
 use serde_json::Value;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::recovery::RepairId;
+use recovery::RepairId;
 use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::recovery::Redundancy;
+use recovery::Redundancy;
 use repair::{BlockId, NodeId, StripeId, Verify};
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 

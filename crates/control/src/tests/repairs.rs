@@ -1,6 +1,6 @@
 //! What is lost is rebuilt, by reads and by repairs.
 
-use repair::recovery::JOBS_AT_ONCE;
+use recovery::JOBS_AT_ONCE;
 
 use super::*;
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::check::Check;
 use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;
 use crate::report::Report;

@@ -4,10 +4,10 @@ use repair::Scheme;
 
 use super::finding::{Finding, Verdict};
 use crate::error::LabError;
-use crate::fleet::{Fleet, Programs};
 use crate::instruction::{Answer, Expected, Instruction};
+use crate::lab_cluster::{LabCluster, Programs};
 use crate::meter::Meter;
-use crate::network::{Names, Network, Place};
+use crate::network::{LabNode, Names, Network};
 use crate::run::write_noise;
 use crate::topology::{Rate, Topology};
 
@@ -19,7 +19,7 @@ const MEMORY_LIMIT: u64 = 256 << 20;
 pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec<Finding>, LabError> {
     let gigabit: Rate = "1gbit".parse()?;
     let mut network = Network::up(names, &Topology::flat(14, gigabit))?;
-    let mut fleet = Fleet::start(&mut network, programs)?;
+    let mut fleet = LabCluster::start(&mut network, programs)?;
     let block_bytes = 16 << 20;
     let source = fleet.work().join("many.source");
     write_noise(&source, 10 * block_bytes, 1).map_err(LabError::file("write", &source))?;
@@ -39,9 +39,9 @@ pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec
         expected: Expected { block: 3, path: source, offset: 3 * block_bytes },
     };
     let members: Vec<String> =
-        (0..14).map(|index| Place::Helper(index).to_string()).chain(["coordinator".to_owned()]).collect();
+        (0..14).map(|index| LabNode::Helper(index).to_string()).chain(["coordinator".to_owned()]).collect();
     let peak =
-        |fleet: &Fleet| members.iter().filter_map(|member| fleet.peak_memory(member)).max().unwrap_or(0);
+        |fleet: &LabCluster| members.iter().filter_map(|member| fleet.peak_memory(member)).max().unwrap_or(0);
     let before = peak(&fleet);
     let meter = Meter::start(&network)?;
     let answer = fleet.ask(&network, &order)?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::block_of;
 use crate::report::{Report, Row, markdown_table, median};
-use crate::way::Way;
+use crate::variant::Variant;
 
 const SAMPLE_BYTES: usize = 64 << 20;
 const REPETITIONS: usize = 5;
@@ -89,7 +89,7 @@ pub(super) fn section(report: &Report) -> String {
 fn cells(row: &Row, constants: &Constants) -> Option<Vec<String>> {
     let scheme = row.used?;
     // The model assumes rounds. CRR-R is measured in rounds and in slices; skip the sliced rows.
-    if scheme == Scheme::CrrR && !(Way { pacing: row.pacing, ..Way::own(scheme) }).is_in_rounds() {
+    if scheme == Scheme::CrrR && !(Variant { pacing: row.pacing, ..Variant::own(scheme) }).is_in_rounds() {
         return None;
     }
     let model = constants.predict(scheme, row.data_blocks, row.block_bytes, row.direct_s)?;

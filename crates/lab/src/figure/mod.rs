@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::report::{Report, Row};
 use crate::run::Say;
@@ -332,7 +332,7 @@ fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::account;
+    use crate::plan_cost::plan_cost;
 
     #[test]
     fn every_combination_has_a_plan() {
@@ -343,7 +343,7 @@ mod tests {
                 .flat_map(|code| scenario.block_bytes.iter().map(move |bytes| (code, bytes)))
             {
                 for way in scenario.ways() {
-                    let plan = account(code, bytes.bytes(), &scenario.losses[0], way, None);
+                    let plan = plan_cost(code, bytes.bytes(), &scenario.losses[0], way, None);
                     plan.unwrap_or_else(|error| panic!("{}, {code} by {way}: {error}", scenario.name));
                 }
             }

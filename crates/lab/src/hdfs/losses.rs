@@ -2,25 +2,22 @@
 //! Mend on request.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use beside::Mend;
-use hadoop::{Cluster, eventually};
+use testbed::hdfs::Cluster;
+use testbed::{Mend, eventually};
 
-use super::scene::{Replica, Scene};
+use super::cluster::{HdfsLab, Replica};
 use crate::error::LabError;
-use crate::systems::{Repaired, Watching, time_program};
+use crate::experiment::{Repaired, Watching, time_program, wait_for_lost_blocks, wait_while};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A limit above any measured time.
-pub(super) const LIMIT: Duration = Duration::from_secs(900);
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// The DataNode's log message for a reconstruction command of the NameNode.
 const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
 
 /// The processes whose file I/O and memory are counted.
-pub(super) fn processes(scene: &Scene, mend: Option<&Mend>) -> Vec<u32> {
+pub(super) fn processes(scene: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
     scene.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
 }
 
@@ -31,7 +28,7 @@ pub(super) fn processes(scene: &Scene, mend: Option<&Mend>) -> Vec<u32> {
 /// # Errors
 /// [`LabError`].
 pub(super) fn commanded(
-    scene: &mut Scene,
+    scene: &mut HdfsLab,
     who: &str,
     mend: Option<&Mend>,
     path: &str,
@@ -62,7 +59,12 @@ pub(super) fn commanded(
 ///
 /// # Errors
 /// [`LabError`].
-pub(super) fn asked(scene: &mut Scene, mend: &Mend, path: &str, index: usize) -> Result<Repaired, LabError> {
+pub(super) fn asked(
+    scene: &mut HdfsLab,
+    mend: &Mend,
+    path: &str,
+    index: usize,
+) -> Result<Repaired, LabError> {
     let (holder, number) = scene.holders(path)[&index];
     let before: Vec<Replica> = of_number(scene.replicas(path, holder)?, number);
     scene.cluster.kill(holder);
@@ -72,12 +74,10 @@ pub(super) fn asked(scene: &mut Scene, mend: &Mend, path: &str, index: usize) ->
     }
     scene.cluster.start(holder);
     scene.cluster.await_nodes(scene.cluster.nodes().len());
-    eventually("the coordinator to miss it", || {
-        (mend.ask(&["status"])?["stripes"]["blocks_lost"] == 1).then_some(())
-    });
+    wait_for_lost_blocks(mend, 1);
     let group = format!("group_{}_{}", number - index as i64, before[0].stamp);
     let (verb, counted) = (mend.verb(&["repair", &group]), processes(scene, Some(mend)));
-    let Scene { cluster, network, .. } = scene;
+    let HdfsLab { cluster, network, .. } = scene;
     let repaired = time_program(network, counted, "mend repair", verb, || {
         await_lacking(cluster, "mend repair", path, |lacking| lacking == 0)
     })?;
@@ -99,18 +99,10 @@ pub(super) fn await_lacking(
     path: &str,
     is_so: impl Fn(usize) -> bool,
 ) -> Result<(), LabError> {
-    let begun = Instant::now();
-    loop {
+    wait_while(who, LOOK_EVERY, || {
         let lacking = cluster.lacking(path);
-        if is_so(lacking) {
-            return Ok(());
-        }
-        if begun.elapsed() > LIMIT {
-            let reason = format!("{lacking} blocks of {path} are missing after {} s", LIMIT.as_secs());
-            return Err(LabError::Agent { who: who.to_owned(), reason });
-        }
-        thread::sleep(LOOK_EVERY);
-    }
+        Ok((!is_so(lacking)).then(|| format!("{lacking} blocks of {path} are missing")))
+    })
 }
 
 fn now_ms() -> u64 {
@@ -119,7 +111,7 @@ fn now_ms() -> u64 {
 }
 
 /// The first time at or after `from` when any DataNode logged a command, in milliseconds of the same clock.
-fn first_command(scene: &Scene, from: u64) -> Option<u64> {
+fn first_command(scene: &HdfsLab, from: u64) -> Option<u64> {
     let logs = (0..scene.cluster.nodes().len()).map(|node| scene.cluster.log(node));
     let since = |log: String| {
         let lines = log.lines().filter(|line| line.contains(COMMAND));

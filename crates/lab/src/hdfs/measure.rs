@@ -1,23 +1,21 @@
 //! The measurements, in sequence on one cluster: first HDFS alone, then with Mend.
 
-use std::fs;
 use std::process::ExitCode;
 
-use beside::Mend;
-use hadoop::Hadoop;
+use testbed::Mend;
+use testbed::hdfs::Hadoop;
 
 use super::BenchArgs;
+use super::cluster::{Commands, HdfsLab, POLICIES, Policy};
 use super::losses;
 use super::nodes::Gone;
 use super::page::{LossRow, NodeRow, Page, ReadsRow};
 use super::reads;
-use super::scene::{Commands, POLICIES, Policy, Scene};
-use crate::command::write_page;
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::experiment::{Repaired, Repetitions, Results, direct_send};
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
-use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
 /// The index of the lost data block, or of the block whose DataNode fails.
@@ -31,9 +29,8 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let scene = Scene::up(names, programs, hadoop)?;
+    let results = Results::begin("HDFS with and without Mend", "make bench-hdfs", args.out.join("hdfs.md"));
+    let scene = HdfsLab::up(names, programs, hadoop)?;
     let mut measuring = Measuring { scene, args, say, page: Page::default() };
     for policy in POLICIES {
         measuring.scene.put(&large(policy), policy, args.block << 20)?;
@@ -46,20 +43,19 @@ pub(super) fn run(
         measuring.with_mend(POLICIES.len(), Measuring::reads)?;
     }
     // Save now, in case a later measurement fails.
-    measuring.save(&load)?;
+    results.save(&measuring.page.text())?;
     for policy in POLICIES {
         measuring.scene.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
     }
     for policy in POLICIES.into_iter().filter(|_| args.blocks > 0) {
         measuring.nodes(policy)?;
-        measuring.save(&load)?;
+        results.save(&measuring.page.text())?;
     }
-    print!("{}", measuring.save(&load)?);
-    Ok(ExitCode::SUCCESS)
+    results.publish(&measuring.page.text())
 }
 
 struct Measuring<'a> {
-    scene: Scene,
+    scene: HdfsLab,
     args: &'a BenchArgs,
     say: Say<'a>,
     page: Page,
@@ -70,13 +66,7 @@ fn large(policy: Policy) -> String {
 }
 
 impl Measuring<'_> {
-    fn save(&self, load: &str) -> Result<String, LabError> {
-        let text = self.page.text(load);
-        write_page(&self.args.out.join("hdfs.md"), &text)?;
-        Ok(text)
-    }
-
-    /// Measures the time to send one block over one link.
+    /// What one block takes over one link.
     fn directly(&mut self) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;
@@ -118,12 +108,12 @@ impl Measuring<'_> {
     fn each_loss(
         &mut self,
         who: &'static str,
-        repair: impl Fn(&mut Scene, &str) -> Result<Repaired, LabError>,
+        repair: impl Fn(&mut HdfsLab, &str) -> Result<Repaired, LabError>,
     ) -> Result<(), LabError> {
         for &rate in &self.args.rates {
             self.scene.shape(rate)?;
             for policy in POLICIES {
-                let mut repaired = Vec::new();
+                let mut repaired = Repetitions::default();
                 for _ in 0..self.args.repetitions {
                     let one = repair(&mut self.scene, &large(policy))?;
                     (self.say)(&format!(

@@ -3,21 +3,21 @@
 //! Every rebuilt block is compared byte for byte with the lost one, including its checksums, and all reads
 //! with the stored data. The measurement ends on its own and leaves no processes.
 
+mod cluster;
 mod losses;
 mod measure;
 mod nodes;
 mod page;
 mod reads;
-mod scene;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use hadoop::Hadoop;
+use testbed::hdfs::Hadoop;
 
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;

@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use beside::Mend;
-use hadoop::eventually;
+use testbed::Mend;
 
+use super::cluster::{HdfsLab, Replica};
 use super::losses::{await_lacking, processes};
-use super::scene::{Replica, Scene};
 use crate::error::LabError;
-use crate::systems::{Repaired, Watching, time_program};
+use crate::experiment::{Repaired, Watching, time_program, wait_for_lost_blocks};
 
 const RECOVER: &str = "mend node recover";
 
@@ -25,7 +24,7 @@ impl Gone {
     /// # Errors
     /// [`LabError`].
     pub(super) fn kill(
-        scene: &mut Scene,
+        scene: &mut HdfsLab,
         mend: Option<&mut Mend>,
         path: &str,
         blocks: usize,
@@ -58,7 +57,7 @@ impl Gone {
     /// [`LabError`].
     pub(super) fn by_itself(
         &self,
-        scene: &mut Scene,
+        scene: &mut HdfsLab,
         who: &str,
         mend: Option<&Mend>,
     ) -> Result<Repaired, LabError> {
@@ -76,16 +75,13 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, scene: &mut Scene, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn recover(&self, scene: &mut HdfsLab, mend: &Mend) -> Result<Repaired, LabError> {
         // The coordinator notices the lost helper at once; the NameNode declares the DataNode dead later.
         await_lacking(&mut scene.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
-        eventually("the coordinator to miss them", || {
-            let lost = mend.ask(&["status"])?["stripes"]["blocks_lost"].as_u64()?;
-            (lost >= self.blocks() as u64).then_some(())
-        });
+        wait_for_lost_blocks(mend, self.blocks());
         let verb = mend.verb(&["node", "recover", &mend.names()[self.node]]);
         let counted = processes(scene, Some(mend));
-        let Scene { cluster, network, .. } = scene;
+        let HdfsLab { cluster, network, .. } = scene;
         let repaired = time_program(network, counted, RECOVER, verb, || {
             await_lacking(cluster, RECOVER, &self.path, |lacking| lacking == 0)
         })?;
@@ -94,7 +90,7 @@ impl Gone {
     }
 
     /// Restarts it empty, with its helper.
-    pub(super) fn replace(self, scene: &mut Scene, mend: Option<&mut Mend>) {
+    pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
         scene.cluster.empty(self.node);
         scene.cluster.start(self.node);
         scene.cluster.await_nodes(scene.cluster.nodes().len());

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use super::cluster::Policy;
 use super::reads::{BYTES, Reads};
-use super::scene::Policy;
-use crate::machine::Machine;
-use crate::report::{markdown_table, median};
-use crate::systems::Repaired;
+use crate::experiment::{Repaired, Repetitions, megabytes, milliseconds};
+use crate::report::markdown_table;
 use crate::topology::Rate;
 
 /// Repeated losses of one block.
@@ -14,7 +13,7 @@ pub(super) struct LossRow {
     pub(super) who: &'static str,
     pub(super) policy: Policy,
     pub(super) rate: Rate,
-    pub(super) repaired: Vec<Repaired>,
+    pub(super) repaired: Repetitions,
 }
 
 /// A lost DataNode.
@@ -45,25 +44,14 @@ pub(super) struct Page {
     pub(super) reads: Vec<ReadsRow>,
 }
 
-fn megabytes(bytes: u64) -> String {
-    format!("{:.0}", bytes as f64 / 1e6)
-}
-
 fn kib(bytes: u64) -> String {
     format!("{:.0}", bytes as f64 / 1024.0)
 }
 
-fn seconds(repaired: &[Repaired]) -> f64 {
-    median(&repaired.iter().map(|one| one.time.as_secs_f64()).collect::<Vec<_>>())
-}
-
-fn used(repaired: &Repaired) -> [String; 3] {
+fn used(repaired: &Repaired) -> [String; 4] {
     let usage = &repaired.usage;
-    [usage.received, usage.received_most, usage.read].map(megabytes)
-}
-
-fn bound_by(repaired: &Repaired) -> String {
-    if repaired.usage.metered.cpu_bound { "processors" } else { "" }.to_owned()
+    let [received, most, read] = [usage.received, usage.received_most, usage.read].map(megabytes);
+    [received, most, read, repaired.bound_by()]
 }
 
 impl Page {
@@ -87,17 +75,13 @@ impl Page {
             "bound by",
         ];
         let row = |row: &LossRow| {
-            let (time, direct) = (seconds(&row.repaired), self.direct(row.rate));
+            let (time, direct) = (row.repaired.seconds(), self.direct(row.rate));
             let same = |other: &&LossRow| {
                 other.who == "HDFS"
                     && other.policy == row.policy
                     && other.rate.to_string() == row.rate.to_string()
             };
-            let stock = self.losses.iter().find(same).map_or(f64::NAN, |other| seconds(&other.repaired));
-            let middle = row.repaired.iter().min_by(|a, b| {
-                let far = |one: &Repaired| (one.time.as_secs_f64() - time).abs();
-                far(a).total_cmp(&far(b))
-            });
+            let stock = self.losses.iter().find(same).map_or(f64::NAN, |other| other.repaired.seconds());
             let start = [
                 row.policy.name.to_owned(),
                 row.rate.to_string(),
@@ -107,7 +91,7 @@ impl Page {
                 format!("{:.2}", time / direct),
                 format!("{:.1}", stock / time),
             ];
-            let rest = middle.into_iter().flat_map(|one| used(one).into_iter().chain([bound_by(one)]));
+            let rest = row.repaired.middle().into_iter().flat_map(used);
             start.into_iter().chain(rest).collect()
         };
         markdown_table(&columns, &self.losses.iter().map(row).collect::<Vec<_>>())
@@ -139,7 +123,7 @@ impl Page {
                 format!("{:.1}", per_second(row)),
                 format!("{:.1}", per_second(row) / stock.map_or(f64::NAN, per_second)),
             ];
-            start.into_iter().chain(used(&row.repaired)).chain([bound_by(&row.repaired)]).collect()
+            start.into_iter().chain(used(&row.repaired)).collect()
         };
         markdown_table(&columns, &self.nodes.iter().map(row).collect::<Vec<_>>())
     }
@@ -154,14 +138,13 @@ impl Page {
             "KiB by all DataNodes",
             "MiB through Mend",
         ];
-        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
         let row = |row: &ReadsRow| {
             let reads = &row.reads;
             vec![
                 row.policy.name.to_owned(),
                 row.who.to_owned(),
-                ms(reads.median),
-                ms(reads.p99),
+                milliseconds(reads.median),
+                milliseconds(reads.p99),
                 kib(reads.received),
                 kib(reads.sent),
                 format!("{:.1}", reads.through_mend as f64 / f64::from(1 << 20)),
@@ -170,11 +153,8 @@ impl Page {
         markdown_table(&columns, &self.reads.iter().map(row).collect::<Vec<_>>())
     }
 
-    pub(super) fn text(&self, load: &str) -> String {
-        let mut text = format!(
-            "# HDFS with and without Mend\n\n`make bench-hdfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
-            Machine::this().summary()
-        );
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("\n\n{ABOUT}\n");
         text += &format!("## One internal block\n\n{LOSSES}\n{}\n", self.losses_table());
         if let Some(row) = self.nodes.first() {
             let direct = row.direct.as_secs_f64();

@@ -4,8 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use super::scene::{CELL, Policy, Scene, content};
+use super::cluster::{CELL, HdfsLab, Policy, content};
 use crate::error::LabError;
+use crate::experiment::percentile;
 use crate::meter::Meter;
 
 /// Bytes per read.
@@ -32,7 +33,7 @@ pub(super) struct Reads {
 /// # Errors
 /// [`LabError`].
 pub(super) fn read(
-    scene: &mut Scene,
+    scene: &mut HdfsLab,
     system: &str,
     (path, policy, block): (&str, Policy, usize),
     index: usize,
@@ -61,10 +62,10 @@ pub(super) fn read(
         .ok_or_else(|| LabError::Agent { who: "the console".into(), reason: format!("it says {said}") })?;
     let traffic =
         |is_node: bool| metered.traffic.iter().filter(move |(name, _)| name.starts_with('h') == is_node);
-    let at = |part: f64| Duration::from_micros(micros[((count as f64 * part) as usize).min(count - 1)]);
+    let times: Vec<Duration> = micros.into_iter().map(Duration::from_micros).collect();
     Ok(Reads {
-        median: at(0.5),
-        p99: at(0.99),
+        median: percentile(&times, 0.5),
+        p99: percentile(&times, 0.99),
         received: traffic(false).map(|(_, bytes)| bytes.received_bytes).sum::<u64>() / count as u64,
         sent: traffic(true).map(|(_, bytes)| bytes.sent_bytes).sum::<u64>() / count as u64,
         through_mend: through,

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use cluster::Bandwidth;
 
-use super::names::{Names, Place};
+use super::names::{LabNode, Names};
 use crate::shell::Script;
 use crate::topology::{Matrix, Topology};
 
@@ -25,7 +25,7 @@ const UNSHAPED_MBIT: u64 = 100_000;
 
 /// Creates every namespace, link and address, without shaping.
 pub(super) fn build(names: &Names, topology: &Topology) -> Vec<Script> {
-    let places = Place::all(topology.nodes);
+    let places = LabNode::all(topology.nodes);
     let mut scripts = vec![Script::new("ip -batch -").lines(links(names, topology))];
     let namespaces = std::iter::once(names.net()).chain(places.clone().map(|place| names.of(place)));
     scripts.extend(namespaces.map(|namespace| settings(&namespace)));
@@ -40,11 +40,11 @@ pub(super) fn build(names: &Names, topology: &Topology) -> Vec<Script> {
 fn links(names: &Names, topology: &Topology) -> Vec<String> {
     let net = names.net();
     let mut lines = vec![format!("netns add {net}")];
-    lines.extend(Place::all(topology.nodes).map(|place| format!("netns add {}", names.of(place))));
+    lines.extend(LabNode::all(topology.nodes).map(|place| format!("netns add {}", names.of(place))));
     lines.extend(bridges(topology).into_iter().map(|bridge| {
         format!("link add name {bridge} netns {net} mtu {MTU} type bridge stp_state 0 forward_delay 0 ageing_time 360000")
     }));
-    lines.extend(Place::all(topology.nodes).map(|place| {
+    lines.extend(LabNode::all(topology.nodes).map(|place| {
         let (namespace, mac) = (names.of(place), place.mac());
         format!("link add name eth0 netns {namespace} mtu {MTU} address {mac} type veth peer name {place} netns {net} mtu {MTU}")
     }));
@@ -68,11 +68,11 @@ fn bridge(rack: u16) -> String {
 }
 
 /// The bridge of a node: the client is in rack 1, the coordinator at the core.
-fn bridge_of(topology: &Topology, place: Place) -> String {
+fn bridge_of(topology: &Topology, place: LabNode) -> String {
     let rack = match place {
-        Place::Coordinator => None,
-        Place::Client => topology.groups().map(|_| 0),
-        Place::Helper(index) => topology.rack_of(index),
+        LabNode::Coordinator => None,
+        LabNode::Client => topology.groups().map(|_| 0),
+        LabNode::Helper(index) => topology.rack_of(index),
     };
     rack.map_or("core".to_owned(), |rack| bridge(rack + 1))
 }
@@ -93,7 +93,7 @@ fn settings(namespace: &str) -> Script {
 fn bridge_ports(topology: &Topology) -> Vec<String> {
     let mut lines: Vec<_> =
         bridges(topology).into_iter().map(|bridge| format!("link set {bridge} up")).collect();
-    for place in Place::all(topology.nodes) {
+    for place in LabNode::all(topology.nodes) {
         lines.push(format!("link set {place} master {} up", bridge_of(topology, place)));
     }
     for rack in racks(topology) {
@@ -103,7 +103,7 @@ fn bridge_ports(topology: &Topology) -> Vec<String> {
     lines
 }
 
-fn host(place: Place) -> Vec<String> {
+fn host(place: LabNode) -> Vec<String> {
     vec![
         "link set lo up".to_owned(),
         "link set eth0 up".to_owned(),
@@ -112,14 +112,14 @@ fn host(place: Place) -> Vec<String> {
 }
 
 /// Static neighbour entries, so that no ARP request delays a measurement.
-fn neighbours(place: Place, all: impl Iterator<Item = Place>) -> impl Iterator<Item = String> {
+fn neighbours(place: LabNode, all: impl Iterator<Item = LabNode>) -> impl Iterator<Item = String> {
     all.filter(move |&other| other != place)
         .map(|other| format!("neigh add {} lladdr {} dev eth0 nud permanent", other.address(), other.mac()))
 }
 
 /// Shapes both ends of every link of an unshaped network.
 pub(super) fn shape(names: &Names, topology: &Topology) -> Vec<Script> {
-    let shaped = Place::all(topology.nodes).filter(|&place| place != Place::Coordinator);
+    let shaped = LabNode::all(topology.nodes).filter(|&place| place != LabNode::Coordinator);
     let mut scripts = Vec::new();
     for place in shaped.clone() {
         let lines = uplink(topology, place);
@@ -163,7 +163,7 @@ pub(super) fn unshape(names: &Names, topology: &Topology) -> Vec<Script> {
 }
 
 /// Changes the rate of one helper's link in both directions, in a network of uniform links.
-pub(super) fn change(names: &Names, place: Place, rate: Bandwidth) -> Vec<Script> {
+pub(super) fn change(names: &Names, place: LabNode, rate: Bandwidth) -> Vec<Script> {
     let line = |device: &str| tbf(device, rate).replacen("add", "change", 1);
     vec![
         Script::new(format!("tc -n {} -batch -", names.of(place))).lines([line("eth0")]),
@@ -172,15 +172,15 @@ pub(super) fn change(names: &Names, place: Place, rate: Bandwidth) -> Vec<Script
 }
 
 /// The rate of a node's link in each direction, if it is shaped.
-fn link_rate(topology: &Topology, place: Place) -> Option<Bandwidth> {
+fn link_rate(topology: &Topology, place: LabNode) -> Option<Bandwidth> {
     match place {
-        Place::Helper(index) => topology.link_rate(index),
-        Place::Client | Place::Coordinator => topology.rate.bandwidth(),
+        LabNode::Helper(index) => topology.link_rate(index),
+        LabNode::Client | LabNode::Coordinator => topology.rate.bandwidth(),
     }
 }
 
-fn uplink(topology: &Topology, place: Place) -> Vec<String> {
-    let Place::Helper(from) = place else {
+fn uplink(topology: &Topology, place: LabNode) -> Vec<String> {
+    let LabNode::Helper(from) = place else {
         return topology.rate.bandwidth().map(|rate| tbf("eth0", rate)).into_iter().collect();
     };
     let mut classes: Vec<(Vec<Ipv4Addr>, Bandwidth)> = Vec::new();
@@ -188,10 +188,10 @@ fn uplink(topology: &Topology, place: Place) -> Vec<String> {
         let others = (0..topology.nodes).filter(|&to| to != from);
         let rate_to = |to| topology.pair_rate(from, to).expect("a matrix gives every pair a rate");
         debug_assert!(matrix.places() > 0);
-        classes.extend(others.map(|to| (vec![Place::Helper(to).address()], rate_to(Some(to)))));
-        classes.push((vec![Place::Client.address()], rate_to(None)));
+        classes.extend(others.map(|to| (vec![LabNode::Helper(to).address()], rate_to(Some(to)))));
+        classes.push((vec![LabNode::Client.address()], rate_to(None)));
     } else if let Some(edge) = topology.edge {
-        classes.push((vec![Place::Client.address()], edge));
+        classes.push((vec![LabNode::Client.address()], edge));
     }
     match link_rate(topology, place) {
         Some(rate) if classes.is_empty() => vec![tbf("eth0", rate)],
@@ -212,8 +212,8 @@ fn trunks(topology: &Topology, matrix: &Matrix, rack: u16) -> Vec<String> {
     let classes: Vec<_> = others
         .map(|to| {
             let there =
-                Place::all(topology.nodes).filter(|&place| bridge_of(topology, place) == bridge(to + 1));
-            (there.map(Place::address).collect(), matrix.between(rack - 1, to))
+                LabNode::all(topology.nodes).filter(|&place| bridge_of(topology, place) == bridge(to + 1));
+            (there.map(LabNode::address).collect(), matrix.between(rack - 1, to))
         })
         .collect();
     htb(&format!("up{rack}"), None, &classes)

@@ -8,7 +8,7 @@ mod layout;
 mod names;
 mod state;
 
-pub use names::{Names, Place};
+pub use names::{LabNode, Names};
 pub use state::Status;
 
 use std::io;
@@ -133,7 +133,7 @@ impl Network {
     }
 
     /// A change of one helper's link rate that can be applied during use; for networks of uniform links.
-    pub fn change(&self, place: Place, rate: Bandwidth) -> Change {
+    pub fn change(&self, place: LabNode, rate: Bandwidth) -> Change {
         Change(layout::change(&self.names, place, rate))
     }
 
@@ -199,7 +199,7 @@ impl Network {
     }
 
     /// A command inside a node's namespace; its CPU time counts as the lab's.
-    pub fn command(&self, place: Place, program: &Path) -> Command {
+    pub fn command(&self, place: LabNode, program: &Path) -> Command {
         self.doors().command(place, program)
     }
 
@@ -238,7 +238,7 @@ pub struct Doors {
 
 impl Doors {
     /// Like [`Network::command`].
-    pub fn command(&self, place: Place, program: &Path) -> Command {
+    pub fn command(&self, place: LabNode, program: &Path) -> Command {
         let mut command = Command::new("sh");
         // The shell joins the control group and then executes the program, which accounts for all its time.
         let enter = match &self.group {
@@ -256,7 +256,7 @@ impl Doors {
     ///
     /// # Errors
     /// [`NetworkError::File`].
-    pub fn enter(&self, place: Place) -> Result<(), NetworkError> {
+    pub fn enter(&self, place: LabNode) -> Result<(), NetworkError> {
         let path = Path::new("/run/netns").join(self.names.of(place));
         let file = |action| {
             let path = path.clone();

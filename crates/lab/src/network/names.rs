@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// A node of the lab, which has its own namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum LabNode {
     /// The coordinator. Its link is never shaped, because blocks cross it only during preparation.
     Coordinator,
     /// The reading client.
@@ -16,7 +16,7 @@ pub enum Place {
     Helper(u16),
 }
 
-impl Place {
+impl LabNode {
     /// All nodes of a lab with `helpers` helpers.
     pub fn all(helpers: u16) -> impl Iterator<Item = Self> + Clone {
         [Self::Coordinator, Self::Client].into_iter().chain((0..helpers).map(Self::Helper))
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LabNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Coordinator => f.pad("coord"),
@@ -65,7 +65,7 @@ impl Names {
     }
 
     /// The namespace of a node.
-    pub fn of(&self, place: Place) -> String {
+    pub fn of(&self, place: LabNode) -> String {
         self.namespace(&place.to_string())
     }
 

@@ -1,20 +1,19 @@
 //! The measurements, part by part.
 
-use std::fs;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use repair::recovery::HelperPolicy;
+use recovery::HelperPolicy;
 use serde_json::Value;
 
-use super::page::{CapRow, Page, ReadsRow, Table, WholeRow};
-use super::scene::{LOST, Scene};
+use super::cluster::{LOST, NodesLab};
+use super::page::{CapRow, Page, Table, WholeRow};
 use super::{NodesArgs, SIXTEEN_LOST, SMALL, SPARED, Setup, WIDE};
-use crate::command::write_page;
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::experiment::{Reads, Results};
 use crate::instruction::{Answer, Instruction};
+use crate::lab_cluster::Programs;
 use crate::meter::{LinkBytes, Meter, Metered};
 use crate::network::Names;
 use crate::run::Say;
@@ -33,8 +32,8 @@ const READS_LAST: Duration = Duration::from_secs(8);
 const READERS: usize = 4;
 const READ_BYTES: u64 = 64 << 10;
 
-type Part = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
-const PARTS: [(&str, Setup, Part); 7] = [
+type Section = fn(&mut Measuring, &mut Page) -> Result<(), LabError>;
+const SECTIONS: [(&str, Setup, Section); 7] = [
     ("issue", SIXTEEN_LOST, |measuring, page| measuring.sixteen_lost(page)),
     ("policies", WIDE, |measuring, page| measuring.policies(page)),
     ("requestors", SPARED, |measuring, page| measuring.requestors(page)),
@@ -45,7 +44,7 @@ const PARTS: [(&str, Setup, Part); 7] = [
 ];
 
 struct Measuring<'a> {
-    scene: Scene,
+    scene: NodesLab,
     args: &'a NodesArgs,
     say: Say<'a>,
 }
@@ -57,27 +56,24 @@ pub(super) fn run(
     args: &NodesArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let file = args.out.join("nodes.md");
+    let results = Results::begin("Whole nodes on real processes", "mend lab nodes", file);
     let mut page = Page::default();
     for setup in [SIXTEEN_LOST, WIDE, SPARED, SMALL] {
         let wanted = |part: &str| args.only.as_ref().is_none_or(|only| part.contains(only));
-        let parts: Vec<_> = PARTS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
+        let parts: Vec<_> = SECTIONS.iter().filter(|(name, of, _)| *of == setup && wanted(name)).collect();
         if parts.is_empty() {
             continue;
         }
         say(&format!("storing {} stripes on {} helpers", setup.stripes, setup.helpers));
-        let scene = Scene::up(names, programs, setup, args.rate)?;
+        let scene = NodesLab::up(names, programs, setup, args.rate)?;
         let mut measuring = Measuring { scene, args, say };
         for (name, _, part) in parts {
             (measuring.say)(&format!("== {name}"));
             part(&mut measuring, &mut page)?;
         }
     }
-    let text = page.text(args.rate, &load);
-    print!("{text}");
-    write_page(&args.out.join("nodes.md"), &text)?;
-    Ok(ExitCode::SUCCESS)
+    results.publish(&page.text(args.rate))
 }
 
 impl Measuring<'_> {
@@ -289,9 +285,10 @@ impl Measuring<'_> {
             last_ms: READS_LAST.as_millis() as u64,
         };
         if let Answer::Many { latencies_ns, failures } = self.scene.fleet.ask(&self.scene.network, &order)? {
-            let row = ReadsRow::new(meanwhile, READS_LAST, &latencies_ns, failures.len());
-            (self.say)(&row.summary());
-            page.reads.push(row);
+            let latencies = latencies_ns.into_iter().map(Duration::from_nanos).collect();
+            let reads = Reads::of(latencies, READS_LAST, failures.len());
+            (self.say)(&format!("{meanwhile}: {}", reads.summary()));
+            page.reads.push((meanwhile.to_owned(), reads));
         }
         Ok(())
     }

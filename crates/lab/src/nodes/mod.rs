@@ -5,9 +5,9 @@
 //! All measurements of one kind of cluster start with the same stripes on the same nodes: the cluster folder
 //! is restored before each.
 
+mod cluster;
 mod measure;
 mod page;
-mod scene;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;

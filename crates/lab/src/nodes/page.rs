@@ -1,8 +1,6 @@
 //! The results as tables.
 
-use std::time::Duration;
-
-use crate::machine::Machine;
+use crate::experiment::Reads;
 use crate::meter::Metered;
 use crate::report::markdown_table;
 use crate::topology::Rate;
@@ -38,21 +36,13 @@ pub(super) struct CapRow {
     pub(super) measured: f64,
 }
 
-/// Reads during another activity.
-pub(super) struct ReadsRow {
-    meanwhile: String,
-    per_second: f64,
-    median_ms: f64,
-    p99_ms: f64,
-    failed: usize,
-}
-
-/// The complete page.
+/// All of it.
 #[derive(Default)]
 pub(super) struct Page {
     rows: Vec<(Table, WholeRow)>,
     pub(super) caps: Vec<CapRow>,
-    pub(super) reads: Vec<ReadsRow>,
+    /// Reads, and what went on meanwhile.
+    pub(super) reads: Vec<(String, Reads)>,
 }
 
 impl WholeRow {
@@ -91,27 +81,6 @@ impl WholeRow {
             self.limit.clone(),
             self.marks(),
         ]
-    }
-}
-
-impl ReadsRow {
-    /// Computes a row from the latencies of all reads, in ascending order.
-    pub(super) fn new(meanwhile: &str, lasted: Duration, latencies_ns: &[u64], failed: usize) -> Self {
-        let at = |part: f64| {
-            let index =
-                ((latencies_ns.len() as f64 * part) as usize).min(latencies_ns.len().saturating_sub(1));
-            latencies_ns.get(index).map_or(f64::NAN, |&ns| ns as f64 / 1e6)
-        };
-        let per_second = latencies_ns.len() as f64 / lasted.as_secs_f64();
-        Self { meanwhile: meanwhile.to_owned(), per_second, median_ms: at(0.5), p99_ms: at(0.99), failed }
-    }
-
-    /// A one-line summary.
-    pub(super) fn summary(&self) -> String {
-        let Self { meanwhile, per_second, median_ms, p99_ms, failed } = self;
-        format!(
-            "{meanwhile}: {per_second:.0} reads/s, median {median_ms:.1} ms, p99 {p99_ms:.1} ms, {failed} failed"
-        )
     }
 }
 
@@ -175,24 +144,17 @@ impl Page {
     }
 
     fn reads(&self) -> String {
-        let cells = |row: &ReadsRow| {
-            vec![
-                row.meanwhile.clone(),
-                format!("{:.0}", row.per_second),
-                format!("{:.1}", row.median_ms),
-                format!("{:.1}", row.p99_ms),
-                row.failed.to_string(),
-            ]
+        let cells = |(meanwhile, reads): &(String, Reads)| {
+            [meanwhile.clone()].into_iter().chain(reads.cells()).collect()
         };
         let rows: Vec<_> = self.reads.iter().map(cells).collect();
         let table = markdown_table(&["while", "reads/s", "median ms", "p99 ms", "failed"], &rows);
         if rows.is_empty() { String::new() } else { format!("## Reads beside\n\n{READS}\n{table}\n") }
     }
 
-    pub(super) fn text(&self, rate: Rate, load: &str) -> String {
+    pub(super) fn text(&self, rate: Rate) -> String {
         let parts = [
-            format!("# Whole nodes on real processes\n\n`mend lab nodes`. {}\n", Machine::this().summary()),
-            format!("Load average at the beginning: {load}. Links of {rate}.\n\n{ABOUT}\n"),
+            format!(" Links of {rate}.\n\n{ABOUT}\n"),
             self.whole("16 blocks of 16 MiB, 13 survivors, RS(9,6)", Table::SixteenLost),
             self.whole("Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes", Table::Policies),
             self.whole("How many get blocks; the same stripes", Table::Requestors),

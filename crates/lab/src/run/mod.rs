@@ -10,18 +10,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cluster::ByteSize;
 
+use crate::baseline::{Baseline, Chain};
 use crate::check::check;
 use crate::error::LabError;
-use crate::fleet::{Fleet, Programs};
 use crate::instruction::{Answer, Expected, Instruction, Took};
+use crate::lab_cluster::{LabCluster, Programs};
 use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::meter::Meter;
-use crate::network::{Names, Network, Place};
+use crate::network::{LabNode, Names, Network};
 use crate::report::{Report, Row, Sample};
 use crate::scenario::{Destination, Many, Scenario, Slice};
-use crate::way::Way;
-use crate::yardstick::{Chain, Yardstick};
+use crate::variant::Variant;
 pub(crate) use row::BARE_CHAIN;
 use stored::Stored;
 pub(crate) use stored::write_noise;
@@ -44,7 +44,7 @@ pub fn run(
     let mut network = Network::up(names, &topologies[0])?;
     say(&format!("network: {}", network.topology()));
     let fleets = scenario.data_tls.iter().map(|&data_tls| {
-        let fleet = Fleet::start_with(&mut network, programs, data_tls)?;
+        let fleet = LabCluster::start_with(&mut network, programs, data_tls)?;
         Ok(Clustered { data_tls, fleet })
     });
     let fleets = fleets.collect::<Result<Vec<_>, LabError>>()?;
@@ -64,7 +64,7 @@ pub fn run(
 /// A cluster, and whether its data edges are encrypted.
 struct Clustered {
     data_tls: bool,
-    fleet: Fleet,
+    fleet: LabCluster,
 }
 
 struct Run<'a> {
@@ -149,11 +149,11 @@ impl Run<'_> {
     ) -> Result<Vec<Row>, LabError> {
         let ways = self.scenario.ways();
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); ways.len()];
-        let mut yardstick = self.yardstick(&stored[0]);
+        let mut baseline = self.baseline(&stored[0]);
         for _ in 0..self.scenario.repetitions {
             self.current = 0;
-            yardstick.direct.push(self.direct(&stored[0], lost)?);
-            for chain in &mut yardstick.chains {
+            baseline.direct.push(self.direct(&stored[0], lost)?);
+            for chain in &mut baseline.chains {
                 chain.samples.push(self.bare_chain(&stored[0], chain.slice_bytes)?);
             }
             for (&way, samples) in ways.iter().zip(&mut samples) {
@@ -163,11 +163,11 @@ impl Run<'_> {
                 samples.push(self.measure(stored, way, slice, lost, expected)?);
             }
         }
-        let chains = yardstick.chains.iter();
-        let mut rows: Vec<_> = chains.map(|chain| self.chain_row(&stored[0], chain, &yardstick)).collect();
+        let chains = baseline.chains.iter();
+        let mut rows: Vec<_> = chains.map(|chain| self.chain_row(&stored[0], chain, &baseline)).collect();
         rows.extend(ways.iter().zip(samples).map(|(&way, samples)| {
             let mut row = self.row(&stored[0], way, slice, lost);
-            row.fill(&samples, &yardstick);
+            row.fill(&samples, &baseline);
             row
         }));
         rows.iter().for_each(|row| (self.say)(&row.summary()));
@@ -175,7 +175,7 @@ impl Run<'_> {
     }
 
     /// An empty yardstick.
-    fn yardstick(&self, stored: &Stored) -> Yardstick {
+    fn baseline(&self, stored: &Stored) -> Baseline {
         let sizes = self.scenario.bare_chain.iter().flat_map(Many::iter);
         let chain = |size: &ByteSize| {
             let slice_bytes = u32::try_from(size.bytes()).expect("a scenario's slices are checked");
@@ -183,7 +183,7 @@ impl Run<'_> {
             let filling = (hops - 1.0) * f64::from(slice_bytes) / stored.block_bytes as f64;
             Chain { slice_bytes, filling, samples: Vec::new() }
         };
-        Yardstick { direct: Vec::new(), chains: sizes.map(chain).collect() }
+        Baseline { direct: Vec::new(), chains: sizes.map(chain).collect() }
     }
 
     /// A direct send of one block to the client, from a helper that holds a block of this stripe.
@@ -191,7 +191,7 @@ impl Run<'_> {
         let other = stored.blocks.iter().zip(0..).find(|(_, index)| !lost.contains(index));
         let node = other.map_or("h1", |(at, _)| at.node.as_str());
         let index = node.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
-        let address = self.fleets[self.current].fleet.sender(&self.network, Place::Helper(index))?;
+        let address = self.fleets[self.current].fleet.sender(&self.network, LabNode::Helper(index))?;
         let order = Instruction::Direct { address, bytes: stored.block_bytes };
         self.undisturbed(|run| run.took(&order))
     }
@@ -208,7 +208,7 @@ impl Run<'_> {
     fn measure(
         &mut self,
         stored: &Stored,
-        way: Way,
+        way: Variant,
         slice: Slice,
         lost: &[u16],
         expected: &[Expected],

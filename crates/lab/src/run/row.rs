@@ -2,24 +2,24 @@
 
 use super::Run;
 use super::stored::Stored;
-use crate::account::account;
+use crate::baseline::{Baseline, Chain};
 use crate::model::{published_timeslots, timeslots};
+use crate::plan_cost::plan_cost;
 use crate::report::Row;
 use crate::scenario::Slice;
 use crate::topology::Rate;
-use crate::way::Way;
-use crate::yardstick::{Chain, Yardstick};
+use crate::variant::Variant;
 
 /// The name of the chain without Mend, in place of a scheme's.
 pub(crate) const BARE_CHAIN: &str = "bare chain";
 
 impl Run<'_> {
     /// The row of a measured bare chain.
-    pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, yardstick: &Yardstick) -> Row {
+    pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, baseline: &Baseline) -> Row {
         let mut row = self.empty(stored, Slice::Bytes(chain.slice_bytes), &[]);
         row.scheme = BARE_CHAIN.to_owned();
         row.formula = self.links_decide().then_some(1.0 + chain.filling);
-        row.fill(&chain.samples, yardstick);
+        row.fill(&chain.samples, baseline);
         row
     }
 
@@ -30,17 +30,17 @@ impl Run<'_> {
     }
 
     /// A row without figures.
-    pub(super) fn row(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> Row {
+    pub(super) fn row(&self, stored: &Stored, way: Variant, slice: Slice, lost: &[u16]) -> Row {
         let slices =
             slice.bytes().map_or(usize::MAX, |bytes| (stored.block_bytes / u64::from(bytes)) as usize);
-        let account = account(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
+        let account = plan_cost(&stored.code, stored.block_bytes, lost, way, slice.bytes()).ok();
         let formula = (self.links_decide() && lost.len() == 1).then(|| {
             // Formulas exist for helpers that read whole blocks; for other codes, use the plan's own count.
             let helpers = account?.disk_blocks as usize;
             match way {
                 _ if stored.sub_blocks > 1 => Some(account?.timeslots),
-                Way { scheme, .. } if way.is_in_rounds() => published_timeslots(scheme, helpers),
-                Way { scheme, .. } => timeslots(scheme, helpers, slices),
+                Variant { scheme, .. } if way.is_in_rounds() => published_timeslots(scheme, helpers),
+                Variant { scheme, .. } => timeslots(scheme, helpers, slices),
             }
         });
         Row {

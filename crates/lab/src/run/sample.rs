@@ -6,10 +6,10 @@ use crate::error::LabError;
 use crate::instruction::{Expected, Instruction, ReadInstruction};
 use crate::report::Sample;
 use crate::scenario::{Loss, Slice};
-use crate::way::Way;
+use crate::variant::Variant;
 
 impl Run<'_> {
-    fn read_order(&self, stored: &Stored, way: Way, slice: Slice, lost: &[u16]) -> ReadInstruction {
+    fn read_order(&self, stored: &Stored, way: Variant, slice: Slice, lost: &[u16]) -> ReadInstruction {
         ReadInstruction {
             stripe: stored.stripe.clone(),
             blocks: lost.to_vec(),
@@ -25,7 +25,7 @@ impl Run<'_> {
     pub(super) fn read(
         &mut self,
         stored: &Stored,
-        way: Way,
+        way: Variant,
         slice: Slice,
         lost: &[u16],
         expected: &[Expected],
@@ -41,7 +41,7 @@ impl Run<'_> {
     pub(super) fn repair(
         &mut self,
         stored: &Stored,
-        way: Way,
+        way: Variant,
         slice: Slice,
         lost: &[u16],
         expected: &[Expected],
@@ -74,7 +74,7 @@ impl Run<'_> {
     fn compare_stored(
         &mut self,
         stored: &Stored,
-        way: Way,
+        way: Variant,
         plain: ReadInstruction,
         expected: &[Expected],
     ) -> Result<(), LabError> {
@@ -86,7 +86,7 @@ impl Run<'_> {
     }
 }
 
-fn wrong_bytes(stored: &Stored, way: Way, error: &LabError) -> LabError {
+fn wrong_bytes(stored: &Stored, way: Variant, error: &LabError) -> LabError {
     LabError::WrongBytes {
         what: format!("{} of {} by {way}", stored.name, stored.stripe),
         reason: error.to_string(),

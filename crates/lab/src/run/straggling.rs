@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Run;
 use super::stored::Stored;
 use crate::error::LabError;
-use crate::network::{Change, NetworkError, Place};
+use crate::network::{Change, LabNode, NetworkError};
 use crate::scenario::Straggler;
 
 /// A link that is slow, or about to be, until the measurement ends.
@@ -34,7 +34,7 @@ impl Run<'_> {
         let index = helper.trim_start_matches('h').parse::<u16>().unwrap_or(1) - 1;
         let after = Duration::from_secs_f64(after * stored.block_bytes as f64 / whole.bytes_per_second());
         (self.say)(&format!("{helper} (b{}) becomes slow, {rate}, after {after:?}", there[at]));
-        let place = Place::Helper(index);
+        let place = LabNode::Helper(index);
         let (slow, back) = (self.network.change(place, rate), self.network.change(place, whole));
         let (waits, ended) = channel::<()>();
         let thread = thread::spawn(move || match ended.recv_timeout(after) {

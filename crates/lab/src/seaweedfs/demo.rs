@@ -4,16 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use beside::Mend;
 use stores::seaweedfs::VolumeName;
-use weed::eventually;
+use testbed::{Mend, eventually};
 
-use super::scene::{SERVERS, Scene};
+use super::cluster::{SERVERS, SeaweedLab};
 use super::servers::Gone;
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::experiment::direct_send;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
-use crate::systems::direct_send;
 use crate::topology::Rate;
 
 const LINKS: &str = "500mbit";
@@ -32,7 +31,7 @@ fn say(headline: &str) {
 pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<ExitCode, LabError> {
     let begun = Instant::now();
     say("A SeaweedFS cluster, unmodified: a master, a filer with S3, 15 volume servers");
-    let mut scene = Scene::up(names, programs, weed, false)?;
+    let mut scene = SeaweedLab::up(names, programs, weed, false)?;
     println!("each volume server in a network namespace of its own");
     let volumes = fill(&mut scene)?;
 
@@ -101,7 +100,7 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
 }
 
 /// A server that holds one shard of each volume, or at least one of the first.
-fn victim(scene: &Scene, volumes: &[VolumeName]) -> usize {
+fn victim(scene: &SeaweedLab, volumes: &[VolumeName]) -> usize {
     let listing = scene.cluster.list();
     let has = |server: usize, volume: &VolumeName| {
         let id = scene.cluster.servers[server].address.http();
@@ -117,7 +116,7 @@ fn less(gone: &Gone) -> String {
     format!("{} shards less, {} MB", gone.shards, gone.bytes / 1_000_000)
 }
 
-fn fill(scene: &mut Scene) -> Result<Vec<VolumeName>, LabError> {
+fn fill(scene: &mut SeaweedLab) -> Result<Vec<VolumeName>, LabError> {
     say("Objects through the filer and through S3, then both volumes are erasure-coded (10+4)");
     let volumes =
         vec![scene.store("pictures", PICTURES_BYTES), scene.store_by_s3("backups", BACKUPS.0, BACKUPS.1)];

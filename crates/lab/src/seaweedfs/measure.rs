@@ -1,26 +1,24 @@
 //! The measurements, in sequence on one cluster.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beside::Mend;
 use stores::seaweedfs::VolumeName;
+use testbed::Mend;
 
 use super::BenchArgs;
+use super::cluster::{SeaweedLab, shards};
 use super::losses::Loss;
 use super::page::{LossRow, Page, ReadsRow, ServerRow};
 use super::reads::Needles;
-use super::scene::{Scene, shards};
 use super::servers::Gone;
-use crate::command::write_page;
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::experiment::{Repaired, Repetitions, Results, direct_send};
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
-use crate::systems::{Repaired, direct_send};
 use crate::topology::Rate;
 
 /// The losses: one data shard, and the maximum that a 10+4 volume tolerates, both data and parity.
@@ -39,9 +37,9 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let mut scene = Scene::up(names, programs, weed, args.encrypted)?;
+    let file = args.out.join("seaweedfs.md");
+    let results = Results::begin("SeaweedFS with and without Mend", "make bench-seaweedfs", file);
+    let mut scene = SeaweedLab::up(names, programs, weed, args.encrypted)?;
     say("storing objects");
     let mut volumes = Vec::new();
     for (at, megabytes) in args.volumes.iter().enumerate() {
@@ -58,14 +56,11 @@ pub(super) fn run(
     }
     (measuring.say)("reading all objects");
     page.objects = measuring.scene.check_objects()?;
-    let text = page.text(&load);
-    print!("{text}");
-    write_page(&args.out.join("seaweedfs.md"), &text)?;
-    Ok(ExitCode::SUCCESS)
+    results.publish(&page.text())
 }
 
 struct Measuring<'a> {
-    scene: Scene,
+    scene: SeaweedLab,
     args: &'a BenchArgs,
     say: Say<'a>,
 }
@@ -98,7 +93,7 @@ impl Measuring<'_> {
         lost: &[u8],
         (rate, shard_bytes, direct): (Rate, u64, Duration),
     ) -> Result<LossRow, LabError> {
-        let (mut stock, mut own) = (Vec::new(), Vec::new());
+        let (mut stock, mut own) = (Repetitions::default(), Repetitions::default());
         for _ in 0..self.args.repetitions {
             let repaired =
                 Loss::of(&self.scene, shards(&self.scene.cluster, volume, lost)).repair(&self.scene, mend)?;
@@ -171,7 +166,7 @@ impl Measuring<'_> {
 
 fn read_while<T>(
     page: &mut Page,
-    scene: &Scene,
+    scene: &SeaweedLab,
     needles: &Needles,
     meanwhile: &str,
     work: impl FnOnce() -> T,

@@ -3,12 +3,12 @@
 //! [`Verb::Demo`] shows the main points in a few minutes. [`Verb::Bench`] measures and writes
 //! `docs/results/seaweedfs.md`. Both end on their own and leave no processes.
 
+mod cluster;
 mod demo;
 mod losses;
 mod measure;
 mod page;
 mod reads;
-mod scene;
 mod servers;
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::error::LabError;
-use crate::fleet::Programs;
+use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
@@ -67,7 +67,8 @@ pub(crate) fn execute(
     verb: &Verb,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let weed = weed::install().map_err(|reason| LabError::NoSystem { system: "SeaweedFS", reason })?;
+    let weed =
+        testbed::seaweedfs::install().map_err(|reason| LabError::NoSystem { system: "SeaweedFS", reason })?;
     match verb {
         Verb::Demo => demo::run(names, programs, &weed),
         Verb::Bench(args) => measure::run(names, programs, &weed, args, say),

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use super::reads::Reads;
-use crate::machine::Machine;
-use crate::report::{markdown_table, median};
-use crate::systems::{Repaired, Usage};
+use crate::experiment::{Reads, Repaired, Repetitions, Usage, megabytes};
+use crate::report::markdown_table;
 use crate::topology::Rate;
 
 /// Lost shards of one volume.
@@ -14,8 +12,8 @@ pub(super) struct LossRow {
     pub(super) rate: Rate,
     pub(super) lost: usize,
     pub(super) direct: Duration,
-    pub(super) stock: Vec<Repaired>,
-    pub(super) mend: Vec<Repaired>,
+    pub(super) stock: Repetitions,
+    pub(super) mend: Repetitions,
 }
 
 /// A lost server.
@@ -42,21 +40,6 @@ pub(super) struct Page {
     pub(super) objects: usize,
 }
 
-fn seconds(repaired: &[Repaired]) -> f64 {
-    median(&repaired.iter().map(|one| one.time.as_secs_f64()).collect::<Vec<_>>())
-}
-
-/// The repair with the median time.
-fn middle(repaired: &[Repaired]) -> Option<&Repaired> {
-    let mut sorted: Vec<_> = repaired.iter().collect();
-    sorted.sort_by_key(|one| one.time);
-    sorted.get(sorted.len() / 2).copied()
-}
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.0}", bytes as f64 / 1e6)
-}
-
 fn used(usage: &Usage) -> [String; 5] {
     [usage.received, usage.received_most, usage.read, usage.written, usage.memory].map(megabytes)
 }
@@ -64,12 +47,11 @@ fn used(usage: &Usage) -> [String; 5] {
 impl LossRow {
     /// Mend's time relative to reading one shard.
     fn ratio(&self) -> f64 {
-        seconds(&self.mend) / self.direct.as_secs_f64()
+        self.mend.seconds() / self.direct.as_secs_f64()
     }
 
     fn cells(&self) -> Vec<String> {
-        let (direct, stock, mend) = (self.direct.as_secs_f64(), seconds(&self.stock), seconds(&self.mend));
-        let busy = middle(&self.mend).is_some_and(|one| one.usage.metered.cpu_bound);
+        let (direct, stock, mend) = (self.direct.as_secs_f64(), self.stock.seconds(), self.mend.seconds());
         vec![
             megabytes(self.shard_bytes),
             self.rate.to_string(),
@@ -80,14 +62,14 @@ impl LossRow {
             format!("{:.2}", stock / direct),
             format!("{:.2}", self.ratio()),
             format!("{:.1}", stock / mend),
-            if busy { "processors" } else { "" }.to_owned(),
+            self.mend.middle().map(Repaired::bound_by).unwrap_or_default(),
         ]
     }
 
     fn usages(&self) -> Vec<Vec<String>> {
         let who = [("ec.rebuild", &self.stock), ("mend", &self.mend)];
-        let line = |(who, repaired): (&str, &Vec<Repaired>)| {
-            let one = middle(repaired)?;
+        let line = |(who, repaired): (&str, &Repetitions)| {
+            let one = repaired.middle()?;
             let start =
                 [megabytes(self.shard_bytes), self.rate.to_string(), self.lost.to_string(), who.to_owned()];
             Some(start.into_iter().chain(used(&one.usage)).collect())
@@ -137,25 +119,15 @@ impl Page {
 
     pub(super) fn reads_table(&self) -> String {
         let columns = ["meanwhile", "lasted s", "reads/s", "median ms", "p99 ms", "failed"];
-        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
         let row = |row: &ReadsRow| {
-            vec![
-                row.meanwhile.clone(),
-                format!("{:.1}", row.lasted.as_secs_f64()),
-                format!("{:.0}", row.reads.per_second),
-                ms(row.reads.median),
-                ms(row.reads.p99),
-                row.reads.failed.to_string(),
-            ]
+            let start = [row.meanwhile.clone(), format!("{:.1}", row.lasted.as_secs_f64())];
+            start.into_iter().chain(row.reads.cells()).collect()
         };
         markdown_table(&columns, &self.reads.iter().map(row).collect::<Vec<_>>())
     }
 
-    pub(super) fn text(&self, load: &str) -> String {
-        let mut text = format!(
-            "# SeaweedFS with and without Mend\n\n`make bench-seaweedfs`. {}\nLoad average at the beginning: {load}.\n\n{ABOUT}\n",
-            Machine::this().summary()
-        );
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("\n\n{ABOUT}\n");
         if !self.losses.is_empty() {
             text += &format!("## Shards of one volume\n\n{}\n", self.losses_table());
             text += &format!("{USED}\n{}\n", self.usage_table());

@@ -7,7 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stores::seaweedfs::VolumeName;
-use weed::{Cluster, eventually, http};
+use testbed::eventually;
+use testbed::seaweedfs::{Cluster, http};
+
+use crate::experiment::Reads;
 
 /// The size of a needle.
 pub(super) const NEEDLE_BYTES: usize = 128 << 10;
@@ -19,15 +22,6 @@ const STEP: usize = 7919;
 
 /// The stored needles.
 pub(super) struct Needles(Vec<(u32, String)>);
-
-/// The results of reads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reads {
-    pub(super) per_second: f64,
-    pub(super) median: Duration,
-    pub(super) p99: Duration,
-    pub(super) failed: usize,
-}
 
 impl Needles {
     /// Stores needles in new volumes of a collection, with `bytes` bytes per volume on average, and returns
@@ -60,7 +54,7 @@ impl Needles {
         let homes = homes(cluster);
         let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
         let begun = Instant::now();
-        let (mut times, done, elapsed) = thread::scope(|scope| {
+        let (times, done, elapsed) = thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| {
                     let (over, failed, homes) = (&over, &failed, &homes);
@@ -73,15 +67,7 @@ impl Needles {
             let times = clients.into_iter().flat_map(|client| client.join().expect("no panic"));
             (times.collect::<Vec<Duration>>(), done, elapsed)
         });
-        times.sort();
-        let at = |part: f64| {
-            let index = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
-            times.get(index).copied().unwrap_or_default()
-        };
-        let per_second = times.len() as f64 / elapsed.as_secs_f64();
-        let reads =
-            Reads { per_second, median: at(0.5), p99: at(0.99), failed: failed.load(Ordering::Relaxed) };
-        (reads, done)
+        (Reads::of(times, elapsed, failed.into_inner()), done)
     }
 
     fn read(

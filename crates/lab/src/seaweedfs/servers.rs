@@ -1,18 +1,15 @@
 //! The loss of a whole server, and its effect on readers.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use beside::Mend;
-use weed::eventually;
+use testbed::{Mend, eventually};
 
-use super::scene::Scene;
+use super::cluster::SeaweedLab;
 use crate::error::LabError;
-use crate::systems::{Repaired, Watching, time_program};
+use crate::experiment::{Repaired, time_program, wait_for_lost_blocks, wait_while};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LIMIT: Duration = Duration::from_secs(900);
 
 /// A permanently failed volume server.
 pub(super) struct Gone {
@@ -30,7 +27,7 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn kill(scene: &mut Scene, mend: &mut Mend, server: usize) -> Result<Self, LabError> {
+    pub(super) fn kill(scene: &mut SeaweedLab, mend: &mut Mend, server: usize) -> Result<Self, LabError> {
         let listing = scene.cluster.list();
         let (all, id) = (listing.shard_count(), scene.cluster.servers[server].address.http());
         let held = listing.volumes.values().flatten().filter(|holding| holding.server.0 == id);
@@ -52,54 +49,35 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn rebuild(&self, scene: &Scene) -> Result<Repaired, LabError> {
-        let mut shell = scene.cluster.locked_shell();
-        let watching = Watching::start(&scene.network, scene.cluster.server_ids())?;
-        let begun = Instant::now();
-        shell.tell("ec.rebuild -apply");
-        let time = self.await_listed(scene, "ec.rebuild", begun)?;
-        let usage = watching.stop()?;
-        shell.end();
-        Ok(Repaired { time, usage })
+    pub(super) fn rebuild(&self, scene: &SeaweedLab) -> Result<Repaired, LabError> {
+        scene.time_shell("ec.rebuild -apply", || self.await_listed(scene, "ec.rebuild"))
     }
 
     /// Rebuilds its shards with `mend node recover`.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, scene: &Scene, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(super) fn recover(&self, scene: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
         let name = mend.names()[self.server].clone();
-        eventually("the coordinator to miss it", || {
-            let status = mend.ask(&["status"])?;
-            (status["stripes"]["blocks_lost"] == self.shards).then_some(())
-        });
+        wait_for_lost_blocks(mend, self.shards);
         let verb = mend.verb(&["node", "recover", &name]);
-        let begun = Instant::now();
         time_program(&scene.network, mend.helper_ids(), "mend node recover", verb, || {
-            self.await_listed(scene, "mend node recover", begun).map(drop)
+            self.await_listed(scene, "mend node recover")
         })
     }
 
     /// Restarts the server and its helper empty, and waits until no old shard locations are cached.
-    pub(super) fn replace(self, scene: &mut Scene, mend: &mut Mend, volumes: usize) {
+    pub(super) fn replace(self, scene: &mut SeaweedLab, mend: &mut Mend, volumes: usize) {
         scene.cluster.start_server(self.server);
         scene.cluster.await_server(self.server);
         mend.start_helper(self.server);
         mend.wait_until_safe(volumes);
     }
 
-    fn await_listed(&self, scene: &Scene, who: &str, begun: Instant) -> Result<Duration, LabError> {
-        loop {
+    fn await_listed(&self, scene: &SeaweedLab, who: &str) -> Result<(), LabError> {
+        wait_while(who, LOOK_EVERY, || {
             let listed = scene.cluster.list().shard_count();
-            if listed >= self.all {
-                return Ok(begun.elapsed());
-            }
-            if begun.elapsed() > LIMIT {
-                let reason =
-                    format!("{listed} of {} shards are listed after {} s", self.all, LIMIT.as_secs());
-                return Err(LabError::Agent { who: who.to_owned(), reason });
-            }
-            thread::sleep(LOOK_EVERY);
-        }
+            Ok((listed < self.all).then(|| format!("{listed} of {} shards are listed", self.all)))
+        })
     }
 }

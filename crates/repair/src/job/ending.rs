@@ -84,7 +84,7 @@ pub(super) enum Turn {
 
 /// What an ending needs to know besides what it changes.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'job> {
+pub(super) struct EndingContext<'job> {
     pub(super) trust: &'job Trust,
     pub(super) topology: &'job Topology,
     pub(super) now: Duration,
@@ -97,7 +97,7 @@ impl Ending {
         work: &mut Work,
         parity: ParityOutcome,
         ahead: Option<Proof>,
-        scene: Scene<'_>,
+        scene: EndingContext<'_>,
     ) -> (Self, Turn) {
         let sealing = if work.publish { uncommitted(work) } else { BTreeSet::new() };
         let (job, epoch) = (work.id, work.epoch);
@@ -119,7 +119,7 @@ impl Ending {
     }
 
     /// The blocks of the stripe contradict each other, as somebody else has found: every survivor is asked.
-    pub(super) fn hear_of_contradiction(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+    pub(super) fn hear_of_contradiction(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         self.begin_check(None, work, scene)
     }
 
@@ -145,7 +145,7 @@ impl Ending {
         node: NodeId,
         report: Report,
         work: &mut Work,
-        scene: Scene<'_>,
+        scene: EndingContext<'_>,
     ) -> Turn {
         match (&mut self.step, report) {
             (Step::Proving { sealing, .. }, Report::Sealed { digests, hand_over_ms }) => {
@@ -188,7 +188,12 @@ impl Ending {
     }
 
     /// A node that is no requestor is gone.
-    pub(super) fn handle_node_lost(&mut self, node: NodeId, work: &mut Work, scene: Scene<'_>) -> Turn {
+    pub(super) fn handle_node_lost(
+        &mut self,
+        node: NodeId,
+        work: &mut Work,
+        scene: EndingContext<'_>,
+    ) -> Turn {
         match &self.step {
             Step::Proving { check: Some(check), .. } if check.proof.asks(node) => {
                 work.replanned
@@ -199,7 +204,7 @@ impl Ending {
         }
     }
 
-    pub(super) fn handle_tick(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+    pub(super) fn handle_tick(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         self.ask_others(work, scene);
         match &self.step {
             _ if scene.now < self.until => Turn::On,
@@ -213,7 +218,7 @@ impl Ending {
 
     /// Asks others about parity if some do not answer and the check goes without them. A node that is alive may have a disk
     /// that hangs.
-    fn ask_others(&mut self, work: &mut Work, scene: Scene<'_>) {
+    fn ask_others(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check: Some(check), .. } = &mut self.step else { return };
         if scene.now < check.until {
             return;
@@ -242,7 +247,7 @@ impl Ending {
     }
 
     /// Asks for what parity equations need, if any are to be checked.
-    fn begin_check(&mut self, ahead: Option<Proof>, work: &mut Work, scene: Scene<'_>) -> Turn {
+    fn begin_check(&mut self, ahead: Option<Proof>, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
         if work.verify.parity && !work.goals.iter().all(|goal| goal.committed) {
@@ -257,7 +262,7 @@ impl Ending {
         self.after_proof(work, scene)
     }
 
-    fn after_proof(&mut self, work: &mut Work, scene: Scene<'_>) -> Turn {
+    fn after_proof(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         let Step::Proving { sealing, check } = &self.step else { return Turn::On };
         let verdict = check.as_ref().map(|check| check.proof.verdict());
         if let (Some(Some(Verdict::Differs(fault))), Some(check)) = (verdict, check)
@@ -279,7 +284,7 @@ impl Ending {
     }
 
     /// Deliveries are right: notes what this says of the blocks they were made of, and of others.
-    fn take_proof(&mut self, work: &mut Work, scene: Scene<'_>) {
+    fn take_proof(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check, .. } = &self.step else { return };
         let mut contradicting = scene.trust.contradicting().clone();
         match check.as_ref().map(|check| (check.proof.verdict(), check.proof.survivors())) {

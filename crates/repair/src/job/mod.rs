@@ -49,7 +49,7 @@ use rand_chacha::rand_core::SeedableRng;
 use self::blame::Evidence;
 use self::check::Fault;
 use self::conduct::{Conduct, GIVEN_UP};
-use self::ending::{Ending, Scene, Turn};
+use self::ending::{Ending, EndingContext, Turn};
 pub use self::outcome::{JobError, JobPhase, JobState, Outcome, ParityOutcome};
 pub use self::report::{BlockProblem, Brought, Due, Refusal, Report, Sent, SinkProblem};
 use self::straggling::Stragglers;
@@ -360,10 +360,10 @@ impl Job {
         &mut self,
         topology: &Topology,
         now: Duration,
-        step: impl FnOnce(&mut Ending, &mut Work, Scene<'_>) -> Turn,
+        step: impl FnOnce(&mut Ending, &mut Work, EndingContext<'_>) -> Turn,
     ) {
         let Phase::Ending(ending) = &mut self.phase else { return };
-        let turn = step(ending, &mut self.work, Scene { trust: &self.trust, topology, now });
+        let turn = step(ending, &mut self.work, EndingContext { trust: &self.trust, topology, now });
         self.parity = ending.parity();
         self.take_turn(turn, topology, now);
     }
@@ -390,7 +390,7 @@ impl Job {
             ahead = running.proof.take();
         }
         self.work.goals.iter_mut().for_each(|goal| goal.missing = Some(SliceSet::new()));
-        let scene = Scene { trust: &self.trust, topology, now };
+        let scene = EndingContext { trust: &self.trust, topology, now };
         let (ending, turn) = Ending::begin(&mut self.work, self.parity, ahead, scene);
         self.parity = ending.parity();
         self.phase = Phase::Ending(ending);

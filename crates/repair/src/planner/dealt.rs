@@ -4,13 +4,29 @@
 //! chains are dropped, and the others carry their slices.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::candidates::Candidates;
 use super::inputs::Inputs;
 use super::routes::Route;
 use super::{PlanError, Scheme, routed};
-use crate::recovery::Stretch;
 use crate::{NodeId, Plan};
+
+/// A range of offsets in a block and the chain of helpers that rebuilds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Offsets in the block.
+    pub offsets: Range<u64>,
+    /// The helpers; the first receives nothing.
+    pub helpers: Vec<NodeId>,
+}
+
+impl Stretch {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.offsets.end - self.offsets.start
+    }
+}
 
 /// The plan over the policy's stretches, if it has any and they are usable.
 ///

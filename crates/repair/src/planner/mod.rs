@@ -39,11 +39,11 @@ use std::ops::Range;
 use codes::BlockIndex;
 
 pub use bound::{Bound, Limit};
+pub use dealt::Stretch;
 pub use error::{Missing, PacingProblem, PlanError};
 pub use explain::{Explanation, explain};
 pub use scheme::{Scheme, UnknownScheme};
 
-use crate::recovery::Stretch;
 use crate::{Geometry, NodeId, Pacing, Plan, SliceSet, Stripe, Topology};
 use inputs::Inputs;
 use placement::Placement;

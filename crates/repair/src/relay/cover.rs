@@ -227,7 +227,7 @@ fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     let rows: Vec<Terms> =
         terms.values().map(|row| row.iter().map(|(local, &c)| (place(local), c)).collect()).collect();
     let outputs: Vec<usize> = terms.keys().copied().collect();
-    let group = |part: factor::Part| Group {
+    let group = |part: factor::SumGroup| Group {
         locals: part.inputs.into_iter().map(|input| locals[input]).collect(),
         outputs: part.sums.into_iter().map(|sum| outputs[sum]).collect(),
         passes: Arc::new(part.passes),

@@ -23,7 +23,7 @@ const LEAST_SUMS: usize = 16;
 
 /// Sums that share values with each other and with no others.
 #[derive(Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct SumGroup {
     /// The numbers of its sums.
     pub(super) sums: Vec<usize>,
     /// The inputs that they are made of.
@@ -33,7 +33,7 @@ pub(super) struct Part {
 }
 
 /// How to compute sums of inputs `0..inputs` with far fewer products, in parts; `None` if they do not have it in them.
-pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<Part>> {
+pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<SumGroup>> {
     if rows.len() < LEAST_SUMS {
         return None;
     }
@@ -116,7 +116,7 @@ impl Middles {
     }
 
     /// Puts together what is mixed.
-    fn into_parts(self, couples: &[Couple], inputs: usize) -> Vec<Part> {
+    fn into_parts(self, couples: &[Couple], inputs: usize) -> Vec<SumGroup> {
         let passes: Vec<Vec<usize>> = by_sources(&self.values).into_values().collect();
         let mut pass_of = vec![0; self.values.len()];
         for (pass, values) in passes.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Middles {
     }
 
     /// The part that computes some values and mixes them.
-    fn part(&self, values: &[usize], mixes: Vec<Mix>, couples: &[Couple], inputs: usize) -> Part {
+    fn part(&self, values: &[usize], mixes: Vec<Mix>, couples: &[Couple], inputs: usize) -> SumGroup {
         let is_input = |source: &usize| *source < inputs;
         let couple = |source: usize| Some(couples[source.checked_sub(inputs)?]);
         let sources: BTreeSet<usize> =
@@ -160,7 +160,7 @@ impl Middles {
         let placed = |mix: Mix| Mix { first: place(mix.first), second: place(mix.second), ..mix };
         let mixes = mixes.into_iter().map(placed).collect();
         let passes = Passes::new(passes.collect(), mixes, values.len());
-        Part { sums: values.iter().map(|&value| self.sums[value]).collect(), inputs: used, passes }
+        SumGroup { sums: values.iter().map(|&value| self.sums[value]).collect(), inputs: used, passes }
     }
 }
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use codes::{BlockIndex, Code, CodeSpec, RsFamily, SubBlock};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use repair::recovery::Stretch;
 use repair::{
     Combination, Geometry, Input, Lane, NodeCost, NodeId, Plan, PlanError, Resource, Scheme, SliceSet,
-    StreamRef, Topology, Wanted,
+    StreamRef, Stretch, Topology, Wanted,
 };
 
 use crate::scene::Scene;

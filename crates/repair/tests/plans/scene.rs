@@ -4,10 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::recovery::Stretch;
 use repair::{
-    BlockId, Chunking, Geometry, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Resource, Stripe,
-    StripeBlock, StripeId, Topology, Trunk, Wanted, plan,
+    BlockId, Chunking, Geometry, NodeId, NodeProfile, Plan, PlanError, PlanRequest, Policy, Resource,
+    Stretch, Stripe, StripeBlock, StripeId, Topology, Trunk, Wanted, plan,
 };
 
 /// What the planner is given.

@@ -1,7 +1,7 @@
 //! FastPR's simulated experiments by its own model of time: supplement, Experiments 1, 2, 3 and 6.
 
-use repair::recovery::fastpr::{Chunk, Model, RoundOrder, published_sets, schedule, sets};
 use sim::Dice;
+use sim::fastpr::{Chunk, Model, RoundOrder, published_sets, schedule, sets};
 
 use super::SEEDS;
 

@@ -1,10 +1,10 @@
-//! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p mend-sim --example recovery_tables`, and with a word
+//! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p sim --example recovery_tables`, and with a word
 //! behind `--` only those whose titles contain it.
 
 mod fastpr;
 mod papers;
 
-use repair::recovery::{HelperPolicy, Kind, RepairSpec};
+use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
 use sim::recovery::{Cluster, Finish, Loss, Shape};
 

@@ -1,6 +1,6 @@
 //! Whole nodes as the papers measured them, beside what they published.
 
-use repair::recovery::{HelperPolicy, RepairSpec};
+use recovery::{HelperPolicy, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
 use sim::recovery::{Cluster, ReadTimes, Reads, Shape};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use repair::recovery::{Loads, Scheduler};
+use recovery::{Loads, Scheduler};
 use repair::{NodeId, Topology};
 
 use super::flows::{Flows, Ports, ResourceNo};

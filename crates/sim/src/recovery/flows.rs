@@ -8,8 +8,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use recovery::Loads;
 use repair::Rates;
-use repair::recovery::Loads;
 
 /// A resource's place in [`Flows`].
 pub(super) type ResourceNo = usize;
@@ -122,7 +122,7 @@ impl Ports {
 
     /// What a job uses of them; its nodes have their places here as numbers.
     pub fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
-        let used = |load: &repair::recovery::NodeLoad| {
+        let used = |load: &recovery::NodeLoad| {
             let bytes = [load.sent_bytes, load.received_bytes, load.read_bytes + load.stored_bytes];
             let port = self.0[load.node.0 as usize];
             port.into_iter().zip(bytes.map(|bytes| bytes as f64))

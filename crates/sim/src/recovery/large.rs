@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::recovery::{
+use recovery::{
     Action, BlockFacts, Bound, Budget, Demand, End, Failure, Kind, Limits, Loads, NewItem, NodeFacts,
     Proposal, RepairId, RepairSpec, Scheduler, TrunkBudget, bound,
 };
@@ -152,8 +152,8 @@ impl Cluster {
             rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
             racks: None,
             pairs: BTreeMap::new(),
-            jobs_at_once: repair::recovery::JOBS_AT_ONCE,
-            seconds_ahead: repair::recovery::SECONDS_AHEAD,
+            jobs_at_once: recovery::JOBS_AT_ONCE,
+            seconds_ahead: recovery::SECONDS_AHEAD,
             spec: RepairSpec::default(),
             loss: Loss::Dead,
             shape: Shape::Dealt,

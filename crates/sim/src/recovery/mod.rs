@@ -1,4 +1,4 @@
-//! The recovery of whole nodes: many jobs at once on the same machines, started by [`repair::recovery::Scheduler`].
+//! The recovery of whole nodes: many jobs at once on the same machines, started by [`recovery::Scheduler`].
 //!
 //! Every job has processes of its own, one on each machine, and the machines' links are shared by all of them, so that
 //! jobs that start together are slower. A node's death ends its processes and asks for the recovery of every stripe

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use codes::{Code, CodeSpec};
-use repair::recovery::Loads;
+use recovery::Loads;
 use repair::{
     BlockId, Chunking, NodeId, NodeProfile, Pacing, PlanRequest, Policy, Rates, Scheme, Stripe, StripeBlock,
     StripeId, Topology, Wanted, plan,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use codes::CodeSpec;
+use recovery::{Budget, HelperPolicy};
 use repair::Scheme;
-use repair::recovery::{Budget, HelperPolicy};
 
 use crate::dice::Dice;
 

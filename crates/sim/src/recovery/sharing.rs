@@ -1,6 +1,6 @@
 //! A cap on what all nodes send together, shared as the coordinator shares it.
 
-use repair::recovery::{Caps, Dealer, Scheduler, Unused};
+use recovery::{Caps, Dealer, Scheduler, Unused};
 use repair::{NodeId, Topology};
 
 use super::flows::{Flows, ResourceNo};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codes::{BlockIndex, Code};
-use repair::recovery::{
+use recovery::{
     Action, BlockFacts, End, Failure, ItemId, ItemState, Kind, Limits, Loads, NewItem, NodeFacts, Proposal,
     RepairId, RepairSpec, Scheduler,
 };

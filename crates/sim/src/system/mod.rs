@@ -69,10 +69,7 @@ impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seed = self.script.seed;
         writeln!(f, "seed {seed}: {}", self.what.join("; "))?;
-        write!(
-            f,
-            "replay with: MEND_SIM_SEED={seed} cargo test -p mend-sim --test systems replay -- --nocapture"
-        )
+        write!(f, "replay with: MEND_SIM_SEED={seed} cargo test -p sim --test systems replay -- --nocapture")
     }
 }
 

@@ -191,7 +191,7 @@ fn blocks_that_nobody_names_are_not_found() {
 }
 
 /// Run by itself, so that it finds no memory that others freed:
-/// `cargo test --release -p mend-coordinator memory_of_a_picture -- --ignored --nocapture`.
+/// `cargo test --release -p control memory_of_a_picture -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn memory_of_a_picture() {

@@ -1,0 +1,106 @@
+//! The end of what a job delivered to a store: made durable, then a block of the store, then read back, as far as it was not
+//! while it came.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use repair::{BlockId, Refusal, Report, SinkEnd};
+use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
+
+use crate::disk::{Deliveries, SharedDelivery};
+use crate::engine::blocking;
+use crate::error_reports::{block_problem, sink_report};
+use crate::gate::DiskGate;
+
+pub(crate) async fn seal(deliveries: Deliveries) -> Report {
+    let hand_over: Duration =
+        deliveries.values().filter_map(|delivery| locked(delivery).terms()).map(|terms| terms.limit).sum();
+    let sealed = blocking(move || {
+        let seal = |(block, delivery): (BlockId, SharedDelivery)| {
+            let mut delivery = locked(&delivery);
+            let Some(writer) = delivery.block() else { return Err(nothing_to_keep(block)) };
+            let digest = writer.seal();
+            digest.map(|digest| (block.clone(), digest)).map_err(|error| sink_report(block, &error))
+        };
+        deliveries.into_iter().map(seal).collect::<Result<Vec<_>, _>>()
+    })
+    .await;
+    let hand_over_ms = u32::try_from(hand_over.as_millis()).unwrap_or(u32::MAX);
+    sealed.map_or_else(|report| report, |digests| Report::Sealed { digests, hand_over_ms })
+}
+
+/// What knows how much of a block that was committed is left to be read back, by block.
+pub(crate) type Committed = BTreeMap<BlockId, Box<dyn ReadBack>>;
+
+/// One block after another, and what is left of them to be read back. What was begun is ended also if the coordinator is gone
+/// meanwhile: it is a block that was checked.
+pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
+    let mut done = Committed::new();
+    for (block, delivery) in deliveries {
+        let delivery = Arc::into_inner(delivery).expect("its plan has ended");
+        let delivery = delivery.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let committed = match delivery {
+            Delivery::Taken(_) => return (nothing_to_keep(block), done),
+            Delivery::Published(writer) => blocking(move || writer.commit()).await,
+            Delivery::HandedOver(writer) => {
+                in_time(&writer.terms(), &block, writer.hand_over()).await.map(|()| None)
+            }
+        };
+        match committed {
+            Ok(rest) => done.extend(rest.map(|rest| (block, rest))),
+            Err(error) => return (sink_report(block, &error), done),
+        }
+    }
+    (Report::Committed, done)
+}
+
+/// Reads a block back: as its readers get it if the store has a process that serves them, which reads at its own pace, and
+/// else from its files, no faster than the cap of the disk allows; there `rest` knows what is left of one that was just
+/// committed.
+pub(crate) async fn reread(
+    blocks: Arc<dyn Blocks>,
+    block: BlockId,
+    rest: Option<Box<dyn ReadBack>>,
+    gate: DiskGate,
+) -> Report {
+    let read = match (blocks.read_back(&block), rest) {
+        (Some(read), _) => read.await,
+        (None, Some(rest)) => blocking(move || rest.finish(&gate)).await,
+        (None, None) => {
+            let name = block.clone();
+            blocking(move || blocks.verify(&name, &gate)).await
+        }
+    };
+    match read {
+        Ok(digest) => Report::Reread { block, digest },
+        Err(error) => Report::BadBlock { problem: block_problem(&error), block },
+    }
+}
+
+/// What a store's own process does, for no longer than it is given.
+pub(crate) async fn in_time(
+    terms: &HandOverTerms,
+    block: &BlockId,
+    work: Later<'_, Result<(), BlockError>>,
+) -> Result<(), BlockError> {
+    let HandOverTerms { process, limit } = terms.clone();
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done,
+        Err(_) => Err(BlockError::Process {
+            block: block.clone(),
+            error: ProcessError::TimedOut { process, limit },
+        }),
+    }
+}
+
+fn nothing_to_keep(block: BlockId) -> Report {
+    Report::Refused {
+        why: Refusal::End { block, end: Box::new(SinkEnd::Kept { label: None, permit: None }) },
+    }
+}
+
+/// What a writer that panicked left is not complete, and says so itself.
+fn locked(delivery: &SharedDelivery) -> std::sync::MutexGuard<'_, Delivery> {
+    delivery.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,156 @@
+//! Connections at the data port that have not yet presented an expected key: how many are kept, and which is evicted when
+//! there are more.
+//!
+//! Anybody can dial the data port, so unauthenticated connections get a fixed share of this process's descriptors. A new
+//! connection is always accepted; it evicts the oldest from the same address or, when all addresses together hold too
+//! many, the oldest from the address that holds most. So a flood from one address evicts its own connections only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use repair::EdgeKey;
+use tokio::sync::oneshot;
+
+/// So many of one process's descriptors, one of so many, are for unauthenticated connections.
+const SHARE: u64 = 4;
+/// They need not be more, however many descriptors there are.
+const MOST: u64 = 1024;
+const FEWEST: u64 = 16;
+
+/// A connection that is watched, by order of coming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(u64);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Unauthenticated {
+    limit: usize,
+    next: u64,
+    known: BTreeMap<ConnectionId, Connection>,
+    by_address: BTreeMap<IpAddr, BTreeSet<ConnectionId>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    address: IpAddr,
+    /// The key under which it waits for its task.
+    key: Option<EdgeKey>,
+    evict: oneshot::Sender<()>,
+}
+
+/// The most unauthenticated connections of a process with this many descriptors.
+pub(crate) fn limit(descriptors: u64) -> usize {
+    (descriptors / SHARE).clamp(FEWEST, MOST) as usize
+}
+
+impl Unauthenticated {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, next: 0, known: BTreeMap::new(), by_address: BTreeMap::new() }
+    }
+
+    /// Takes one in. The receiver hears if it must go for another; the keys of those that must go now are returned.
+    pub(crate) fn admit(
+        &mut self,
+        address: IpAddr,
+    ) -> (ConnectionId, oneshot::Receiver<()>, Option<(ConnectionId, EdgeKey)>) {
+        let evicted = self.in_the_way(address).and_then(|oldest| {
+            let connection = self.leave(oldest)?;
+            let _ = connection.evict.send(()); // It may be just ending.
+            Some((oldest, connection.key?))
+        });
+        let (evict, hears) = oneshot::channel();
+        let id = ConnectionId(self.next);
+        self.next += 1;
+        self.known.insert(id, Connection { address, key: None, evict });
+        self.by_address.entry(address).or_default().insert(id);
+        (id, hears, evicted)
+    }
+
+    /// Who must go if one more comes from this address.
+    fn in_the_way(&self, address: IpAddr) -> Option<ConnectionId> {
+        let here = self.by_address.get(&address);
+        if let Some(here) = here.filter(|here| here.len() >= self.limit.div_ceil(2)) {
+            return here.first().copied();
+        }
+        if self.known.len() < self.limit {
+            return None;
+        }
+        self.by_address.values().max_by_key(|ids| ids.len())?.first().copied()
+    }
+
+    /// It waits for its task under this key.
+    pub(crate) fn waits_for(&mut self, id: ConnectionId, key: EdgeKey) {
+        if let Some(connection) = self.known.get_mut(&id) {
+            connection.key = Some(key);
+        }
+    }
+
+    /// Forgets a connection that has ended or has presented an expected key.
+    pub(crate) fn forget(&mut self, id: ConnectionId) {
+        self.leave(id);
+    }
+
+    /// Whether there are none.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn leave(&mut self, id: ConnectionId) -> Option<Connection> {
+        let connection = self.known.remove(&id)?;
+        if let Some(ids) = self.by_address.get_mut(&connection.address) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_address.remove(&connection.address);
+            }
+        }
+        Some(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[test]
+    fn one_address_holds_half_and_loses_its_oldest() {
+        let mut unauthenticated = Unauthenticated::new(8);
+        let mut hears: Vec<_> = (0..6).map(|_| unauthenticated.admit(address(1))).collect();
+        let evicted: Vec<bool> = hears.iter_mut().map(|(_, hears, _)| hears.try_recv().is_ok()).collect();
+        assert_eq!(evicted, [true, true, false, false, false, false]);
+        assert_eq!(unauthenticated.known.len(), 4);
+    }
+
+    #[test]
+    fn all_together_are_bounded_and_the_greediest_address_pays() {
+        let mut unauthenticated = Unauthenticated::new(8);
+        let mut greedy: Vec<_> = (0..4).map(|_| unauthenticated.admit(address(1))).collect();
+        let mut others: Vec<_> = (2..10).map(|last| unauthenticated.admit(address(last))).collect();
+        assert_eq!(unauthenticated.known.len(), 8);
+        let gone = |all: &mut Vec<(ConnectionId, oneshot::Receiver<()>, _)>| {
+            all.iter_mut().filter_map(|(_, hears, _)| hears.try_recv().ok()).count()
+        };
+        assert_eq!(gone(&mut greedy) + gone(&mut others), 4);
+        assert!(unauthenticated.by_address.values().all(|ids| ids.len() == 1));
+    }
+
+    #[test]
+    fn who_goes_for_another_takes_its_key_along() {
+        let mut unauthenticated = Unauthenticated::new(2);
+        let (first, ..) = unauthenticated.admit(address(1));
+        unauthenticated.waits_for(first, EdgeKey([7; 16]));
+        let (_, _, evicted) = unauthenticated.admit(address(1));
+        assert_eq!(evicted, Some((first, EdgeKey([7; 16]))));
+        unauthenticated.forget(first);
+        assert_eq!(unauthenticated.known.len(), 1);
+    }
+
+    #[test]
+    fn the_share_follows_the_descriptors() {
+        assert_eq!([limit(20), limit(256), limit(1 << 20)], [16, 64, 1024]);
+    }
+}

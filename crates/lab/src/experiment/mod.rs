@@ -1,0 +1,84 @@
+//! The parts of an experiment that measurements of HDFS, SeaweedFS and whole nodes share.
+//!
+//! An experiment boots a system on a [`Site`], a network of shaped links. It measures repairs ([`measure`],
+//! [`time_program`]), each next to the time of a [`direct_send`] of the same bytes, and reads ([`Reads`]). [`wait_while`]
+//! polls for the state that ends a measurement. The medians of [`Repetitions`] go to a page of [`Results`], which names
+//! machine, command and load. Each experiment has losses, ways to repair them and tables of its own.
+
+mod reads;
+mod repaired;
+mod results;
+mod site;
+mod usage;
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testbed::{Mend, eventually};
+
+pub(crate) use reads::{Reads, percentile};
+pub(crate) use repaired::{Repaired, Repetitions, measure, time_program};
+pub(crate) use results::{Results, megabytes, milliseconds};
+pub(crate) use site::Site;
+pub(crate) use usage::{Usage, Watching};
+
+use crate::direct;
+use crate::error::LabError;
+use crate::network::{LabNode, Network};
+
+/// Direct sends, of which the median counts.
+const SENDS: usize = 3;
+/// The timeout of [`wait_while`]; every repair that is measured is faster.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// The time to send so many bytes from the first server over one plain TCP connection: the time to read one block.
+///
+/// # Errors
+/// [`LabError`].
+pub(crate) fn direct_send(network: &Network, bytes: u64) -> Result<Duration, LabError> {
+    let address = SocketAddr::from((LabNode::Helper(0).address(), direct::PORT));
+    let serving = network.doors();
+    // The thread ends with this process. If there is one already, its port is taken.
+    thread::spawn(move || serving.enter(LabNode::Helper(0)).map(|()| direct::serve(address)));
+    let doors = network.doors();
+    let receive = move || -> Result<Vec<Duration>, LabError> {
+        doors.enter(LabNode::Client)?;
+        let sent = (0..SENDS).map(|_| direct::fetch(address, bytes));
+        sent.collect::<Result<_, _>>().map_err(LabError::file("receive from", address.to_string()))
+    };
+    let mut times = thread::scope(|scope| scope.spawn(receive).join().expect("no panic"))?;
+    times.sort();
+    Ok(times[SENDS / 2])
+}
+
+/// Polls until `obstacle` returns `None`.
+///
+/// # Errors
+/// After 15 minutes, with the last obstacle: `who` did not remove it. Errors of `obstacle` itself at once.
+pub(crate) fn wait_while(
+    who: &str,
+    every: Duration,
+    mut obstacle: impl FnMut() -> Result<Option<String>, LabError>,
+) -> Result<(), LabError> {
+    let begun = Instant::now();
+    while let Some(found) = obstacle()? {
+        if begun.elapsed() > LIMIT {
+            let reason = format!("{found} after {} s", LIMIT.as_secs());
+            return Err(LabError::Agent { who: who.to_owned(), reason });
+        }
+        thread::sleep(every);
+    }
+    Ok(())
+}
+
+/// Waits until the coordinator counts this many lost blocks or more.
+///
+/// # Panics
+/// On a timeout.
+pub(crate) fn wait_for_lost_blocks(mend: &Mend, blocks: usize) {
+    eventually("the coordinator to miss the lost blocks", || {
+        let lost = mend.ask(&["status"])?["stripes"]["blocks_lost"].as_u64()?;
+        (lost >= blocks as u64).then_some(())
+    });
+}

@@ -1,0 +1,59 @@
+//! The page of an experiment: heading, file, and cells of its tables.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::command::write_page;
+use crate::error::LabError;
+use crate::machine::Machine;
+
+/// The heading of a page and the file that it goes to.
+pub(crate) struct Results {
+    file: PathBuf,
+    heading: String,
+}
+
+impl Results {
+    /// Starts a page before anything is measured, so that the load average is that of the idle machine.
+    pub(crate) fn begin(title: &str, command: &str, file: PathBuf) -> Self {
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
+        let machine = Machine::this().summary();
+        let heading = format!("# {title}\n\n`{command}`. {machine}\nLoad average at the beginning: {load}.");
+        Self { file, heading }
+    }
+
+    /// Writes the page. The body continues the last line of the heading.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn save(&self, body: &str) -> Result<(), LabError> {
+        write_page(&self.file, &self.text(body))
+    }
+
+    /// Prints the finished page and writes it.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn publish(&self, body: &str) -> Result<ExitCode, LabError> {
+        print!("{}", self.text(body));
+        self.save(body)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn text(&self, body: &str) -> String {
+        format!("{}{body}", self.heading)
+    }
+}
+
+/// A cell in megabytes.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
+/// A cell in milliseconds.
+pub(crate) fn milliseconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e3)
+}

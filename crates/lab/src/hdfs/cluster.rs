@@ -1,0 +1,269 @@
+//! A real HDFS on shaped links: fifteen DataNodes and the stored data.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin};
+use testbed::{Mend, Seat, eventually};
+
+use crate::error::LabError;
+use crate::experiment::Site;
+use crate::lab_cluster::Programs;
+use crate::network::{Names, Network};
+use crate::topology::{Rate, Topology};
+
+/// One more than the number of blocks in the widest group, which leaves a place for a rebuilt block.
+const NODES: u16 = 15;
+pub(super) const CELL: usize = 1 << 20;
+/// Stops the NameNode's reconstruction commands; every rebuilt block then results from a request to Mend.
+const NO_COMMANDS: [&str; 2] =
+    ["dfs.namenode.replication.max-streams=0", "dfs.namenode.replication.max-streams-hard-limit=0"];
+
+/// An erasure coding policy to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) name: &'static str,
+    pub(super) data: usize,
+    pub(super) blocks: usize,
+}
+
+pub(super) const POLICIES: [Policy; 2] = [
+    Policy { name: "RS-6-3-1024k", data: 6, blocks: 9 },
+    Policy { name: "RS-10-4-1024k", data: 10, blocks: 14 },
+];
+
+/// The NameNode's reconstruction commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Commands {
+    /// The NameNode sends none.
+    None,
+    /// HDFS's default number of concurrent commands.
+    Default,
+    /// Twenty concurrent commands per DataNode.
+    Many,
+}
+
+impl Commands {
+    fn settings(self) -> Vec<String> {
+        let settings: &[&str] = match self {
+            Self::None => &NO_COMMANDS,
+            Self::Default => &[],
+            Self::Many => &[
+                "dfs.namenode.replication.max-streams=20",
+                "dfs.namenode.replication.max-streams-hard-limit=40",
+            ],
+        };
+        settings.iter().map(|&setting| setting.to_owned()).collect()
+    }
+}
+
+/// An internal block with fingerprints of its two files.
+pub(super) struct Replica {
+    pub(super) number: i64,
+    /// The generation stamp.
+    pub(super) stamp: u64,
+    /// Fingerprints of the block file and the meta file.
+    files: [u64; 2],
+}
+
+impl Replica {
+    /// Its name with the generation stamp, as in HDFS.
+    pub(super) fn name(&self) -> String {
+        format!("blk_{}_{}", self.number, self.stamp)
+    }
+}
+
+/// The scene, as described in the module documentation. The fields are dropped in this order.
+pub(super) struct HdfsLab {
+    pub(super) cluster: Cluster,
+    pub(super) network: Network,
+    certificates: PathBuf,
+    mend: PathBuf,
+}
+
+impl HdfsLab {
+    /// Starts the cluster without plug-ins in the DataNodes. The calling thread stays in the NameNode's
+    /// namespace.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    ///
+    /// # Panics
+    /// If HDFS does not start; everything is removed then.
+    pub(super) fn up(names: &Names, programs: &Programs, hadoop: Hadoop) -> Result<Self, LabError> {
+        let Site { network, folder, ground } = Site::up(names, NODES)?;
+        let certificates = folder.path().join("certificates");
+        let plugin = Plugin {
+            jar: hadoop.mend_jar().to_owned(),
+            class: "mend.hdfs.MendPlugin".to_owned(),
+            port_key: "mend.datanode.port".to_owned(),
+            settings: mend_settings(&ground.host(Seat::Head), &certificates),
+        };
+        let options = ClusterOptions {
+            data_nodes: NODES.into(),
+            settings: Commands::None.settings(),
+            plugin: Some(plugin),
+        };
+        let cluster = Cluster::boot_on(ground, hadoop, options, folder);
+        let mut scene = Self { cluster, network, certificates, mend: programs.mend.clone() };
+        for policy in POLICIES {
+            let folder = format!("/{}", policy.name);
+            scene.cluster.console().run(&["ec", "-enablePolicy", "-policy", policy.name]);
+            scene.cluster.console().run(&["dfs", "-mkdir", &folder]);
+            scene.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy.name]);
+        }
+        Ok(scene)
+    }
+
+    /// Shapes all links to this rate, except the NameNode's.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn shape(&mut self, rate: Rate) -> Result<(), LabError> {
+        Ok(self.network.reshape(&Topology::flat(NODES, rate))?)
+    }
+
+    /// Restarts the NameNode with the given command settings.
+    pub(super) fn command(&mut self, commands: Commands) {
+        self.cluster.restart_namenode_with(commands.settings());
+        self.await_whole();
+    }
+
+    pub(super) fn await_whole(&mut self) {
+        eventually("all blocks", || (self.cluster.lacking("/") == 0).then_some(()));
+    }
+
+    /// Stores a file of one whole group with internal blocks of `block` bytes.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn put(&mut self, path: &str, policy: Policy, block: usize) -> Result<(), LabError> {
+        let source = self.cluster.folder().join("put");
+        fs::write(&source, content(path, policy.data * block)).map_err(LabError::file("write", &source))?;
+        let size = format!("dfs.blocksize={block}");
+        let source = source.to_str().expect("text").to_owned();
+        self.cluster.console().run(&["dfs", "-D", &size, "-put", &source, path]);
+        Ok(())
+    }
+
+    /// Attaches Mend, with automatic repair off, to a cluster with `groups` groups.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn attach(&mut self, groups: usize) -> Result<Mend, LabError> {
+        // HDFS sends blocks unencrypted, so Mend does the same for a fair comparison.
+        let arguments = ["--dry-run", "--repair-after", "never", "--data-tls", "false"];
+        let attaching = Attaching { program: &self.mend, arguments: &arguments, asks_namenode: true };
+        let mend = self.cluster.attach(&attaching);
+        mend.wait_until_safe(groups);
+        Ok(mend)
+    }
+
+    /// Gives HDFS's processes the certificate for their requests to Mend.
+    pub(super) fn certify(&self, mend: &Mend) {
+        testbed::hdfs::issue_plugin(mend, &self.certificates);
+    }
+
+    /// The holders of the internal blocks of a file's first group, with the block numbers, keyed by index.
+    pub(super) fn holders(&mut self, path: &str) -> BTreeMap<usize, (usize, i64)> {
+        let files = self.cluster.fsck(path);
+        let block = files.into_iter().flat_map(|file| file.blocks).next().expect("a group");
+        let holder = |(number, address): (i64, String)| {
+            let index = usize::try_from(number - block.number).expect("of this group");
+            (index, (self.cluster.node_at(&address), number))
+        };
+        block.replicas.into_iter().map(holder).collect()
+    }
+
+    /// A DataNode's replicas of these files.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(super) fn replicas(&mut self, path: &str, node: usize) -> Result<Vec<Replica>, LabError> {
+        let address = self.cluster.nodes()[node].address();
+        let mut replicas = Vec::new();
+        for block in self.cluster.fsck(path).into_iter().flat_map(|file| file.blocks) {
+            for (number, _) in block.replicas.iter().filter(|(_, holder)| *holder == address) {
+                let mut replica = Replica { number: *number, stamp: block.stamp, files: [0; 2] };
+                replica.files = self.files(node, &replica)?.expect("it has it");
+                replicas.push(replica);
+            }
+        }
+        Ok(replicas)
+    }
+
+    /// Fingerprints of a replica's two files, if a DataNode has it.
+    fn files(&self, node: usize, replica: &Replica) -> Result<Option<[u64; 2]>, LabError> {
+        let paths = self.cluster.nodes()[node].replica(replica.number, &replica.name());
+        let Some(paths) = paths else { return Ok(None) };
+        let [bytes, meta] = paths.map(|path| fingerprint(&path));
+        Ok(Some([bytes?, meta?]))
+    }
+
+    /// Checks that each of these replicas is on a DataNode other than `besides`, and that all copies are
+    /// unchanged.
+    ///
+    /// # Errors
+    /// [`LabError::WrongBytes`] with the replica and its place.
+    pub(super) fn check(
+        &self,
+        who: &str,
+        before: &[Replica],
+        besides: Option<usize>,
+    ) -> Result<(), LabError> {
+        let wrong = |reason| Err(LabError::WrongBytes { what: who.to_owned(), reason });
+        for replica in before {
+            let (name, mut copies) = (replica.name(), 0);
+            for node in (0..usize::from(NODES)).filter(|node| Some(*node) != besides) {
+                let Some(files) = self.files(node, replica)? else { continue };
+                copies += 1;
+                let differs: Vec<&str> = ["bytes", "checksums"]
+                    .into_iter()
+                    .zip(files.iter().zip(&replica.files))
+                    .filter(|(_, (now, was))| now != was)
+                    .map(|(what, _)| what)
+                    .collect();
+                if !differs.is_empty() {
+                    return wrong(format!("{name} on DataNode {node} has other {}", differs.join(" and ")));
+                }
+            }
+            if copies == 0 {
+                return wrong(format!("{name} is on no DataNode"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fingerprint(path: &Path) -> Result<u64, LabError> {
+    let bytes = fs::read(path).map_err(LabError::file("read", path))?;
+    Ok(bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        (sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }))
+}
+
+/// Settings with which HDFS's processes find Mend, which may start later.
+fn mend_settings(host: &str, certificates: &Path) -> Vec<String> {
+    vec![
+        format!("mend.coordinator.api={host}:7400"),
+        format!("mend.coordinator.control={host}:7401"),
+        format!("mend.cluster.folder={}", certificates.display()),
+        "mend.allow-plain-edges=true".to_owned(),
+    ]
+}
+
+/// The content of a file, derived from its path.
+pub(super) fn content(path: &str, length: usize) -> Vec<u8> {
+    let seed = path.bytes().fold(7_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+    let mut state = seed | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(length).collect()
+}

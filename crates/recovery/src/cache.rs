@@ -1,0 +1,199 @@
+//! Which blocks a helper has in memory: a bounded list by last use, and how the coordinator hears of it.
+//!
+//! m-PPR prefers sources that have a block in memory. A helper names what it was told to read, drops what was not used
+//! for longest when its bound is reached, and sends the difference to what it said last along with its next
+//! heartbeat, a bounded number of names at a time. What comes and goes between two heartbeats is never said.
+//!
+//! Deliberately absent: bytes. Whether the operating system still has the block is a guess, and only a preference
+//! hangs on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repair::BlockId;
+use serde::{Deserialize, Serialize};
+
+/// Blocks by last use; see the module's documentation.
+#[derive(Clone, Debug)]
+pub struct BlockCache {
+    most_bytes: u64,
+    bytes: u64,
+    uses: u64,
+    /// The last use of each block, and its bytes.
+    blocks: BTreeMap<BlockId, (u64, u64)>,
+    by_use: BTreeMap<u64, BlockId>,
+    /// What the other side knows.
+    told: BTreeSet<BlockId>,
+    /// Blocks that may differ from what was told.
+    changed: BTreeSet<BlockId>,
+    /// The next delta replaces all that was told.
+    anew: bool,
+}
+
+/// What has changed since the last heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheDelta {
+    /// Whether everything that was said before is void.
+    #[serde(default)]
+    pub anew: bool,
+    /// Blocks that are in memory now.
+    #[serde(default)]
+    pub added: Vec<BlockId>,
+    /// Blocks that are no more.
+    #[serde(default)]
+    pub removed: Vec<BlockId>,
+}
+
+impl CacheDelta {
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        !self.anew && self.added.is_empty() && self.removed.is_empty()
+    }
+}
+
+impl BlockCache {
+    /// Nothing, of up to so many bytes.
+    pub fn new(most_bytes: u64) -> Self {
+        Self {
+            most_bytes,
+            bytes: 0,
+            uses: 0,
+            blocks: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+            told: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            anew: true,
+        }
+    }
+
+    /// A block was read or written in whole. One that is larger than the bound is not kept.
+    pub fn touch(&mut self, block: &BlockId, bytes: u64) {
+        self.drop_block(block);
+        if bytes > self.most_bytes {
+            return;
+        }
+        self.uses += 1;
+        self.bytes += bytes;
+        self.blocks.insert(block.clone(), (self.uses, bytes));
+        self.by_use.insert(self.uses, block.clone());
+        self.changed.insert(block.clone());
+        while self.bytes > self.most_bytes {
+            let (_, oldest) = self.by_use.first_key_value().expect("something has these bytes");
+            self.drop_block(&oldest.clone());
+        }
+    }
+
+    /// A block is gone, from the disk too.
+    pub fn drop_block(&mut self, block: &BlockId) {
+        if let Some((at, bytes)) = self.blocks.remove(block) {
+            self.by_use.remove(&at);
+            self.bytes -= bytes;
+            self.changed.insert(block.clone());
+        }
+    }
+
+    /// Whether a block is there.
+    pub fn contains(&self, block: &BlockId) -> bool {
+        self.blocks.contains_key(block)
+    }
+
+    /// The other side has forgotten everything, or may have missed something.
+    pub fn say_anew(&mut self) {
+        self.anew = true;
+        self.told.clear();
+        self.changed = self.blocks.keys().cloned().collect();
+    }
+
+    /// What to say now, `most` names at most; the rest is for later heartbeats.
+    pub fn delta(&mut self, most: usize) -> CacheDelta {
+        let mut delta = CacheDelta { anew: std::mem::take(&mut self.anew), ..CacheDelta::default() };
+        while delta.added.len() + delta.removed.len() < most {
+            let Some(block) = self.changed.pop_first() else { break };
+            match (self.blocks.contains_key(&block), self.told.contains(&block)) {
+                (true, false) => {
+                    self.told.insert(block.clone());
+                    delta.added.push(block);
+                }
+                (false, true) => {
+                    self.told.remove(&block);
+                    delta.removed.push(block);
+                }
+                _ => {}
+            }
+        }
+        delta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn block(number: u32) -> BlockId {
+        BlockId(format!("b{number}"))
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes() {
+        let mut cache = BlockCache::new(30);
+        (1..=3).for_each(|number| cache.touch(&block(number), 10));
+        cache.touch(&block(1), 10);
+        cache.touch(&block(4), 20);
+        assert_eq!([1, 2, 3, 4].map(|number| cache.contains(&block(number))), [true, false, false, true]);
+        cache.touch(&block(5), 31);
+        assert!(!cache.contains(&block(5)), "it has no room");
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_not_said() {
+        let mut cache = BlockCache::new(10);
+        assert!(cache.delta(9).anew);
+        cache.touch(&block(1), 10);
+        cache.touch(&block(2), 10);
+        let delta = cache.delta(9);
+        assert_eq!((delta.added, delta.removed), (vec![block(2)], vec![]));
+        assert!(cache.delta(9).is_empty());
+    }
+
+    #[test]
+    fn a_delta_is_small_on_the_wire() {
+        let delta = CacheDelta { added: vec![block(1)], ..CacheDelta::default() };
+        let text = serde_json::to_string(&delta).unwrap();
+        assert_eq!(serde_json::from_str::<CacheDelta>(&text).unwrap(), delta);
+        assert_eq!(serde_json::from_str::<CacheDelta>("{}").unwrap(), CacheDelta::default());
+    }
+
+    proptest! {
+        #[test]
+        fn deltas_add_up_to_what_is_there(
+            steps in prop::collection::vec((0..4u8, 0..12u32, 1..20u64), 1..60),
+            most in 1..4usize,
+        ) {
+            let mut cache = BlockCache::new(60);
+            let mut seen = BTreeSet::new();
+            let mut apply = |cache: &mut BlockCache, most| {
+                let delta = cache.delta(most);
+                assert!(delta.added.len() + delta.removed.len() <= most);
+                if delta.anew {
+                    seen.clear();
+                }
+                delta.added.into_iter().for_each(|block| assert!(seen.insert(block), "said twice"));
+                delta.removed.into_iter().for_each(|block| assert!(seen.remove(&block), "never said"));
+                seen.clone()
+            };
+            for (step, number, bytes) in steps {
+                match step {
+                    0 => cache.drop_block(&block(number)),
+                    1 => drop(apply(&mut cache, most)),
+                    2 if number == 0 => cache.say_anew(),
+                    _ => cache.touch(&block(number), bytes),
+                }
+                prop_assert!(cache.bytes <= 60);
+            }
+            let all = apply(&mut cache, 1000);
+            prop_assert_eq!(all.into_iter().collect::<Vec<_>>(), cache.blocks.keys().cloned().collect::<Vec<_>>());
+        }
+    }
+}

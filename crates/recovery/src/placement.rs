@@ -1,0 +1,185 @@
+//! Which node gets a repaired block: racks spread first, then load even, and never two blocks of a stripe on one, or, in
+//! stores with fewer nodes than blocks, never more than an even share.
+//!
+//! A block goes back to where it was if that node is up and has space. Otherwise it goes to a node that has nothing of
+//! the stripe. A rack that has fewer blocks of the stripe is worth waiting for: where a block lies matters for longer
+//! than when its repair begins.
+
+use codes::BlockIndex;
+use repair::{NodeId, Wanted};
+
+use super::Limits;
+use super::nodes::{Node, NodeNo, NodeTable};
+use super::policy::HelperPolicy;
+use super::queue::Class;
+use super::scan::Claims;
+use super::stripes::Stripe;
+use super::view::ItemView;
+
+/// What came of looking for requestors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Blocks and their requestors, ascending; fewer than were asked for if no further node may take one.
+    Chosen(Vec<Wanted>),
+    /// The nodes that are right have no room now.
+    Busy,
+    /// No node may take any of them: none is up, has space and has no other block of the stripe.
+    Nowhere,
+}
+
+/// Chooses requestors for blocks of a stripe.
+pub(super) struct Placer<'a> {
+    table: &'a NodeTable,
+    stripe: &'a Stripe,
+    policy: HelperPolicy,
+    /// How urgent it is, and what others may have claimed.
+    class: Class,
+    claims: &'a Claims,
+    /// Nodes that shall not be chosen.
+    barred: &'a [NodeId],
+    /// The node that is to be emptied.
+    leaving: Option<NodeId>,
+    /// The only nodes that may be chosen; any if there are none.
+    allowed: &'a [NodeId],
+    /// Whether a node may have several blocks of the stripe.
+    shares_nodes: bool,
+}
+
+impl<'a> Placer<'a> {
+    /// Chooses for an item.
+    pub fn of(
+        of: &ItemView<'a>,
+        limits: &Limits,
+        class: Class,
+        claims: &'a Claims,
+        barred: &'a [NodeId],
+    ) -> Self {
+        Self {
+            table: of.table,
+            stripe: of.stripe,
+            policy: of.repair.spec.helpers,
+            class,
+            claims,
+            barred,
+            leaving: of.item.kind.leaves(),
+            allowed: &of.repair.spec.requestors,
+            shares_nodes: limits.shares_nodes,
+        }
+    }
+
+    pub fn place(&self, blocks: &[BlockIndex]) -> Placement {
+        let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            blocks.iter().partition(|&&block| self.home(block).is_some());
+        let mut chosen: Vec<(BlockIndex, NodeNo)> = Vec::with_capacity(blocks.len());
+        chosen.extend(stay.into_iter().filter_map(|block| Some((block, self.home(block)?))));
+        if chosen.iter().any(|&(_, node)| !self.has_room(node)) {
+            return Placement::Busy;
+        }
+        let mut racks = self.racks();
+        for block in moving {
+            let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
+            let Some((node, roomy)) = self.best(&racks, taken) else { break };
+            if !roomy {
+                return Placement::Busy;
+            }
+            count_in(&mut racks, self.table.get(node).rack);
+            chosen.push((block, node));
+        }
+        if chosen.is_empty() {
+            return Placement::Nowhere;
+        }
+        chosen.sort_unstable();
+        let wanted = |(block, node)| Wanted { block, requestor: self.table.get(node).id };
+        Placement::Chosen(chosen.into_iter().map(wanted).collect())
+    }
+
+    /// The node that had the block, if it can have it again. One that has another block of the stripe is its home only if
+    /// no other node may take it.
+    fn home(&self, block: BlockIndex) -> Option<NodeNo> {
+        let home = self.stripe.blocks[usize::from(block.0)].node?;
+        let others = self.survivors_on(home);
+        let fits = match self.shares_nodes {
+            true => others < self.share(),
+            false => others == 0 || self.best(&[], |_| 0).is_none(),
+        };
+        (fits && self.may_take(self.table.get(home))).then_some(home)
+    }
+
+    /// The best node that may have one more block of the stripe, and whether it has room now.
+    fn best(&self, racks: &[(usize, u32)], taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
+        let in_rack = |rack: Option<usize>| {
+            racks.iter().find(|&&(other, _)| rack == Some(other)).map_or(0, |&(_, blocks)| blocks)
+        };
+        let fit = self.table.all().filter(|(_, node)| self.may_take(node));
+        let share = if self.shares_nodes { self.share() } else { 1 };
+        let on = |no| if self.shares_nodes { self.survivors_on(no) + taken(no) } else { 0 };
+        let free = fit.filter(|&(no, _)| match self.shares_nodes {
+            true => on(no) < share,
+            false => !self.stripe.has(no) && taken(no) == 0,
+        });
+        free.map(|(no, node)| {
+            let full = !self.has_room(no);
+            let used = node.facts.blocks + node.in_flight.coming;
+            let full_now = full && !self.policy.waits_for_requestor();
+            let used = if self.policy.waits_for_requestor() { 0 } else { used };
+            let level = self.policy.requestor_level(node);
+            let preferred = self.policy.requestor_rank(node, self.stripe);
+            let rank = (in_rack(node.rack), on(no), full_now, level, used, preferred, node.id);
+            (rank, (no, !full))
+        })
+        .min_by_key(|&(rank, _)| rank)
+        .map(|(_, best)| best)
+    }
+
+    /// Blocks of the stripe that a node may have where it may have several.
+    fn share(&self) -> usize {
+        // Who may take nothing for the moment takes its part another time: the others' parts are not larger for it.
+        let takers = self.table.all().filter(|(_, node)| self.may_ever_take(node)).count();
+        self.stripe.blocks.len().div_ceil(takers.max(1))
+    }
+
+    fn survivors_on(&self, node: NodeNo) -> usize {
+        self.stripe.survivors(self.table).filter(|&(_, other)| other == node).count()
+    }
+
+    /// Whether a node may get a block at all.
+    fn may_take(&self, node: &Node) -> bool {
+        self.may_ever_take(node)
+            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.in_flight.coming_bytes)
+            && !self.barred.contains(&node.id)
+    }
+
+    /// The same, whatever keeps it from taking one now.
+    fn may_ever_take(&self, node: &Node) -> bool {
+        let facts = &node.facts;
+        facts.alive
+            && !facts.draining
+            && facts.budget.jobs > 0
+            && facts.free_bytes >= self.stripe.block_bytes
+            && self.leaving != Some(node.id)
+            && (self.allowed.is_empty() || self.allowed.contains(&node.id))
+    }
+
+    /// Whether it can take one now.
+    fn has_room(&self, no: NodeNo) -> bool {
+        let bytes = self.stripe.block_bytes;
+        self.table.get(no).has_room(0, bytes, bytes) && !self.claims.keep(no, self.class)
+    }
+
+    /// Readable blocks of the stripe in each rack.
+    fn racks(&self) -> Vec<(usize, u32)> {
+        let mut racks = Vec::new();
+        for (_, node) in self.stripe.survivors(self.table) {
+            count_in(&mut racks, self.table.get(node).rack);
+        }
+        racks
+    }
+}
+
+fn count_in(racks: &mut Vec<(usize, u32)>, rack: Option<usize>) {
+    let Some(rack) = rack else { return };
+    match racks.iter_mut().find(|(other, _)| *other == rack) {
+        Some((_, blocks)) => *blocks += 1,
+        None => racks.push((rack, 1)),
+    }
+}

@@ -1,0 +1,222 @@
+//! The stripes that have open items: where their blocks are, and who works on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codes::{BlockIndex, Code};
+use repair::StripeId;
+
+use super::item::{BlockFacts, Kind, NewItem};
+use super::nodes::{NodeNo, NodeTable};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockState {
+    pub node: Option<NodeNo>,
+    pub good: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Stripe {
+    pub id: StripeId,
+    pub code: Arc<dyn Code>,
+    pub block_bytes: u64,
+    pub blocks: Vec<BlockState>,
+    /// Its open items.
+    pub items: Vec<u32>,
+    /// The item that is proposed or runs.
+    pub busy: Option<u32>,
+}
+
+impl Stripe {
+    /// The blocks that cannot be read now, ascending.
+    pub fn lost(&self, table: &NodeTable) -> Vec<BlockIndex> {
+        self.indexed().filter(|&(_, place)| reader(place, table).is_none()).map(|(index, _)| index).collect()
+    }
+
+    /// The blocks that can be read now, and their nodes.
+    pub fn survivors<'a>(&'a self, table: &'a NodeTable) -> impl Iterator<Item = (BlockIndex, NodeNo)> + 'a {
+        self.indexed().filter_map(|(index, place)| Some((index, reader(place, table)?)))
+    }
+
+    /// What an item is about now.
+    pub fn wanted(
+        &self,
+        kind: Kind,
+        only: &[BlockIndex],
+        lost: &[BlockIndex],
+        table: &NodeTable,
+    ) -> Vec<BlockIndex> {
+        let mut wanted = lost.to_vec();
+        if let Some(from) = kind.leaves() {
+            let from = table.find(from);
+            wanted = self.indexed().filter(|(_, place)| place.node == from).map(|(index, _)| index).collect();
+        }
+        wanted.retain(|index| only.is_empty() || only.contains(index));
+        wanted
+    }
+
+    /// The nodes that have a good block, up or not.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
+        self.blocks.iter().filter(|place| place.good).filter_map(|place| place.node)
+    }
+
+    /// Whether every block can be read now.
+    pub fn is_whole(&self, table: &NodeTable) -> bool {
+        self.blocks.iter().all(|&place| reader(place, table).is_some())
+    }
+
+    pub fn has(&self, node: NodeNo) -> bool {
+        self.blocks.iter().any(|place| place.node == Some(node))
+    }
+
+    fn indexed(&self) -> impl Iterator<Item = (BlockIndex, BlockState)> + '_ {
+        self.blocks.iter().zip(0..).map(|(&place, index)| (BlockIndex(index), place))
+    }
+}
+
+fn reader(place: BlockState, table: &NodeTable) -> Option<NodeNo> {
+    place.node.filter(|&node| place.good && table.get(node).facts.alive)
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Stripes {
+    stripes: Vec<Option<Stripe>>,
+    free: Vec<u32>,
+    numbers: BTreeMap<StripeId, u32>,
+    /// Stripes that somebody else works on, with open items or not, and how many of them.
+    holds: BTreeMap<StripeId, u32>,
+}
+
+impl Stripes {
+    pub fn find(&self, id: &StripeId) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    pub fn get(&self, no: u32) -> &Stripe {
+        self.stripes[no as usize].as_ref().expect("it has open items")
+    }
+
+    /// A stripe, if its last item has not just ended.
+    pub fn try_get(&self, no: u32) -> Option<&Stripe> {
+        self.stripes.get(no as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, no: u32) -> &mut Stripe {
+        self.stripes[no as usize].as_mut().expect("it has open items")
+    }
+
+    /// Somebody else works on a stripe.
+    pub fn hold(&mut self, id: &StripeId) {
+        *self.holds.entry(id.clone()).or_insert(0) += 1;
+    }
+
+    /// Ends a hold; returns whether there was one.
+    pub fn let_go(&mut self, id: &StripeId) -> bool {
+        let Some(holds) = self.holds.get_mut(id) else { return false };
+        *holds -= 1;
+        if *holds == 0 {
+            self.holds.remove(id);
+        }
+        true
+    }
+
+    pub fn is_held(&self, id: &StripeId) -> bool {
+        self.holds.contains_key(id)
+    }
+
+    /// Whether it is there and has no open items.
+    pub fn is_idle(&self, no: u32) -> bool {
+        self.stripes[no as usize].as_ref().is_some_and(|stripe| stripe.items.is_empty())
+    }
+
+    /// The stripe's number, and whether something else is known of its blocks now.
+    pub fn add(&mut self, new: &NewItem, table: &mut NodeTable) -> (u32, bool) {
+        let blocks: Vec<BlockState> = new.blocks.iter().map(|&facts| place(facts, table)).collect();
+        if let Some(no) = self.find(&new.stripe) {
+            let changed = self.get(no).blocks != blocks;
+            self.unindex(no, table);
+            self.get_mut(no).blocks = blocks;
+            self.index(no, table);
+            return (no, changed);
+        }
+        let stripe = Stripe {
+            id: new.stripe.clone(),
+            code: new.code.clone(),
+            block_bytes: new.block_bytes,
+            blocks,
+            items: Vec::new(),
+            busy: None,
+        };
+        let no = self.free.pop().unwrap_or_else(|| {
+            self.stripes.push(None);
+            self.stripes.len() as u32 - 1
+        });
+        self.stripes[no as usize] = Some(stripe);
+        self.numbers.insert(new.stripe.clone(), no);
+        self.index(no, table);
+        (no, false)
+    }
+
+    /// Forgets a stripe without open items.
+    pub fn remove(&mut self, no: u32, table: &mut NodeTable) {
+        self.unindex(no, table);
+        let stripe = self.stripes[no as usize].take().expect("it was there");
+        self.numbers.remove(&stripe.id);
+        self.free.push(no);
+    }
+
+    /// Notes where a block is; whether that is new.
+    pub fn set_block(
+        &mut self,
+        no: u32,
+        block: BlockIndex,
+        facts: BlockFacts,
+        table: &mut NodeTable,
+    ) -> bool {
+        let new = place(facts, table);
+        let known = &mut self.get_mut(no).blocks[usize::from(block.0)];
+        if *known == new {
+            return false;
+        }
+        if known.node == new.node {
+            *known = new;
+            return true;
+        }
+        self.unindex(no, table);
+        self.get_mut(no).blocks[usize::from(block.0)] = new;
+        self.index(no, table);
+        true
+    }
+
+    /// Says which item of a stripe is proposed or runs.
+    pub fn set_busy(&mut self, no: u32, busy: Option<u32>, table: &mut NodeTable) {
+        self.unindex(no, table);
+        self.get_mut(no).busy = busy;
+        self.index(no, table);
+    }
+
+    fn index(&mut self, no: u32, table: &mut NodeTable) {
+        let stripe = self.get(no);
+        for node in stripe.blocks.iter().filter_map(|place| place.node) {
+            let node = table.get_mut(node);
+            if node.stripes.insert(no) {
+                node.busy_stripes += u64::from(stripe.busy.is_some());
+            }
+        }
+    }
+
+    fn unindex(&mut self, no: u32, table: &mut NodeTable) {
+        let stripe = self.get(no);
+        for node in stripe.blocks.iter().filter_map(|place| place.node) {
+            let node = table.get_mut(node);
+            if node.stripes.remove(&no) {
+                node.busy_stripes -= u64::from(stripe.busy.is_some());
+            }
+        }
+    }
+}
+
+fn place(facts: BlockFacts, table: &mut NodeTable) -> BlockState {
+    BlockState { node: facts.node.map(|node| table.number(node)), good: facts.good }
+}

@@ -1,0 +1,104 @@
+//! Items on their way from place to place.
+
+use super::Scheduler;
+use super::item::{Action, BlockFacts, ItemId, ItemPhase};
+use super::view::ItemView;
+
+impl Scheduler {
+    pub(super) fn view(&self, no: u32) -> ItemView<'_> {
+        ItemView::of(no, &self.backlog, &self.stripes, &self.table)
+    }
+
+    pub(super) fn settle_stripes_of(&mut self, node: u32) {
+        for stripe in self.table.get(node).stripes.clone() {
+            self.settle_stripe(stripe);
+            self.stop_needless(stripe);
+            self.drop_surplus_of(stripe);
+        }
+    }
+
+    /// Whether a block came from the stripe's own job, which goes to its end.
+    pub(super) fn is_delivered(&self, stripe: u32, facts: BlockFacts) -> bool {
+        let node = facts.node.and_then(|id| self.table.find(id));
+        let busy = self.stripes.get(stripe).busy.zip(node);
+        busy.is_some_and(|(no, node)| self.backlog.stores_at(no, node))
+    }
+
+    /// Calls off the job of a stripe of which nothing is wanted any more, as a node is back.
+    pub(super) fn stop_needless(&mut self, stripe: u32) {
+        let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
+        let of = self.view(no);
+        let ItemPhase::Running(job, _) = of.item.phase else { return };
+        if !of.item.stopping && of.wanted().is_empty() {
+            self.backlog.item_mut(no).stopping = true;
+            self.actions.push_back(Action::CancelJob { job });
+        }
+    }
+
+    pub(super) fn settle_stripe(&mut self, stripe: u32) {
+        for no in self.stripes.get(stripe).items.clone() {
+            self.settle(no);
+        }
+    }
+
+    /// Puts an item where it belongs, unless something is being done for it.
+    pub(super) fn settle(&mut self, no: u32) {
+        if !matches!(
+            self.backlog.item(no).phase,
+            ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_)
+        ) {
+            self.requeue(no);
+        }
+    }
+
+    /// Puts an item where it belongs by what is known now.
+    pub(super) fn requeue(&mut self, no: u32) {
+        let of = ItemView::of(no, &self.backlog, &self.stripes, &self.table);
+        let phase = of.phase(self.stripes.is_held(&of.stripe.id), self.now, &mut self.redundancy);
+        self.move_to(no, phase);
+    }
+
+    pub(super) fn move_to(&mut self, no: u32, to: ItemPhase) {
+        let item = self.backlog.item(no);
+        if let (ItemPhase::Queued(before), ItemPhase::Queued(after)) = (&item.phase, &to)
+            && before == after
+        {
+            return;
+        }
+        // Its place in the queue is free, its nodes are, or how much waits is different, by which a drain copies or rebuilds.
+        self.scan.restart();
+        let (repair, stripe) = (item.repair, item.stripe);
+        let is_busy = |phase: &ItemPhase| matches!(phase, ItemPhase::Proposed | ItemPhase::Running(..));
+        let (busy, end) = (is_busy(&to), to.end());
+        let from = self.backlog.put(no, to);
+        let was_busy = is_busy(&from);
+        if let Some(end) = end {
+            let stripe = self.stripes.get(stripe).id.clone();
+            self.actions.push_back(Action::ItemEnded { repair, item: ItemId(no), stripe, end });
+        }
+        if let ItemPhase::Running(_, booking) = from {
+            self.table.give_back(booking);
+        }
+        if end.is_some() {
+            self.stripes.get_mut(stripe).items.retain(|&other| other != no);
+        }
+        if was_busy != busy {
+            self.stripes.set_busy(stripe, busy.then_some(no), &mut self.table);
+            self.settle_stripe(stripe);
+        }
+        if end.is_some() {
+            self.drop_surplus_of(stripe);
+            // Those that waited for it may have ended with it.
+            if self.stripes.is_idle(stripe) {
+                self.stripes.remove(stripe, &mut self.table);
+            }
+        }
+    }
+
+    /// Names the copies of a stripe, if it is whole and nobody works on it.
+    pub(super) fn drop_surplus_of(&mut self, no: u32) {
+        if let Some(stripe) = self.stripes.try_get(no) {
+            self.actions.extend(self.surplus.drop_of(stripe, &self.table));
+        }
+    }
+}

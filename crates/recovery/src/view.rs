@@ -1,0 +1,111 @@
+//! An item with all that decides on it: its repair, its stripe and the nodes. Read-only; whoever decides makes one for as long
+//! as it looks.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use codes::BlockIndex;
+
+use super::backlog::{Backlog, Repair};
+use super::item::{End, Item, ItemPhase, Kind};
+use super::nodes::{NodeNo, NodeTable};
+use super::queue::{Class, Key};
+use super::redundancy::Redundancy;
+use super::stripes::{Stripe, Stripes};
+
+#[derive(Clone, Copy)]
+pub(super) struct ItemView<'a> {
+    pub no: u32,
+    pub item: &'a Item,
+    pub repair: &'a Repair,
+    pub stripe: &'a Stripe,
+    pub table: &'a NodeTable,
+}
+
+impl<'a> ItemView<'a> {
+    /// # Panics
+    /// If the item has ended and its stripe is forgotten.
+    pub fn of(no: u32, backlog: &'a Backlog, stripes: &'a Stripes, table: &'a NodeTable) -> Self {
+        let item = backlog.item(no);
+        Self { no, item, repair: backlog.repair_of(no), stripe: stripes.get(item.stripe), table }
+    }
+
+    /// The blocks of its stripe that cannot be read now, ascending.
+    pub fn lost(&self) -> Vec<BlockIndex> {
+        self.stripe.lost(self.table)
+    }
+
+    /// The blocks that it is about now.
+    pub fn wanted(&self) -> Vec<BlockIndex> {
+        self.stripe.wanted(self.kind_now(), &self.item.only, &self.lost(), self.table)
+    }
+
+    /// The blocks that are not read, and those that are wanted.
+    pub fn losses(&self, kind: Kind) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
+        let mut lost = self.lost();
+        let wanted = self.stripe.wanted(kind, &self.item.only, &lost, self.table);
+        if let Kind::Rebuild { .. } = kind {
+            lost.extend(self.stripe.wanted(kind, &[], &lost, self.table));
+            lost.sort_unstable();
+            lost.dedup();
+        }
+        (lost, wanted)
+    }
+
+    /// The blocks that it may read, and their nodes.
+    pub fn sources(&self, kind: Kind) -> impl Iterator<Item = (BlockIndex, NodeNo)> + use<'a> {
+        let from = kind.leaves().and_then(|from| self.table.find(from));
+        let survivors = self.stripe.survivors(self.table);
+        survivors.filter(move |&(_, node)| match kind {
+            Kind::Migrate { .. } => from == Some(node),
+            Kind::Rebuild { .. } => from != Some(node),
+            Kind::Reconstruct | Kind::Drain { .. } => true,
+        })
+    }
+
+    /// Its kind, where what is to leave a node that cannot be read from is reconstructed.
+    pub fn kind_now(&self) -> Kind {
+        let Some(from) = self.item.kind.leaves() else { return Kind::Reconstruct };
+        let from_no = self.table.find(from).filter(|&no| self.table.get(no).facts.alive);
+        let readable = |no| self.stripe.survivors(self.table).any(|(_, node)| node == no);
+        if from_no.is_some_and(readable) { self.item.kind } else { Kind::Reconstruct }
+    }
+
+    /// How urgent it is; `None` if its stripe cannot be read.
+    pub fn class(&self, redundancy: &mut Redundancy) -> Option<Class> {
+        let survives = redundancy.survives(&*self.stripe.code, &self.lost());
+        // What can be copied is worth copying, whatever became of the rest.
+        let copies = self.kind_now().leaves().is_some();
+        let priority = self.repair.spec.priority;
+        survives.or(copies.then_some(0)).map(|survives| Class { priority, survives })
+    }
+
+    /// Where it belongs by what is known now. `is_held`: somebody else works on its stripe.
+    pub fn phase(&self, is_held: bool, now: Duration, redundancy: &mut Redundancy) -> ItemPhase {
+        let nothing_left = self.wanted().is_empty();
+        if nothing_left && self.item.rounds > 0 {
+            return ItemPhase::Ended(End::Repaired);
+        }
+        if self.repair.cancelled {
+            return ItemPhase::Ended(End::Cancelled);
+        }
+        // Whoever holds it may find out otherwise.
+        if nothing_left && !is_held {
+            return ItemPhase::Ended(End::NothingLost);
+        }
+        if let Some(at) = self.item.not_before.filter(|&at| at > now) {
+            return ItemPhase::BackingOff(at);
+        }
+        if self.stripe.busy.is_some_and(|busy| busy != self.no) || is_held {
+            return ItemPhase::Held;
+        }
+        let (repair, sequence) = (self.item.repair, self.item.sequence);
+        match self.class(redundancy) {
+            None => ItemPhase::Aside,
+            Some(class) => {
+                let lost = Reverse(self.lost().len() as u16);
+                ItemPhase::Queued(Key { class, lost, repair, sequence, item: self.no })
+            }
+        }
+    }
+}

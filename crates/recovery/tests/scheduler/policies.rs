@@ -1,0 +1,162 @@
+//! Policies by what becomes of whole recoveries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::BlockIndex;
+use recovery::{
+    Action, BlockFacts, Budget, Demand, HelperPolicy, Limits, Loads, NodeFacts, RepairSpec, bound,
+};
+use repair::{JobId, NodeId, Rates, StripeId};
+
+use crate::scene::{BLOCK, REPAIR, Scene, chain, facts};
+
+/// Everything starts at once: what nodes then have to send and to receive at most, in blocks, and the bound for it.
+fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
+    let roomy = NodeFacts { budget: Budget::jobs(1 << 20), ..facts() };
+    let mut scene = Scene::with(nodes, Limits::default(), |_| roomy.clone());
+    scene.scheduler.open(REPAIR, RepairSpec { helpers: policy, ..RepairSpec::default() });
+    scene.kill(1);
+    let mut demands = Vec::new();
+    let mut state = 7u32;
+    for stripe in 0..stripes {
+        let mut place = vec![1];
+        while place.len() < 4 {
+            state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            let node = 2 + (state >> 16) % (nodes - 1);
+            if !place.contains(&node) {
+                place.push(node);
+            }
+        }
+        let item = scene.new_item(&stripe.to_string(), [place[0], place[1], place[2], place[3]]);
+        demands.push(Demand {
+            block_bytes: BLOCK,
+            sends: 2,
+            lost: 1,
+            survivors: place[1..].iter().copied().map(NodeId).collect(),
+            takers: None,
+        });
+        scene.scheduler.push(REPAIR, item);
+    }
+    let (mut up, mut down) = (BTreeMap::new(), BTreeMap::new());
+    let mut jobs = 0;
+    while let Some(action) = scene.scheduler.poll(scene.now) {
+        let Action::Propose(proposal) = action else { continue };
+        let loads = match proposal.stretches.is_empty() {
+            true => chain(&proposal, 2),
+            false => Loads::of_stretches(&proposal.stretches, &proposal.wanted),
+        };
+        jobs += 1;
+        scene.scheduler.admit(proposal.item, JobId(jobs), &loads).unwrap();
+        for load in &loads.nodes {
+            *up.entry(load.node).or_insert(0) += load.sent_bytes;
+            *down.entry(load.node).or_insert(0) += load.received_bytes;
+        }
+    }
+    assert_eq!(jobs, u64::from(stripes));
+    let most = up.values().chain(down.values()).copied().max().unwrap();
+    let rates = Rates { up: BLOCK as f64, down: BLOCK as f64, read: 1e9, write: 1e9 };
+    let bound = bound(&demands, &(2..=nodes).map(|node| (NodeId(node), rates)).collect());
+    (most as f64 / BLOCK as f64, bound.seconds)
+}
+
+#[test]
+fn dealt_work_is_as_even_as_can_be() {
+    for (nodes, stripes) in [(10, 40), (16, 64), (50, 200)] {
+        let (even, bound) = loads(HelperPolicy::Even, nodes, stripes);
+        let (lru, _) = loads(HelperPolicy::LeastRecentlyUsed, nodes, stripes);
+        let (lowest, _) = loads(HelperPolicy::LowestIndex, nodes, stripes);
+        println!(
+            "{nodes} nodes, {stripes} stripes: bound {bound:.2}, even {even:.2}, lru {lru}, lowest {lowest}"
+        );
+        assert!(even <= bound * 1.2 && even <= lru * 0.9, "{even} {lru} {lowest}, bound {bound}");
+    }
+}
+
+#[test]
+fn a_block_in_memory_and_an_idle_node_are_preferred() {
+    let order = |prepare: fn(&mut Scene)| {
+        let mut scene = Scene::new(9);
+        scene.scheduler.open(REPAIR, RepairSpec { helpers: HelperPolicy::MPpr, ..RepairSpec::default() });
+        scene.kill(1);
+        prepare(&mut scene);
+        scene.scheduler.push(REPAIR, scene.new_item("a", [1, 2, 3, 4]));
+        scene.work();
+        let proposal = scene.proposal("a").clone();
+        (proposal.helpers.iter().map(|node| node.0).collect::<Vec<_>>(), proposal.wanted[0].requestor.0)
+    };
+    assert_eq!(order(|_| {}), (vec![2, 3, 4], 5));
+    assert_eq!(order(|scene| scene.scheduler.handle_user_load(NodeId(2), 1000)).0, [3, 4, 2]);
+    assert_eq!(order(|scene| scene.scheduler.handle_user_load(NodeId(5), 1000)).1, 6);
+    let in_memory = |scene: &mut Scene| {
+        scene.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
+        scene.scheduler.handle_cached(NodeId(3), &StripeId("a".into()), BlockIndex(0), true);
+    };
+    assert_eq!(order(in_memory).0, [4, 2, 3], "n3 has another block in memory");
+    let no_more = |scene: &mut Scene| {
+        scene.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), true);
+        scene.scheduler.handle_cached(NodeId(4), &StripeId("a".into()), BlockIndex(3), false);
+    };
+    assert_eq!(order(no_more).0, [2, 3, 4]);
+}
+
+#[test]
+fn push_rep_waits_for_its_only_node_and_push_sur_takes_all_in_turn() {
+    let takers = |policy| {
+        let mut scene = Scene::with(9, Limits::default(), |node| match node {
+            5.. => NodeFacts { budget: Budget::jobs(2), ..facts() },
+            _ => NodeFacts { budget: Budget::jobs(9), ..facts() },
+        });
+        scene.scheduler.open(REPAIR, RepairSpec { helpers: policy, ..RepairSpec::default() });
+        scene.kill(1);
+        for name in ["a", "b", "c", "d"] {
+            scene.scheduler.push(REPAIR, scene.new_item(name, [1, 2, 3, 4]));
+        }
+        scene.work();
+        let takers = scene.running.values().map(|proposal| proposal.wanted[0].requestor.0);
+        takers.collect::<Vec<_>>()
+    };
+    assert_eq!(takers(HelperPolicy::PushRep), [5, 5]);
+    assert_eq!(takers(HelperPolicy::PushSur), [5, 6, 7, 8]);
+}
+
+/// As after SeaweedFS's own `ec.rebuild`, which leaves all that it makes on one server.
+#[test]
+fn who_has_several_blocks_of_a_stripe_is_dealt_one_of_them() {
+    let stretches = |nodes: [u32; 9]| {
+        let mut scene = Scene::new(12);
+        scene.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
+        let place = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+        let blocks = nodes.map(place).to_vec();
+        let item = recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
+        scene.scheduler.open(REPAIR, RepairSpec::default());
+        scene.kill(1);
+        scene.scheduler.push(REPAIR, item);
+        scene.work();
+        scene.proposal("a").stretches.clone()
+    };
+    let dealt = stretches([1, 2, 2, 2, 3, 4, 5, 6, 7]);
+    assert!(!dealt.is_empty());
+    for stretch in dealt {
+        let helpers: BTreeSet<NodeId> = stretch.helpers.iter().copied().collect();
+        assert_eq!(helpers.len(), 6, "{stretch:?}");
+    }
+    assert!(
+        stretches([1, 2, 2, 2, 3, 4, 5, 6, 6]).is_empty(),
+        "five others have to send more than a block each"
+    );
+}
+
+#[test]
+fn a_code_whose_reads_are_given_is_not_dealt() {
+    use codes::CodeSpec;
+    let mut scene = Scene::new(12);
+    scene.code = "lrc-4-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
+    let place = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+    let blocks = (1..=8).map(place).collect();
+    let item = recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
+    scene.scheduler.open(REPAIR, RepairSpec::default());
+    scene.kill(1);
+    scene.scheduler.push(REPAIR, item);
+    scene.work();
+    assert!(scene.proposal("a").stretches.is_empty());
+}

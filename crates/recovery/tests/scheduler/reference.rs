@@ -1,0 +1,820 @@
+//! The scheduler against a slow one that keeps nothing in order: at every event it looks at all items anew, sorts
+//! them, and walks over all of them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::{BlockIndex, CodeSpec};
+use proptest::prelude::*;
+use recovery::{
+    Action, BlockFacts, Budget, End, Failure, HelperPolicy, ItemId, Kind, Limits, Loads, NewItem, NodeFacts,
+    Proposal, RepairId, RepairSpec, ReservationId, Scheduler,
+};
+use repair::{JobId, NodeId, Resource, StripeId, Wanted};
+
+use crate::scene::{BLOCK, chain};
+
+const NODES: u32 = 9;
+const STRIPES: u32 = 10;
+const DATA_BLOCKS: usize = 2;
+const BLOCKS: usize = 4;
+
+fn limits() -> Limits {
+    Limits { look_ahead: 5, attempts: 3, rounds: 3, blocks_ahead: 0, ..Limits::default() }
+}
+
+// ---- the slow one ----
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Waiting,
+    Running(JobId),
+    Ended(End),
+}
+
+struct Item {
+    id: ItemId,
+    repair: RepairId,
+    stripe: u32,
+    only: Option<BlockIndex>,
+    kind: Kind,
+    state: State,
+    failures: u32,
+    rounds: u32,
+    stopping: bool,
+    not_before: Duration,
+    lack: Option<Lack>,
+}
+
+/// A resource of a node of which there was too little, and how much of it was needed.
+type Lack = (Resource, u64);
+
+struct Repair {
+    paused: bool,
+    cancelled: bool,
+    ended: bool,
+    policy: HelperPolicy,
+}
+
+type Class = u32;
+
+#[derive(Default)]
+struct Slow {
+    nodes: BTreeMap<NodeId, NodeFacts>,
+    stripes: BTreeMap<u32, Vec<BlockFacts>>,
+    items: Vec<Item>,
+    repairs: BTreeMap<RepairId, Repair>,
+    holds: BTreeMap<u32, u32>,
+    moving: BTreeMap<u64, Loads>,
+    /// What is read in the foreground: at most half of a budget.
+    reads: BTreeMap<u64, Loads>,
+    helped: Vec<BTreeSet<NodeId>>,
+    received: BTreeMap<NodeId, u64>,
+    claims: BTreeMap<NodeId, Class>,
+    now: Duration,
+}
+
+impl Slow {
+    fn alive(&self, node: NodeId) -> bool {
+        self.nodes[&node].alive
+    }
+
+    fn survivors(&self, stripe: u32) -> Vec<(BlockIndex, NodeId)> {
+        let blocks = self.stripes[&stripe].iter().zip(0..);
+        let good = blocks.filter(|(facts, _)| facts.good && self.alive(facts.node.unwrap()));
+        good.map(|(facts, index)| (BlockIndex(index), facts.node.unwrap())).collect()
+    }
+
+    /// What is done for an item, in the order in which it is tried.
+    fn ways(&self, item: &Item) -> Vec<Kind> {
+        let others = |from| self.survivors(item.stripe).iter().filter(|&&(_, node)| node != from).count();
+        match self.kind(item) {
+            Kind::Rebuild { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
+            Kind::Drain { from } if others(from) < DATA_BLOCKS => vec![Kind::Migrate { from }],
+            Kind::Drain { from } if !self.copying_keeps_up(item, from) => vec![Kind::Rebuild { from }],
+            Kind::Drain { from } => vec![Kind::Migrate { from }, Kind::Rebuild { from }],
+            kind => vec![kind],
+        }
+    }
+
+    /// Whether a copy ends no later than the others are done rebuilding all that waits; all nodes are equally fast and
+    /// any of them takes blocks.
+    fn copying_keeps_up(&self, item: &Item, from: NodeId) -> bool {
+        let under_way = |node| {
+            let used = self.used(node);
+            used.up_bytes.max(used.down_bytes)
+        };
+        let waits = |other: &&Item| other.repair == item.repair && other.state == State::Waiting;
+        let waiting = self.items.iter().filter(waits).count();
+        let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
+        let others: Vec<NodeId> = survivors.filter(|&node| node != from).collect();
+        // What runs is half done. All is multiplied by what it would be divided by: whole numbers throughout.
+        let asked = |node| self.waiting_stripes(node).min(waiting) as u64 * DATA_BLOCKS as u64 * BLOCK;
+        let sent: u64 =
+            others.iter().map(|&node| under_way(node) * others.len() as u64 + 2 * asked(node)).sum();
+        let copy = under_way(from) + BLOCK;
+        copy <= BLOCK || 2 * copy * (others.len() * others.len()) as u64 <= sent
+    }
+
+    /// Stripes with a block on a node that have open items, none of which runs.
+    fn waiting_stripes(&self, node: NodeId) -> usize {
+        let open = |stripe: u32| {
+            let mut items = self.items.iter().filter(|item| item.stripe == stripe);
+            items.any(|item| !matches!(item.state, State::Ended(_)))
+        };
+        let runs = |stripe: u32| {
+            let mut items = self.items.iter().filter(|item| item.stripe == stripe);
+            items.any(|item| matches!(item.state, State::Running(_)))
+        };
+        let here =
+            self.stripes.iter().filter(|(_, blocks)| blocks.iter().any(|facts| facts.node == Some(node)));
+        here.filter(|&(&stripe, _)| open(stripe) && !runs(stripe)).count()
+    }
+
+    fn kind(&self, item: &Item) -> Kind {
+        let Some(from) = item.kind.leaves() else { return Kind::Reconstruct };
+        let has = self.survivors(item.stripe).iter().any(|&(_, node)| node == from);
+        if has { item.kind } else { Kind::Reconstruct }
+    }
+
+    fn wanted(&self, item: &Item) -> Vec<BlockIndex> {
+        let survivors = self.survivors(item.stripe);
+        let mut wanted: Vec<BlockIndex> = (0..BLOCKS as u16).map(BlockIndex).collect();
+        match self.kind(item).leaves() {
+            None => wanted.retain(|&index| survivors.iter().all(|&(other, _)| other != index)),
+            Some(from) => {
+                wanted.retain(|index| self.stripes[&item.stripe][usize::from(index.0)].node == Some(from));
+            }
+        }
+        wanted.retain(|&index| item.only.is_none_or(|only| only == index));
+        wanted
+    }
+
+    fn class(&self, item: &Item) -> Option<Class> {
+        let survives = self.survivors(item.stripe).len().checked_sub(DATA_BLOCKS);
+        match self.kind(item).leaves() {
+            Some(_) => Some(survives.unwrap_or(0) as u32),
+            None => survives.map(|survives| survives as u32),
+        }
+    }
+
+    /// What runs for nothing, as a node is back.
+    fn stop_needless(&mut self) {
+        for at in 0..self.items.len() {
+            let item = &self.items[at];
+            let needless = matches!(item.state, State::Running(_)) && self.wanted(item).is_empty();
+            self.items[at].stopping |= needless;
+        }
+    }
+
+    /// Whether an item of which nothing was done does not end as needless, as somebody holds its stripe.
+    fn waits_to_end(&self, at: usize) -> bool {
+        let item = &self.items[at];
+        item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0)
+    }
+
+    /// Ends what has nothing left to do.
+    fn sweep(&mut self) {
+        for at in 0..self.items.len() {
+            let item = &self.items[at];
+            if item.state == State::Waiting && self.wanted(item).is_empty() && !self.waits_to_end(at) {
+                let end = if item.rounds > 0 { End::Repaired } else { End::NothingLost };
+                self.items[at].state = State::Ended(end);
+            }
+        }
+    }
+
+    fn is_held(&self, item: &Item) -> bool {
+        let busy = |other: &Item| other.stripe == item.stripe && matches!(other.state, State::Running(_));
+        self.items.iter().any(busy) || self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0)
+    }
+
+    fn is_aside(&self, item: &Item) -> bool {
+        let waits = item.state == State::Waiting && item.not_before <= self.now;
+        waits && !self.is_held(item) && self.class(item).is_none()
+    }
+
+    fn end_repairs(&mut self) {
+        let ids: Vec<RepairId> = self.repairs.keys().copied().collect();
+        for id in ids {
+            let open: Vec<usize> = (0..self.items.len())
+                .filter(|&at| self.items[at].repair == id && !matches!(self.items[at].state, State::Ended(_)))
+                .collect();
+            if open.iter().all(|&at| self.is_aside(&self.items[at])) {
+                for at in open {
+                    let lost = (BLOCKS - self.survivors(self.items[at].stripe).len()) as u16;
+                    self.items[at].state = State::Ended(End::Unreadable { lost });
+                }
+                self.repairs.get_mut(&id).unwrap().ended = true;
+            }
+        }
+    }
+
+    fn used(&self, node: NodeId) -> Budget {
+        let budget = self.nodes[&node].budget;
+        let mut used = Budget::default();
+        for load in self.reads.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node) {
+            used.jobs = (used.jobs + 1).min(budget.jobs / 2);
+            used.up_bytes = (used.up_bytes + load.sent_bytes).min(budget.up_bytes / 2);
+            used.down_bytes = (used.down_bytes + load.received_bytes).min(budget.down_bytes / 2);
+            used.disk_bytes = (used.disk_bytes + load.read_bytes).min(budget.disk_bytes / 2);
+        }
+        for load in self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node) {
+            used.jobs += 1;
+            used.up_bytes += load.sent_bytes.min(budget.up_bytes);
+            used.down_bytes += load.received_bytes.min(budget.down_bytes);
+            used.disk_bytes += (load.read_bytes + load.stored_bytes).min(budget.disk_bytes);
+        }
+        used
+    }
+
+    fn coming(&self, node: NodeId) -> Vec<u64> {
+        let loads = self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node);
+        loads.map(|load| load.stored_bytes).filter(|&bytes| bytes > 0).collect()
+    }
+
+    fn has_room(&self, node: NodeId, up: u64, down: u64, disk: u64) -> bool {
+        self.used(node).jobs < self.nodes[&node].budget.jobs && self.has_bytes(node, up, down, disk)
+    }
+
+    fn has_bytes(&self, node: NodeId, up: u64, down: u64, disk: u64) -> bool {
+        let (used, budget) = (self.used(node), self.nodes[&node].budget);
+        let fits = |used: u64, need: u64, budget: u64| need == 0 || used + need.min(budget) <= budget;
+        fits(used.up_bytes, up, budget.up_bytes)
+            && fits(used.down_bytes, down, budget.down_bytes)
+            && fits(used.disk_bytes, disk, budget.disk_bytes)
+    }
+
+    fn is_claimed(&self, node: NodeId, class: Class) -> bool {
+        self.claims.get(&node).is_some_and(|&other| other < class)
+    }
+
+    fn still_lacks(&self, (resource, need): &Lack) -> bool {
+        match *resource {
+            Resource::Jobs(node) => self.used(node).jobs >= self.nodes[&node].budget.jobs,
+            Resource::Uplink(node) => !self.has_bytes(node, *need, 0, 0),
+            Resource::Downlink(node) => !self.has_bytes(node, 0, *need, 0),
+            Resource::Disk(node) => !self.has_bytes(node, 0, 0, *need),
+            _ => unreachable!("only nodes have bounds here"),
+        }
+    }
+
+    fn have_room(&self, loads: &Loads) -> bool {
+        loads.nodes.iter().all(|load| {
+            let disk = load.read_bytes + load.stored_bytes;
+            self.has_room(load.node, load.sent_bytes, load.received_bytes, disk)
+        })
+    }
+
+    /// What starts next.
+    fn next(&mut self) -> Option<(ItemId, Kind, Vec<Wanted>, Vec<NodeId>)> {
+        self.claims.clear();
+        let mut queue: Vec<_> = (0..self.items.len())
+            .filter(|&at| self.items[at].state == State::Waiting)
+            .filter(|&at| self.items[at].not_before <= self.now && !self.is_held(&self.items[at]))
+            .filter_map(|at| {
+                let item = &self.items[at];
+                let survivors = self.survivors(item.stripe).len();
+                Some((self.class(item)?, survivors, item.repair, at))
+            })
+            .collect();
+        queue.sort();
+        let (mut blocked, mut closed) = (0, None);
+        for (class, _, repair, at) in queue {
+            if closed.is_some_and(|closed| closed < class) {
+                break;
+            }
+            if self.repairs[&repair].paused {
+                continue;
+            }
+            match self.try_item(&self.items[at], class) {
+                Ok((kind, wanted)) => {
+                    let item = &self.items[at];
+                    return Some((item.id, kind, wanted, self.helpers(item, kind, class)));
+                }
+                Err(lacks_requestors) => closed = closed.or(lacks_requestors.then_some(class)),
+            }
+            for (_, node) in self.claimed(&self.items[at]) {
+                self.claims.entry(node).or_insert(class);
+            }
+            blocked += 1;
+            if blocked == limits().look_ahead {
+                break;
+            }
+        }
+        None
+    }
+
+    fn sources(&self, item: &Item, kind: Kind) -> Vec<(BlockIndex, NodeId)> {
+        let mut sources = self.survivors(item.stripe);
+        match kind {
+            Kind::Migrate { from } => sources.retain(|&(_, node)| node == from),
+            Kind::Rebuild { from } => sources.retain(|&(_, node)| node != from),
+            _ => {}
+        }
+        sources
+    }
+
+    fn claimed(&self, item: &Item) -> Vec<(BlockIndex, NodeId)> {
+        match self.kind(item) {
+            Kind::Rebuild { .. } => self.survivors(item.stripe),
+            kind => self.sources(item, kind),
+        }
+    }
+
+    fn can_help(&self, node: NodeId, class: Class) -> bool {
+        self.has_room(node, BLOCK, 0, BLOCK) && !self.is_claimed(node, class)
+    }
+
+    fn helpers(&self, item: &Item, kind: Kind, class: Class) -> Vec<NodeId> {
+        let last = |node: NodeId| self.helped.iter().rposition(|helpers| helpers.contains(&node));
+        let mut sources = self.sources(item, kind);
+        sources.sort_by_key(|&(block, node)| match self.repairs[&item.repair].policy {
+            HelperPolicy::LeastRecentlyUsed => (!self.can_help(node, class), last(node), block),
+            _ => (!self.can_help(node, class), None, block),
+        });
+        sources.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Where its blocks can go now, or else whether it is requestors that are missing.
+    fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
+        if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
+            return Err(false);
+        }
+        for kind in self.ways(item) {
+            let needed = if matches!(kind, Kind::Migrate { .. }) { 1 } else { DATA_BLOCKS };
+            let sources = self.sources(item, kind);
+            let free = sources.iter().filter(|&&(_, node)| self.can_help(node, class)).count();
+            if sources.len() < needed || free >= needed {
+                return self.requestors(item, class).map(|wanted| (kind, wanted)).ok_or(true);
+            }
+        }
+        Err(false)
+    }
+
+    fn requestors(&self, item: &Item, class: Class) -> Option<Vec<Wanted>> {
+        let blocks = &self.stripes[&item.stripe];
+        let takes = |node: NodeId| {
+            let facts = &self.nodes[&node];
+            let leaving = item.kind.leaves() == Some(node);
+            facts.alive && !leaving && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
+        };
+        let free = |node: NodeId| self.has_room(node, 0, BLOCK, BLOCK) && !self.is_claimed(node, class);
+        let mut chosen: Vec<Wanted> = Vec::new();
+        let wanted = self.wanted(item);
+        let home = |block: BlockIndex| blocks[usize::from(block.0)].node.unwrap();
+        for &block in wanted.iter().filter(|&&block| takes(home(block))) {
+            chosen.push(Wanted { block, requestor: home(block) });
+        }
+        if chosen.iter().any(|wanted| !free(wanted.requestor)) {
+            return None;
+        }
+        let mut racks: Vec<Option<String>> =
+            self.survivors(item.stripe).iter().map(|(_, node)| self.nodes[node].rack.clone()).collect();
+        for block in wanted.into_iter().filter(|&block| !takes(home(block))) {
+            let unused = self.nodes.keys().copied().filter(|&node| {
+                takes(node)
+                    && blocks.iter().all(|facts| facts.node != Some(node))
+                    && chosen.iter().all(|wanted| wanted.requestor != node)
+            });
+            let Some(requestor) = unused.min_by_key(|&node| {
+                let facts = &self.nodes[&node];
+                let in_rack = racks.iter().filter(|rack| **rack == facts.rack).count();
+                let used = facts.blocks + self.coming(node).len() as u64;
+                (
+                    in_rack,
+                    !free(node),
+                    used,
+                    self.received.get(&node).copied().unwrap_or(0),
+                    Reverse(facts.free_bytes),
+                    node,
+                )
+            }) else {
+                break;
+            };
+            if !free(requestor) {
+                return None;
+            }
+            racks.push(self.nodes[&requestor].rack.clone());
+            chosen.push(Wanted { block, requestor });
+        }
+        chosen.sort_by_key(|wanted| wanted.block);
+        Some(chosen)
+    }
+}
+
+// ---- both, side by side ----
+
+struct Pair {
+    fast: Scheduler,
+    slow: Slow,
+    proposals: BTreeMap<JobId, Proposal>,
+    reads: Vec<(ReservationId, u64)>,
+    jobs: u64,
+    repairs: u64,
+    over: BTreeSet<RepairId>,
+    ends: BTreeMap<ItemId, End>,
+}
+
+fn stripe_id(stripe: u32) -> StripeId {
+    StripeId(stripe.to_string())
+}
+
+fn node_facts(node: u32) -> NodeFacts {
+    NodeFacts {
+        alive: true,
+        rack: Some(format!("r{}", node % 4)),
+        free_bytes: if node.is_multiple_of(5) { 2 * BLOCK } else { 100 * BLOCK },
+        blocks: (node * 7 % 5).into(),
+        budget: Budget { jobs: 2, up_bytes: 2 * BLOCK, down_bytes: 3 * BLOCK, disk_bytes: 2 * BLOCK },
+        draining: false,
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut pair = Self {
+            fast: Scheduler::new(limits()),
+            slow: Slow::default(),
+            proposals: BTreeMap::new(),
+            reads: Vec::new(),
+            jobs: 0,
+            repairs: 0,
+            over: BTreeSet::new(),
+            ends: BTreeMap::new(),
+        };
+        for node in 1..=NODES {
+            pair.fast.set_node(NodeId(node), node_facts(node));
+            pair.slow.nodes.insert(NodeId(node), node_facts(node));
+        }
+        for stripe in 0..STRIPES {
+            let place = |at: u32| BlockFacts {
+                node: Some(NodeId(1 + (stripe * 5 + at * (1 + stripe % 2)) % NODES)),
+                good: true,
+            };
+            pair.slow.stripes.insert(stripe, (0..BLOCKS as u32).map(place).collect());
+        }
+        pair
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match *event {
+            Event::Repair { first, count, only, policy, kind } => {
+                self.repair(first, count, only, policy, kind)
+            }
+            Event::Node { node, alive } => {
+                self.fast.handle_node(NodeId(node), alive);
+                self.slow.nodes.get_mut(&NodeId(node)).unwrap().alive = alive;
+                self.slow.sweep();
+                self.slow.stop_needless();
+            }
+            Event::Bad { stripe, block } => {
+                let node = self.slow.stripes[&stripe][usize::from(block)].node;
+                self.set_block(stripe, BlockIndex(block), BlockFacts { node, good: false });
+            }
+            Event::Succeed(which) => self.with_job(which, Self::succeed),
+            Event::Fail(which, failure) => self.with_job(which, |pair, job| pair.fail(job, failure)),
+            Event::Hold(stripe) => {
+                self.fast.hold(&stripe_id(stripe));
+                *self.slow.holds.entry(stripe).or_default() += 1;
+            }
+            Event::LetGo(stripe) => {
+                self.fast.let_go(&stripe_id(stripe));
+                let holds = self.slow.holds.entry(stripe).or_default();
+                *holds = holds.saturating_sub(1);
+                self.slow.sweep();
+            }
+            Event::Pause(repair, paused) => {
+                let Some(repair) = self.open_repair(repair) else { return };
+                if paused {
+                    self.fast.pause(repair)
+                } else {
+                    self.fast.resume(repair)
+                }
+                self.slow.repairs.get_mut(&repair).unwrap().paused = paused;
+            }
+            Event::Cancel(repair) => {
+                let Some(repair) = self.open_repair(repair) else { return };
+                self.fast.cancel(repair);
+                self.slow.repairs.get_mut(&repair).unwrap().cancelled = true;
+                for item in self.slow.items.iter_mut().filter(|item| item.repair == repair) {
+                    if item.state == State::Waiting {
+                        item.state = State::Ended(End::Cancelled);
+                    }
+                }
+            }
+            Event::Read { from, to } => self.read(from, to),
+            Event::ReadEnds(which) => {
+                if !self.reads.is_empty() {
+                    let (id, key) = self.reads.remove(which % self.reads.len());
+                    self.fast.release(id);
+                    self.slow.reads.remove(&key);
+                }
+            }
+            Event::Wait(ms) => self.slow.now += Duration::from_millis(ms),
+        }
+    }
+
+    fn open_repair(&self, which: usize) -> Option<RepairId> {
+        let open: Vec<RepairId> =
+            self.slow.repairs.iter().filter(|(_, repair)| !repair.ended).map(|(&id, _)| id).collect();
+        open.get(which % open.len().max(1)).copied()
+    }
+
+    fn repair(&mut self, first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, kind: Kind) {
+        self.repairs += 1;
+        let id = RepairId(self.repairs);
+        let spec = RepairSpec { helpers: policy, ..RepairSpec::default() };
+        self.fast.open(id, spec);
+        self.slow.repairs.insert(id, Repair { paused: false, cancelled: false, ended: false, policy });
+        for stripe in (first..first + count).map(|stripe| stripe % STRIPES) {
+            let only = only.map(BlockIndex);
+            let item = self.fast.push(
+                id,
+                NewItem {
+                    stripe: stripe_id(stripe),
+                    code: "rs-4-2".parse::<CodeSpec>().unwrap().build().unwrap(),
+                    block_bytes: BLOCK,
+                    blocks: self.slow.stripes[&stripe].clone(),
+                    kind,
+                    only: only.into_iter().collect(),
+                },
+            );
+            self.slow.items.push(Item {
+                id: item,
+                repair: id,
+                stripe,
+                only,
+                kind,
+                state: State::Waiting,
+                failures: 0,
+                rounds: 0,
+                stopping: false,
+                not_before: Duration::ZERO,
+                lack: None,
+            });
+        }
+        self.fast.close(id);
+        self.slow.sweep();
+    }
+
+    fn set_block(&mut self, stripe: u32, block: BlockIndex, facts: BlockFacts) {
+        self.fast.handle_block(&stripe_id(stripe), block, facts);
+        self.slow.stripes.get_mut(&stripe).unwrap()[usize::from(block.0)] = facts;
+        self.slow.sweep();
+    }
+
+    fn read(&mut self, from: u32, to: u32) {
+        let nodes = [(from, BLOCK, 0), (to, 0, BLOCK)];
+        let mut loads = Loads::default();
+        for (node, sent_bytes, received_bytes) in nodes.into_iter().filter(|_| from < to) {
+            let (read_bytes, stored_bytes, node) = (sent_bytes, 0, NodeId(node));
+            loads.nodes.push(recovery::NodeLoad {
+                node,
+                jobs: 1,
+                sent_bytes,
+                received_bytes,
+                read_bytes,
+                stored_bytes,
+            });
+        }
+        self.jobs += 1;
+        self.reads.push((self.fast.reserve(&loads), self.jobs));
+        self.slow.reads.insert(self.jobs, loads);
+    }
+
+    fn with_job(&mut self, which: usize, then: impl FnOnce(&mut Self, JobId)) {
+        let jobs: Vec<JobId> = self.proposals.keys().copied().collect();
+        if let Some(&job) = jobs.get(which % jobs.len().max(1)) {
+            then(self, job);
+            self.slow.sweep();
+        }
+    }
+
+    fn take_job(&mut self, job: JobId) -> (Proposal, usize) {
+        let proposal = self.proposals.remove(&job).unwrap();
+        let at = self.slow.items.iter().position(|item| item.state == State::Running(job)).unwrap();
+        (proposal, at)
+    }
+
+    fn succeed(&mut self, job: JobId) {
+        let (proposal, at) = self.take_job(job);
+        for wanted in &proposal.wanted {
+            let facts = BlockFacts { node: Some(wanted.requestor), good: true };
+            self.set_block(self.slow.items[at].stripe, wanted.block, facts);
+        }
+        self.fast.handle_done(proposal.item, self.slow.now);
+        self.slow.moving.remove(&job.0);
+        let item = &mut self.slow.items[at];
+        (item.state, item.rounds, item.failures) = (State::Waiting, item.rounds + 1, 0);
+        item.stopping = false;
+        let rounds = item.rounds;
+        if self.slow.wanted(&self.slow.items[at]).is_empty() {
+            self.slow.items[at].state = State::Ended(End::Repaired);
+        } else if self.slow.repairs[&proposal.repair].cancelled {
+            self.slow.items[at].state = State::Ended(End::Cancelled);
+        } else if rounds == limits().rounds {
+            self.slow.items[at].state = State::Ended(End::LostAgain);
+        }
+    }
+
+    fn fail(&mut self, job: JobId, failure: Failure) {
+        let (proposal, at) = self.take_job(job);
+        self.fast.handle_failed(proposal.item, failure, self.slow.now);
+        self.slow.moving.remove(&job.0);
+        let item = &mut self.slow.items[at];
+        item.failures += 1;
+        item.stopping = false;
+        item.not_before = self.slow.now + limits().back_off * 2u32.pow(item.failures - 1);
+        item.state = State::Waiting;
+        if failure == Failure::Permanent || item.failures == limits().attempts {
+            item.state = State::Ended(End::Failed);
+        }
+    }
+
+    fn cancelled(&mut self, job: JobId) {
+        if self.proposals.contains_key(&job) {
+            let (proposal, at) = self.take_job(job);
+            self.fast.handle_cancelled(proposal.item);
+            self.slow.moving.remove(&job.0);
+            let stopped = std::mem::take(&mut self.slow.items[at].stopping);
+            self.slow.items[at].state = match stopped {
+                _ if !stopped => State::Ended(End::Cancelled),
+                _ if self.slow.wanted(&self.slow.items[at]).is_empty() && !self.slow.waits_to_end(at) => {
+                    let again = self.slow.items[at].rounds > 0;
+                    State::Ended(if again { End::Repaired } else { End::NothingLost })
+                }
+                _ if self.slow.repairs[&proposal.repair].cancelled => State::Ended(End::Cancelled),
+                _ => State::Waiting,
+            };
+        }
+    }
+
+    /// Lets both do all they can, and holds one against the other.
+    fn work(&mut self) -> Result<(), TestCaseError> {
+        loop {
+            let action = self.fast.poll(self.slow.now);
+            self.slow.end_repairs();
+            match action {
+                Some(Action::ItemEnded { item, end, .. }) => drop(self.ends.insert(item, end)),
+                Some(Action::RepairEnded { repair }) => drop(self.over.insert(repair)),
+                Some(Action::CancelJob { job }) => self.cancelled(job),
+                Some(Action::Propose(proposal)) => {
+                    self.is_needed(&proposal)?;
+                    let fast =
+                        (proposal.item, proposal.kind, proposal.wanted.clone(), proposal.helpers.clone());
+                    prop_assert_eq!(Some(fast), self.slow.next());
+                    self.answer(proposal)?;
+                }
+                Some(other @ Action::DropSurplus { .. }) => prop_assert!(false, "{other:?} of nothing"),
+                None => break,
+            }
+        }
+        prop_assert_eq!(None, self.slow.next(), "something else could start");
+        self.compare()
+    }
+
+    /// Nothing is repaired that can be read where it may stay.
+    fn is_needed(&self, proposal: &Proposal) -> Result<(), TestCaseError> {
+        let stripe = proposal.stripe.0.parse().unwrap();
+        let survivors = self.slow.survivors(stripe);
+        for wanted in &proposal.wanted {
+            let holder = survivors.iter().find(|&&(block, _)| block == wanted.block).map(|&(_, node)| node);
+            prop_assert_eq!(holder, proposal.kind.leaves(), "of {:?}", proposal);
+        }
+        let reads = |node: &NodeId| survivors.iter().any(|(_, other)| other == node);
+        prop_assert!(proposal.helpers.iter().all(reads));
+        Ok(())
+    }
+
+    fn answer(&mut self, proposal: Proposal) -> Result<(), TestCaseError> {
+        let at = self.slow.items.iter().position(|item| item.id == proposal.item).unwrap();
+        if proposal.wanted.is_empty() {
+            self.fast.decline(proposal.item, End::Failed);
+            self.slow.items[at].state = State::Ended(End::Failed);
+            return Ok(());
+        }
+        let loads = chain(&proposal, DATA_BLOCKS);
+        self.jobs += 1;
+        let job = JobId(self.jobs);
+        let admitted = self.fast.admit(proposal.item, job, &loads);
+        prop_assert_eq!(admitted.is_ok(), self.slow.have_room(&loads));
+        if let Err(resource) = admitted {
+            let lack = lack(resource, &loads);
+            prop_assert!(self.slow.still_lacks(&lack));
+            self.slow.items[at].lack = Some(lack);
+            return Ok(());
+        }
+        let helpers = loads.nodes.iter().filter(|load| load.read_bytes > 0).map(|load| load.node);
+        self.slow.helped.push(helpers.collect());
+        for load in &loads.nodes {
+            *self.slow.received.entry(load.node).or_default() += load.received_bytes;
+        }
+        self.slow.moving.insert(job.0, loads);
+        self.slow.items[at].state = State::Running(job);
+        self.slow.items[at].lack = None;
+        self.proposals.insert(job, proposal);
+        Ok(())
+    }
+
+    fn compare(&self) -> Result<(), TestCaseError> {
+        for item in &self.slow.items {
+            let ended = match item.state {
+                State::Ended(end) => Some(end),
+                _ => None,
+            };
+            prop_assert_eq!(self.ends.get(&item.id).copied(), ended, "{} of stripe {}", item.id, item.stripe);
+        }
+        for (&id, repair) in &self.slow.repairs {
+            prop_assert_eq!(self.over.contains(&id), repair.ended);
+            let counters = self.fast.repair(id).unwrap().counters;
+            let count = |of: fn(&State) -> bool| {
+                self.slow.items.iter().filter(|item| item.repair == id && of(&item.state)).count() as u64
+            };
+            prop_assert_eq!(counters.running, count(|state| matches!(state, State::Running(_))));
+            prop_assert_eq!(counters.waiting, count(|state| *state == State::Waiting));
+            prop_assert_eq!(counters.items(), count(|_| true));
+        }
+        for (node, reserved, _) in self.fast.reservations() {
+            prop_assert_eq!(reserved, self.slow.used(node));
+        }
+        let mut busy = BTreeSet::new();
+        for proposal in self.proposals.values() {
+            prop_assert!(busy.insert(&proposal.stripe), "{} is repaired twice at once", proposal.stripe);
+        }
+        Ok(())
+    }
+}
+
+fn lack(resource: Resource, loads: &Loads) -> Lack {
+    let of = |node| *loads.nodes.iter().find(|load| load.node == node).unwrap();
+    let need = match resource {
+        Resource::Uplink(node) => of(node).sent_bytes,
+        Resource::Downlink(node) => of(node).received_bytes,
+        Resource::Disk(node) => of(node).read_bytes + of(node).stored_bytes,
+        _ => 1,
+    };
+    (resource, need)
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Repair { first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, kind: Kind },
+    Node { node: u32, alive: bool },
+    Bad { stripe: u32, block: u16 },
+    Succeed(usize),
+    Fail(usize, Failure),
+    Hold(u32),
+    LetGo(u32),
+    Pause(usize, bool),
+    Cancel(usize),
+    Read { from: u32, to: u32 },
+    ReadEnds(usize),
+    Wait(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let policy = prop_oneof![Just(HelperPolicy::LowestIndex), Just(HelperPolicy::LeastRecentlyUsed)];
+    let repair = (0..STRIPES, 1..=STRIPES, prop::option::weighted(0.2, 0..4u16), policy);
+    let node = || (1..=NODES).prop_map(NodeId);
+    let kind = prop_oneof![
+        5 => Just(Kind::Reconstruct),
+        1 => node().prop_map(|from| Kind::Migrate { from }),
+        1 => node().prop_map(|from| Kind::Rebuild { from }),
+        2 => node().prop_map(|from| Kind::Drain { from }),
+    ];
+    let repair = (repair, kind).prop_map(|((first, count, only, policy), kind)| Event::Repair {
+        first,
+        count,
+        only,
+        policy,
+        kind,
+    });
+    let failure = prop_oneof![9 => Just(Failure::Transient), 1 => Just(Failure::Permanent)];
+    prop_oneof![
+        3 => repair,
+        4 => (1..=NODES, any::<bool>()).prop_map(|(node, alive)| Event::Node { node, alive }),
+        3 => (0..STRIPES, 0..4u16).prop_map(|(stripe, block)| Event::Bad { stripe, block }),
+        8 => any::<usize>().prop_map(Event::Succeed),
+        3 => (any::<usize>(), failure).prop_map(|(which, failure)| Event::Fail(which, failure)),
+        1 => (0..STRIPES).prop_map(Event::Hold),
+        2 => (0..STRIPES).prop_map(Event::LetGo),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(which, paused)| Event::Pause(which, paused)),
+        1 => any::<usize>().prop_map(Event::Cancel),
+        1 => (1..=NODES, 1..=NODES).prop_map(|(from, to)| Event::Read { from, to }),
+        2 => any::<usize>().prop_map(Event::ReadEnds),
+        2 => (0..4000u64).prop_map(Event::Wait),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_a_slow_one_does(events in prop::collection::vec(event(), 1..80)) {
+        let mut pair = Pair::new();
+        for event in &events {
+            pair.happen(event);
+            pair.work()?;
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Mend beside the cluster.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{AttachCommand, Mend};
+
+use super::cluster::Cluster;
+
+/// How Mend is attached.
+#[derive(Clone, Debug)]
+pub struct Attaching<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// More arguments of `mend attach hdfs`, such as `--repair-after` and its value.
+    pub arguments: &'a [&'a str],
+    /// Whether its coordinator asks the NameNode. If not, it knows what DataNodes describe to it.
+    pub asks_namenode: bool,
+}
+
+impl Cluster {
+    /// Attaches Mend and starts everything.
+    ///
+    /// # Panics
+    /// If `mend attach` fails.
+    pub fn attach(&self, attaching: &Attaching<'_>) -> Mend {
+        let (uri, classpath) = (self.uri(), self.classpath());
+        let arguments = ["hdfs", "--namenode", &uri, "--classpath", &classpath];
+        let mut mend = Mend::attach(AttachCommand {
+            program: attaching.program,
+            arguments: arguments.iter().chain(attaching.arguments).map(|&word| word.to_owned()).collect(),
+            names: self.nodes().iter().map(|node| name(&node.address())).collect(),
+            ground: self.ground(),
+            root: self.folder(),
+        });
+        configure(self, &mend.folder().join("mend.toml"), attaching.asks_namenode);
+        mend.start();
+        mend
+    }
+}
+
+/// Issues a certificate for HDFS's plug-in, and copies it with the authority's to the folder where HDFS looks for them.
+///
+/// # Panics
+/// If `mend issue` or copying fails.
+pub fn issue_plugin(mend: &Mend, folder: &Path) {
+    let issued = mend.run(&["issue", "plugin", "hdfs"]);
+    assert!(issued.status.success(), "{}", String::from_utf8_lossy(&issued.stderr));
+    for file in ["ca/ca.pem", "plugins/hdfs/cert.pem", "plugins/hdfs/key.pem"] {
+        let to = folder.join(file);
+        fs::create_dir_all(to.parent().expect("a folder")).expect("made");
+        fs::copy(mend.folder().join(file), to).expect("copied");
+    }
+}
+
+/// What `mend attach` calls the helper beside a DataNode.
+fn name(address: &str) -> String {
+    format!("dn-{}", address.replace(['.', ':'], "-"))
+}
+
+/// Each DataNode's plug-in has a port of its own, since all may be on one address.
+fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
+    let mut text = fs::read_to_string(path).expect("its configuration");
+    for node in cluster.nodes() {
+        let before = format!("datanode = \"{}\"\nplugin_port = 7410", node.address());
+        let after =
+            format!("datanode = \"{}\"\nplugin_port = {}", node.address(), node.plugin_address().port());
+        text = text.replace(&before, &after);
+    }
+    if !asks_namenode {
+        let from = text.find("[store.namenode]").expect("a table");
+        let keys = text[from..].lines().skip(1).take_while(|line| line.contains('='));
+        let bytes = keys.map(|line| line.len() + 1).sum::<usize>() + "[store.namenode]\n".len();
+        text.replace_range(from..from + bytes, "");
+    }
+    fs::write(path, text).expect("written");
+}

@@ -1,0 +1,20 @@
+//! How a JVM is started.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Ground, Seat};
+
+/// A class that is run at a seat with these options and arguments. What it logs has times of UTC.
+pub(crate) fn command(
+    ground: &dyn Ground,
+    seat: Seat,
+    options: &[OsString],
+    class: &str,
+    arguments: &[String],
+) -> Command {
+    let mut command = ground.command(seat, Path::new("java"));
+    command.env("TZ", "UTC").args(options).arg(class).args(arguments);
+    command
+}

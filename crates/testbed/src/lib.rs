@@ -1,0 +1,66 @@
+//! Real systems for tests, measurements and demos: SeaweedFS and HDFS clusters, and Mend attached to them.
+//!
+//! - [`Ground`] decides where processes run: on one address, in one network namespace, or on a [`Network`] of
+//!   namespaces whose packets can be dropped. [`Process`] is a child that is killed with the program that started it.
+//! - [`seaweedfs`] and [`hdfs`] each boot a cluster of the unmodified system on a ground.
+//! - [`Mend`] is a coordinator with one helper per storage server, attached to such a cluster.
+//! - [`run_cases`] runs the tests of a program that share one booted system.
+//!
+//! A step that fails panics and prints the end of the processes' logs.
+//!
+//! **Dependency rule:** the testbed knows Mend only as a binary. It starts `mend` and reads what it prints; it imports none
+//! of Mend's daemons, planner or client. The one exception speaks another system's language: the cluster of
+//! SeaweedFS uses the crate `seaweedfs` to talk to masters and volume servers and to name their files.
+
+#![forbid(unsafe_code)]
+
+mod cases;
+mod ground;
+pub mod hdfs;
+mod install;
+mod mend;
+mod namespace;
+mod network;
+mod process;
+pub mod seaweedfs;
+mod skip;
+
+pub use cases::{Case, run_cases};
+pub use ground::{Ground, OneAddress, OneNamespace, Seat};
+pub use install::installed;
+pub use mend::{AttachCommand, Mend};
+pub use namespace::inside_namespace;
+pub use network::Network;
+pub use process::{Piped, Process};
+pub use skip::is_skipped;
+
+use std::time::{Duration, Instant};
+
+/// The timeout of [`eventually`]. It is generous, because the machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Polls until `look` finds something, and returns it.
+///
+/// # Panics
+/// After three minutes.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Runs a command whose words contain no spaces.
+///
+/// # Panics
+/// If it fails.
+pub fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = std::process::Command::new(words.next().expect("a program")).args(words).status();
+    assert!(status.is_ok_and(|status| status.success()), "{command}");
+}

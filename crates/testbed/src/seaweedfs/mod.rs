@@ -1,0 +1,28 @@
+//! A SeaweedFS cluster of the unmodified program: a master, a filer with S3, and volume servers on a
+//! [`Ground`](crate::Ground). `scripts/seaweedfs` installs the program.
+
+mod attach;
+mod cluster;
+mod content;
+mod disk;
+mod http;
+mod shell;
+mod volume_server;
+
+pub use attach::Attaching;
+pub use cluster::{Cluster, Options};
+pub use content::content;
+pub use disk::memory_disk;
+pub use http::http;
+pub use shell::Shell;
+pub use volume_server::VolumeProcess;
+
+use std::path::PathBuf;
+
+/// Installs the program unless it is there, and returns its path.
+///
+/// # Errors
+/// The reason why it cannot be installed, for people.
+pub fn install() -> Result<PathBuf, String> {
+    crate::installed("scripts/seaweedfs", "MEND_WEED", "target/seaweedfs").map(|folder| folder.join("weed"))
+}
