@@ -37,7 +37,7 @@ pub(super) enum Extent {
     Every,
 }
 
-/// Where a detected error lies.
+/// The location of a detected error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     /// In the delivered blocks: the survivors agree with each other.

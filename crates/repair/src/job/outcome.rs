@@ -63,7 +63,7 @@ pub enum JobError {
         /// The earlier failures.
         replanned: Vec<String>,
     },
-    /// The client that takes part is gone or cannot continue.
+    /// The client that takes part is disconnected or cannot continue.
     #[error("the client cannot go on: {reason}")]
     Client {
         /// The reason.

@@ -68,7 +68,7 @@ struct Inquiry {
     asked_at: Duration,
 }
 
-/// What to do next.
+/// The next step of the examination.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// Nothing for now.

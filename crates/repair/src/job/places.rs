@@ -29,7 +29,7 @@ const REMEMBERED: u32 = 24;
 #[derive(Debug, Default)]
 pub(super) struct Answers(BTreeMap<NodeId, BTreeMap<u32, Answer>>);
 
-/// What a node waits for: the slice that is due, by the node at the other end.
+/// The slice that a node waits for, by the node at the other end.
 #[derive(Debug, Default)]
 struct Answer {
     receive: BTreeMap<NodeId, u32>,

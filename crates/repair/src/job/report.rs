@@ -214,7 +214,7 @@ pub enum Refusal {
     /// The client's request did not bring this, or is closed.
     #[error("no open request of this client brought {what} along")]
     NotBrought {
-        /// What the assignment needs.
+        /// The thing that the assignment needs.
         what: Brought,
     },
     /// The node cannot end a delivery as instructed.

@@ -10,7 +10,8 @@ const BURST: Duration = Duration::from_millis(100);
 const MIN_BURST_BYTES: f64 = (16 << 10) as f64;
 /// The largest content of a full bucket.
 const MAX_BURST_BYTES: f64 = (32 << 20) as f64;
-/// Nothing is granted below this share of a full bucket: moving a few bytes costs as much as moving many.
+/// A class is granted nothing below this share of a full bucket: moving a few bytes costs as much as moving
+/// many.
 const STEP: f64 = 0.25;
 
 /// A token bucket for one rate. Bytes are charged after they moved, so the level may be negative; then every

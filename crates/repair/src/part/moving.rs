@@ -42,7 +42,7 @@ struct OutletWatch {
     sent: u32,
 }
 
-/// What a node waits for, and how far it has sent.
+/// The slices that a node waits for, and how far it has sent.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     receive: Vec<Due>,

@@ -161,8 +161,8 @@ impl Topology {
         insert_once(&mut self.pairs, (from, to), checked(rate, what)?, what)
     }
 
-    /// Marks the link between two nodes as broken. Its rate becomes so low that every other path is faster, and streams that
-    /// cannot take another path are relayed by a third node.
+    /// Marks the link between two nodes as broken. Its rate becomes so low that every other path is faster.
+    /// Streams with no other path are relayed by a third node.
     pub fn break_link(&mut self, a: NodeId, b: NodeId) {
         let directions = [(a, b), (b, a)];
         self.pairs.extend(directions.map(|link| (link, BROKEN)));

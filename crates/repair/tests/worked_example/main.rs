@@ -1,4 +1,5 @@
-//! `docs/worked-example.md`, held against the program: whatever the page shows as printed is printed here.
+//! Compares `docs/worked-example.md` with the program: everything that the page shows as output is computed
+//! here.
 
 #![forbid(unsafe_code)]
 
