@@ -24,9 +24,10 @@ impl Scene {
     /// Parses clauses separated by semicolons:
     ///
     /// ```text
-    /// rs-6-4; block 65536; chunk 4096; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
-    /// held b1; subs 0..2; avoid n3; prefer n4 n2; chain 8192*n1>n2>n4>n5; dead n4; load n5=3; busy n2=1000;
-    /// rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; broken n1-n2; resume 1,3-5; pacing whole-block
+    /// rs-6-4; block 65536; chunk 4096; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2;
+    /// lost b5; held b1; subs 0..2; avoid n3; prefer n4 n2; chain 8192*n1>n2>n4>n5; dead n4; load n5=3;
+    /// busy n2=1000; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; broken n1-n2; resume 1,3-5;
+    /// pacing whole-block
     /// ```
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
