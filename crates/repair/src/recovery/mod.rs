@@ -28,8 +28,8 @@
 //! a block on n4 and moves their items in the queue: `s1` now comes before all stripes that can lose one more
 //! block.
 //!
-//! **Invariants:** a stripe has at most one job. No job starts without budget for it, and none starts if it would
-//! take resources that a more urgent item waits for.
+//! **Invariants:** a stripe has at most one job. No job starts without budget for it, and none starts if it
+//! would take resources that a more urgent item waits for.
 //!
 //! **Costs:** an event costs O(log n) for each item that it changes. A proposal looks at no more than
 //! [`Limits::look_ahead`] items.
