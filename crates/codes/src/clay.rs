@@ -1,23 +1,25 @@
-//! Clay codes: MDS, and a lost block is rebuilt from a 1/(d−k+1) part of each of d helpers.
+//! Clay codes: MDS codes that rebuild a lost block from a 1/(d−k+1) part of each of d helpers.
 //!
-//! Blocks are nodes of a grid, q = d − k + 1 wide and t high; where n is not a multiple of q, virtual
-//! blocks of zeros fill it up. A block has α = q^t sub-blocks, one for each *plane*: a plane z has a digit
-//! below q for each row y of the grid, and *dots* the node (z_y, y) there. An undotted sub-block (x, y; z)
-//! is coupled with (z_y, y; z with digit y set to x). The stored ("coupled") sub-blocks C and the
-//! uncoupled U of a pair are related by
+//! Blocks are nodes of a grid, q = d − k + 1 wide and t high. If n is not a multiple of q, virtual blocks of
+//! zeros fill the grid. A block has α = q^t sub-blocks, one for each *plane*. A plane z has a digit below q
+//! for each row y of the grid; that digit selects the node (z_y, y), which is called *dotted* in z. A
+//! sub-block (x, y; z) of an undotted node is coupled with the sub-block (z_y, y; z with digit y set to x).
+//! The stored ("coupled") sub-blocks C and the uncoupled U of a pair are related by
 //!
 //! ```text
 //! U = o·C + p·C*      U* = o′·C* + p′·C      (and U = C for a dotted node)
 //! ```
 //!
-//! where U and C are of the node of higher x in the pair. In each plane the U of all nodes are a codeword of
-//! one Reed-Solomon code; that is the whole definition. Which coupling and which Reed-Solomon code is open
-//! ([`ClayVariant`]): any do for which every two of a pair's four values give the other two.
+//! where U and C belong to the node of higher x in the pair. In each plane, the U of all nodes form a
+//! codeword of one Reed-Solomon code; that is the whole definition. The coupling and the Reed-Solomon code
+//! are parameters ([`ClayVariant`]): the coupling must let any two of a pair's four values determine the
+//! other two.
 //!
-//! Everything here is symbolic: instead of bytes, a sub-block is the list of source sub-blocks that sum to
-//! it. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever made. The work is m·k
-//! additions of lists in each solved plane. For (14, 10, 13) a row is about 25 terms when one block is lost,
-//! 30 for encoding, and up to 120 when losses are spread over the grid, where planes build on each other.
+//! All computations here are symbolic: a sub-block is represented by the list of source sub-blocks that sum
+//! to it, not by bytes. So no generator matrix (2560 by 3584 elements for (14, 10, 13)) is ever built. The
+//! work is m·k additions of lists in each solved plane. For (14, 10, 13) a row has about 25 terms if one
+//! block is lost, 30 for encoding, and up to 120 if losses are spread over the grid, where planes build on
+//! each other.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,11 +32,11 @@ use crate::matrix::inverse_of;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError, SubBlock};
 
-/// With 4096, 64 MiB blocks are cut into 16 KiB and a recipe has some 10^5 terms for each lost block; with
-/// more, both would be out of proportion.
+/// With α = 4096, 64 MiB blocks are cut into 16 KiB sub-blocks, and a recipe has about 10^5 terms per lost
+/// block; a larger α would be impractical.
 const MAX_SUB_BLOCKS: usize = 4096;
 
-/// The coupling of a pair's two sub-blocks: the coefficients of U over C and C*, the node of higher x first.
+/// The coupling of a pair's two sub-blocks: the coefficients of C and C* in U, the node of higher x first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Coupling {
     /// Coefficients of C and C* in U, for the node of higher x.
@@ -44,10 +46,10 @@ pub struct Coupling {
 }
 
 impl Coupling {
-    /// U = C + 2·C* for both; products with 2 are cheapest.
+    /// U = C + 2·C* for both nodes; products with 2 are cheapest.
     pub const SYMMETRIC: Self = Self { high: [1, 2], low: [1, 2] };
 
-    /// The coupling as a text has it: o, p, o′, p′.
+    /// The coefficients in the order of the text form: o, p, o′, p′.
     fn numbers(self) -> [u8; 4] {
         [self.high[0], self.high[1], self.low[0], self.low[1]]
     }
@@ -57,7 +59,7 @@ impl Coupling {
         mul(self.high[0], self.low[0]) ^ mul(self.high[1], self.low[1])
     }
 
-    /// Whether every two of the four values of a pair give the other two.
+    /// Whether any two of a pair's four values determine the other two.
     fn is_mds(self) -> bool {
         !self.numbers().contains(&0) && self.determinant() != 0
     }
@@ -68,16 +70,16 @@ impl Coupling {
 pub struct ClayVariant {
     /// The Reed-Solomon code of the planes.
     pub scalar: RsFamily,
-    /// How pairs are coupled.
+    /// The coupling of pairs.
     pub coupling: Coupling,
 }
 
 impl ClayVariant {
-    /// Mend's own, `clay-N-K-D`.
+    /// Mend's own variant, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants that have a name: Mend's own has none, and Ceph's are those of its plug-ins. There a pair
-    /// is coupled by the same plug-in's code of two data and two parity blocks, solved for the data.
+    /// The variants with a name. Mend's own has none; the others are those of Ceph's plug-ins, which couple a
+    /// pair by the plug-in's own code of two data and two parity blocks, solved for the data.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",
@@ -90,7 +92,7 @@ impl ClayVariant {
         ),
     ];
 
-    /// Parses the suffix of a Clay code's name; `None` if no variant has it.
+    /// Parses the suffix of a Clay code's name; returns `None` if it names no variant.
     ///
     /// # Errors
     /// If it names a Reed-Solomon family that does not exist.
@@ -99,7 +101,7 @@ impl ClayVariant {
         if let Some((_, variant)) = Self::NAMED.iter().find(|(name, _)| *name == suffix) {
             return Ok(Some(*variant));
         }
-        // A family's name may have hyphens; the four numbers after it have none.
+        // A family's name may contain hyphens; the four numbers after it contain none.
         let mut parts = suffix.rsplitn(5, '-');
         let numbers: Vec<u8> = parts.by_ref().take(4).filter_map(|part| part.parse().ok()).collect();
         let (Ok([low_of_star, low, high_of_star, high]), Some(family)) =
@@ -126,13 +128,14 @@ impl fmt::Display for ClayVariant {
     }
 }
 
-/// A Clay code: any k of its n blocks rebuild the others, and d of them a single one with less.
+/// A Clay code: any k of its n blocks rebuild the others, and d of them rebuild a single block with less
+/// data.
 #[derive(Debug)]
 pub struct Clay {
     spec: CodeSpec,
     n: usize,
     k: usize,
-    /// Helpers of the repair of a single block.
+    /// The number of helpers in the repair of a single block.
     d: usize,
     grid: Grid,
     coupling: Coupling,
@@ -141,7 +144,7 @@ pub struct Clay {
     encoding: OnceLock<Recipe>,
 }
 
-/// The limits on d, on the α that follows, and on the variant.
+/// Checks the limits on d, on the resulting α, and on the variant.
 pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Result<(), SpecError> {
     if d <= k || d >= n {
         return Err(SpecError::ClayHelpers { n, k, d });
@@ -156,20 +159,20 @@ pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Resul
     scalar_spec(variant, n, k, d).check()
 }
 
-/// The Reed-Solomon code of the planes, which has the virtual nodes among its data.
+/// The Reed-Solomon code of the planes, whose data includes the virtual nodes.
 fn scalar_spec(variant: ClayVariant, n: usize, k: usize, d: usize) -> CodeSpec {
     let nodes = Grid::new(n, k, d).nodes();
     CodeSpec::ReedSolomon { family: variant.scalar, n: nodes, k: nodes - (n - k) }
 }
 
-/// α = q^t, or the largest number if it is larger.
+/// α = q^t, saturating.
 pub(crate) fn sub_blocks(n: usize, k: usize, d: usize) -> usize {
     let grid = Grid::new(n, k, d);
     grid.width.saturating_pow(grid.height as u32)
 }
 
 impl Clay {
-    /// The `(n, k)` code whose single-block repairs have `d` helpers.
+    /// Creates the `(n, k)` code whose single-block repairs have `d` helpers.
     ///
     /// # Errors
     /// If the parameters are outside the code's limits.
@@ -182,12 +185,12 @@ impl Clay {
         Ok(Self { spec, n, k, d, grid, coupling, plane_code, encoding: OnceLock::new() })
     }
 
-    /// The node of a block: virtual nodes stand between data and parity.
+    /// The node of a block; virtual nodes lie between data and parity.
     fn node(&self, block: usize) -> usize {
         if block < self.k { block } else { block + self.grid.nodes() - self.n }
     }
 
-    /// The block of a node, unless it is virtual.
+    /// The block of a node, or `None` if the node is virtual.
     fn block(&self, node: usize) -> Option<usize> {
         let virtual_nodes = self.grid.nodes() - self.n;
         match node {
@@ -197,8 +200,8 @@ impl Clay {
         }
     }
 
-    /// The helpers that rebuild block `lost` with the fewest reads: the others of its row in the grid,
-    /// and the rest by preference; `None` if these are not available.
+    /// The helpers that rebuild block `lost` with the fewest reads: all others of its row in the grid, and
+    /// further ones by preference. Returns `None` if not all of them are available.
     fn helpers(&self, lost: usize, erasure: &Erasure) -> Option<Vec<usize>> {
         let row = self.grid.row_of(self.node(lost));
         let in_row = |block: &usize| self.grid.row_of(self.node(*block)) == row;
@@ -214,8 +217,9 @@ impl Clay {
         let node = self.node(lost);
         let row = self.grid.row_of(node);
         let planes: Vec<usize> = self.grid.planes().filter(|&z| self.grid.is_dotted(node, z)).collect();
-        // The lost block's row is unknown there in full, since it is coupled with other planes of the
-        // lost block; with the nodes that do not help this makes as many unknowns as parities.
+        // In these planes all nodes of the lost block's row are unknown, since they are coupled with other
+        // planes of the lost block. Together with the nodes that do not help, there are as many unknowns as
+        // parities.
         let is_unknown = |other: &usize| {
             let helps = self.block(*other).is_none_or(|block| helpers.contains(&block));
             self.grid.row_of(*other) == row || !helps
@@ -254,7 +258,7 @@ impl Clay {
         self.recipe(erasure, sources, &sums)
     }
 
-    /// The recipe for the wanted blocks, given the sums for all sub-blocks of each lost one.
+    /// Builds the recipe for the wanted blocks from the sums for all sub-blocks of each lost block.
     fn recipe(&self, erasure: &Erasure, sources: &[usize], lost_sums: &[Vec<Sum>]) -> Recipe {
         let sub_blocks_of = |&block: &usize| {
             let block = BlockIndex(block as u16);
@@ -276,7 +280,7 @@ impl Clay {
     }
 }
 
-/// The nodes, q wide and t high, and the planes over them.
+/// The grid of nodes, q wide and t high, and its planes.
 #[derive(Debug)]
 struct Grid {
     width: usize,
@@ -314,7 +318,7 @@ impl Grid {
         self.digit(plane, self.row_of(node)) == node % self.width
     }
 
-    /// The node and plane that this sub-block is coupled with; none if it is dotted.
+    /// The node and plane that this sub-block is coupled with; `None` if its node is dotted.
     fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
         let (x, row) = (node % self.width, self.row_of(node));
         let digit = self.digit(plane, row);
@@ -352,9 +356,9 @@ impl Accumulator {
         sum.0.iter().for_each(|&(source, coefficient)| self.add_term(source, mul(scale, coefficient)));
     }
 
-    /// The sum; the accumulator is zero again.
+    /// Returns the sum and resets the accumulator to zero.
     fn take(&mut self) -> Sum {
-        // A source that vanished and came back was touched twice; the second time zero is taken.
+        // A source whose coefficient became zero in between was recorded twice; the second time it is zero.
         self.touched.sort_unstable();
         let terms = self
             .touched
@@ -368,19 +372,19 @@ impl Accumulator {
 struct Layers<'a> {
     grid: &'a Grid,
     coupling: Coupling,
-    /// As many nodes as the code has parities.
+    /// The unknown nodes, as many as the code has parities.
     unknown: Vec<usize>,
-    /// For each node where it stands in `unknown`.
+    /// The position of each node in `unknown`.
     place: Vec<Option<usize>>,
-    /// For each node the number of its first sub-block among the sources; virtual nodes have none.
+    /// The index of each node's first sub-block among the sources; `None` for virtual nodes.
     first_source: Vec<Option<u32>>,
-    /// U of the unknown nodes, by place and plane.
+    /// U of the unknown nodes, by position and plane.
     uncoupled: Vec<Vec<Sum>>,
 }
 
 impl<'a> Layers<'a> {
-    /// Solves the planes in `planes` for the nodes in `unknown`. All sub-blocks of other nodes in these
-    /// planes must be among the sources or zero.
+    /// Solves `planes` for the nodes in `unknown`. All sub-blocks of other nodes in these planes must be
+    /// sources or zero.
     fn solve(code: &'a Clay, unknown: Vec<usize>, source_blocks: &[usize], planes: &[usize]) -> Self {
         let grid = &code.grid;
         let mut first_source = vec![None; grid.nodes()];
@@ -400,8 +404,9 @@ impl<'a> Layers<'a> {
         layers
     }
 
-    /// Planes in the order in which they can be solved: a known node whose partner is unknown needs the
-    /// plane in which that partner is not dotted but it is, and so one unknown node fewer is.
+    /// Sorts planes by the number of unknown nodes dotted in them, which is a valid order. If the partner of
+    /// a known node is unknown, the computation needs U* from another plane. There, the partner is not dotted
+    /// but the known node is, so one unknown node less is dotted.
     fn in_order(&self, planes: &[usize]) -> Vec<usize> {
         let mut planes = planes.to_vec();
         planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());
@@ -439,7 +444,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds `scale` times C of a known node, which is a source, or zero if the node is virtual.
+    /// Adds `scale` times C of a known node. That is a source, or zero if the node is virtual.
     fn add_stored(&self, accumulator: &mut Accumulator, node: usize, z: usize, scale: u8) {
         if let Some(first) = self.first_source[node] {
             accumulator.add_term(first + z as u32, scale);
@@ -466,7 +471,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// C* of the pair whose C is stored and whose U is `uncoupled`: C* = (U + o·C) / p.
+    /// C* of a pair, given its stored C and its U in `uncoupled`: C* = (U + o·C) / p.
     fn partner_of_known(&self, node: usize, partner: usize, z: usize, uncoupled: &Sum) -> Sum {
         let [own, of_star] = self.coefficients(node, partner);
         let scale = inverse_of(of_star);

@@ -1,4 +1,4 @@
-//! The seam every code implements.
+//! The trait that every code implements.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CodeSpec, Recipe};
 
-/// Position of a block in its stripe, from 0; data blocks come first, in file order.
+/// The position of a block in its stripe, from 0; data blocks come first, in file order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockIndex(pub u16);
@@ -27,7 +27,7 @@ pub struct SubBlock {
 }
 
 impl SubBlock {
-    /// The only sub-block of a block whose code has α = 1, or the first of several.
+    /// The only sub-block of a block if α = 1, otherwise the first.
     pub fn first(block: BlockIndex) -> Self {
         Self { block, sub: 0 }
     }
@@ -43,33 +43,33 @@ impl fmt::Display for SubBlock {
 /// Why a set of blocks cannot be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Fewer blocks survive than any decoding of this code needs.
+    /// Fewer blocks are available than any decoding of this code needs.
     #[error("{needed} blocks are needed and only {available} are available")]
     NotEnoughBlocks {
-        /// How many blocks a decoding needs.
+        /// The number of blocks that decoding needs.
         needed: usize,
-        /// How many are available.
+        /// The number of available blocks.
         available: usize,
     },
-    /// Enough blocks survive, but their equations do not determine the wanted ones (non-MDS codes).
+    /// Enough blocks are available, but their equations do not determine the wanted ones (non-MDS codes).
     #[error("the {available} available blocks do not determine {block}")]
     Undecodable {
         /// A wanted block that is not determined.
         block: BlockIndex,
-        /// How many blocks are available.
+        /// The number of available blocks.
         available: usize,
     },
-    /// The stripe has no block of this index.
+    /// The stripe has no block with this index.
     #[error("{block} is not a block of a stripe of {blocks}")]
     NoSuchBlock {
-        /// The index asked for.
+        /// The requested index.
         block: BlockIndex,
         /// Blocks in a stripe.
         blocks: usize,
     },
 }
 
-/// An erasure code of `n` blocks, of which the first `k` hold the data.
+/// An erasure code over stripes of `n` blocks. The first `k` blocks hold the data.
 ///
 /// Implementations are immutable and cheap to query; a stripe's code is looked up once and shared.
 pub trait Code: Send + Sync + fmt::Debug {
@@ -85,17 +85,17 @@ pub trait Code: Send + Sync + fmt::Debug {
     /// α: sub-blocks in a block.
     fn sub_blocks(&self) -> usize;
 
-    /// How to compute every parity sub-block from the data sub-blocks (sources are all k·α data
-    /// sub-blocks in order; outputs are all (n−k)·α parity sub-blocks in order).
+    /// The recipe for every parity sub-block from the data sub-blocks. Its sources are all k·α data
+    /// sub-blocks in order; its outputs are all (n−k)·α parity sub-blocks in order.
     fn encoding(&self) -> &Recipe;
 
-    /// How to obtain all sub-blocks of the `wanted` blocks from `available` ones.
+    /// The recipe for all sub-blocks of the `wanted` blocks from `available` ones.
     ///
-    /// `available` is in order of preference: where the code leaves a choice, earlier blocks are read. A
-    /// wanted block that is itself available is simply read. The recipe reads as little as the code allows
-    /// (local groups, half blocks, sub-chunks) and falls back to any decodable set. Its outputs are the
-    /// wanted blocks, each once, in the order asked for; its sources come block by block; the sub-blocks of a
-    /// block ascend, so that neighbours can be read at once.
+    /// `available` is in order of preference: if the code leaves a choice, earlier blocks are read. A wanted
+    /// block that is available is simply read. The recipe reads as little as the code allows (local groups,
+    /// half blocks, sub-chunks) and falls back to any decodable set. Its outputs are the wanted blocks, each
+    /// once, in the requested order. Its sources are ordered block by block, with ascending sub-blocks, so
+    /// that neighbours can be read together.
     ///
     /// # Errors
     /// [`DecodeError`] if the available blocks do not determine the wanted ones.

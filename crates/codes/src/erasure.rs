@@ -5,7 +5,7 @@ use crate::{BlockIndex, DecodeError};
 /// The wanted and available blocks of one repair, as indices below n and without repetition.
 #[derive(Debug)]
 pub(crate) struct Erasure {
-    /// Every wanted block, in the order asked for.
+    /// The wanted blocks, in the requested order.
     pub wanted: Vec<usize>,
     /// The wanted blocks that are not available.
     pub lost: Vec<usize>,
@@ -54,7 +54,7 @@ impl Erasure {
     }
 }
 
-/// The indices without repetition, and which of all blocks they are.
+/// The indices without repetition, and a flag for each block of the stripe.
 fn distinct(blocks: usize, indices: &[BlockIndex]) -> Result<(Vec<usize>, Vec<bool>), DecodeError> {
     let mut seen = vec![false; blocks];
     let mut distinct = Vec::with_capacity(indices.len());

@@ -1,9 +1,9 @@
-//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks, where the parity of b also carries sums
-//! of a, so that a lost block is rebuilt from half of most blocks.
+//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks. The parity of b also carries sums of a, so
+//! a lost block is rebuilt from half of most blocks.
 //!
-//! A block is two halves, a and b. The halves of a block are contiguous ("hop-and-couple" with a hop of
-//! half a block), so that reading one half is one read on disk. With f_j the rows of a Reed-Solomon code
-//! and g_j a sum over the j-th group of data blocks:
+//! A block consists of two halves, a and b. Each half is contiguous ("hop-and-couple" with a hop of half a
+//! block), so that reading one half is one disk read. Let f_j be the rows of a Reed-Solomon code and g_j a
+//! sum over the j-th group of data blocks:
 //!
 //! ```text
 //! data i        a_i                        b_i
@@ -13,10 +13,11 @@
 //! parity j ≥ 2  f_j(a)                     f_j(b) + g_j(a)
 //! ```
 //!
-//! Hadoop's own coder is XOR with other groups: all of one size, and what is left over goes into the last.
+//! Hadoop's own coder is XOR with other groups: all have the same size, and the remainder goes into the last
+//! one.
 //!
-//! XOR+ and nonXOR leave the last data block out of the groups; its a half is parity 1's a half and all
-//! g_j together, because there the g_j sum to f_1 but for the last block.
+//! XOR+ and nonXOR leave the last data block out of the groups. Its a half is rebuilt from parity 1's a half
+//! and all g_j together, because with these codes the sum of all g_j equals f_1 except for the last block.
 
 use std::fmt;
 
@@ -27,19 +28,19 @@ use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, S
 pub(crate) const HALVES: usize = 2;
 const A: usize = 0;
 const B: usize = 1;
-/// The parity block whose halves XOR+ and nonXOR couple.
+/// The parity block with coupled halves in XOR+ and nonXOR.
 const COUPLED: usize = 1;
 
-/// Which of the Hitchhiker codes.
+/// The variant of a Hitchhiker code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HitchhikerVariant {
-    /// Over any Reed-Solomon code; every data block is in a group.
+    /// Works over any Reed-Solomon code; every data block is in a group.
     Xor,
-    /// The same as Hadoop's `HHXORErasureEncoder` groups the data blocks.
+    /// Like XOR, but with the groups of Hadoop's `HHXORErasureEncoder`.
     Hadoop,
-    /// Over a Reed-Solomon code whose parity row 1 is all ones; sums of a are XORs.
+    /// Works over a Reed-Solomon code whose parity row 1 is all ones; sums of a are XORs.
     XorPlus,
-    /// Like XOR+ over any Reed-Solomon code, with the coefficients of its parity row 1 in the sums.
+    /// Like XOR+ but over any Reed-Solomon code; the sums use the coefficients of its parity row 1.
     NonXor,
 }
 
@@ -51,12 +52,13 @@ impl HitchhikerVariant {
         matches!(self, Self::XorPlus | Self::NonXor)
     }
 
-    /// The rows f of the Reed-Solomon code underneath.
+    /// The rows f of the underlying Reed-Solomon code.
     fn plain_rows(self, n: usize, k: usize) -> Result<Matrix, SpecError> {
         match self {
             Self::Xor | Self::Hadoop | Self::NonXor => RsFamily::Cauchy.parity_rows(n, k),
             Self::XorPlus => {
-                // jerasure's all-ones row is its first; here it must be that of the coupled parity block.
+                // In jerasure's matrix the all-ones row is the first one; here it must belong to the coupled
+                // parity block.
                 let rows = RsFamily::Jerasure.parity_rows(n, k)?;
                 let swapped: Vec<usize> = [1, 0].into_iter().chain(2..n - k).collect();
                 Ok(rows.select_rows(&swapped))
@@ -64,8 +66,9 @@ impl HitchhikerVariant {
         }
     }
 
-    /// The groups of data blocks whose a halves parity blocks 1, 2, … carry: as even as possible, with
-    /// larger ones last, or in Hadoop of one size but for the last, which has the remainder, too.
+    /// The groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as even as
+    /// possible, larger ones last. In Hadoop all have the same size, except the last, which also takes the
+    /// remainder.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
@@ -106,7 +109,7 @@ pub struct Hitchhiker {
 }
 
 impl Hitchhiker {
-    /// The `(n, k)` code.
+    /// Creates the `(n, k)` code.
     ///
     /// # Errors
     /// If the parameters are outside the code's limits.
@@ -119,14 +122,14 @@ impl Hitchhiker {
         Ok(Self { spec, groups, encoding: code.encoding(), code })
     }
 
-    /// The half blocks that rebuild data block `lost` if all others are available; `None` if plain
-    /// decoding reads no more.
+    /// The half blocks that rebuild data block `lost` if all others are available; `None` if plain decoding
+    /// reads no more than that.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
-        // The b halves of the other data blocks and of parity block 0 give the lost b half, …
+        // The b halves of the other data blocks and of parity block 0 yield the lost b half, …
         let mut reads: Vec<(usize, usize)> =
             (0..=k).filter(|&block| block != lost).map(|block| (block, B)).collect();
-        // … and with all of b known, a parity block's b half gives what it carries of a.
+        // … and with all of b known, a parity block's b half yields its sum of a.
         match self.groups.iter().position(|group| group.contains(&lost)) {
             Some(group) => {
                 let members = self.groups[group].clone().filter(|&member| member != lost);
@@ -143,14 +146,15 @@ impl Hitchhiker {
     }
 }
 
-/// The limits beyond those on n and k: a second parity block to carry sums, and what Hadoop's coder takes.
+/// Checks the limits beyond those on n and k: at least two parity blocks, to carry sums, and the limits of
+/// Hadoop's coder.
 pub(crate) fn check(variant: HitchhikerVariant, n: usize, k: usize) -> Result<(), SpecError> {
     let m = n - k;
     if m < 2 {
         return Err(SpecError::HitchhikerParities { n, k });
     }
-    // Hadoop numbers the groups of the remainder on, in a table that has room for one number more; and it
-    // fails when each data block is a group by itself.
+    // Hadoop assigns the remaining blocks to further groups, in a table with room for only one more, and
+    // fails if each data block is a group of its own.
     let (size, left) = (k / (m - 1), k % (m - 1));
     if variant == HitchhikerVariant::Hadoop && (k < m || left > size) {
         return Err(SpecError::HitchhikerHadoop { k, m, size, left });

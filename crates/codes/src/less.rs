@@ -1,16 +1,17 @@
-//! LESS: few sub-blocks, and a single loss of any block, data or parity, reads a part of each of the others.
+//! LESS: a code with few sub-blocks that rebuilds any single block, data or parity, from parts of the others.
 //!
-//! The n blocks of α sub-blocks are in α + 1 groups, whose sizes differ by one at most, larger ones first.
-//! There are α + 1 *extended sub-stripes*: number z < α has sub-block z of every block and all sub-blocks of
-//! group z; the last has all sub-blocks of the last group and sub-block z of the blocks of each group z < α.
-//! Each sub-block has an element v of its own, and each of the first α extended sub-stripes satisfies the n −
-//! k equations Σ v^e·b = 0, e < n − k. The last does, too, since its equations are the sum of theirs. So a
-//! block, all of whose sub-blocks are in the extended sub-stripe of its group, is rebuilt from that alone.
+//! The n blocks of α sub-blocks are divided into α + 1 groups, whose sizes differ by at most one, larger ones
+//! first. There are α + 1 *extended sub-stripes*. Number z < α contains sub-block z of every block and all
+//! sub-blocks of group z. The last one contains all sub-blocks of the last group and sub-block z of the
+//! blocks of each group z < α. Each sub-block has its own element v, and each of the first α extended
+//! sub-stripes satisfies the n − k equations Σ v^e·b = 0, e < n − k. So does the last, since its equations
+//! are the sum of the others. All sub-blocks of a block are in the extended sub-stripe of its group, so the
+//! block is rebuilt from that sub-stripe alone.
 //!
 //! Source: Cheng, Li, Li, Hu and Lee, "LESS is More for I/O-Efficient Repairs in Erasure-Coded Storage"
 //! (USENIX FAST 2026), section 3, with its elements: p to the power of (h·(α + 1) + g)·α + j for sub-block j
-//! of the h-th block of group g. The paper leaves p open, as not every primitive element makes the code MDS.
-//! Here it is 2^e for the least e that does, which is found by trying all losses, once for each size.
+//! of the h-th block of group g. The paper leaves p open, because not every primitive element makes the code
+//! MDS. Here it is 2^e for the smallest e that does, found by trying all losses, once for each code size.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,9 +23,9 @@ use crate::linear::{every_set, sets};
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
 
-/// Losses that are tried to find whether a code is MDS; some 0.1 s.
+/// The maximum number of losses tried to prove that a code is MDS; they take about 0.1 s.
 const MOST_LOSSES: f64 = 20_000.0;
-/// Elements other than zero.
+/// The number of non-zero elements.
 const ELEMENTS: usize = 255;
 
 /// A LESS code; any k of its n blocks rebuild the others.
@@ -36,7 +37,7 @@ pub struct Less {
     encoding: Recipe,
 }
 
-/// Which blocks are in which group.
+/// The assignment of blocks to groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Layout {
     n: usize,
@@ -45,7 +46,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The group of a block, and its place in it.
+    /// The group of a block, and the block's position in it.
     fn group(self, block: usize) -> (usize, usize) {
         let (size, larger) = (self.n / (self.alpha + 1), self.n % (self.alpha + 1));
         match block.checked_sub(larger * (size + 1)) {
@@ -54,7 +55,7 @@ impl Layout {
         }
     }
 
-    /// Whether a sub-block is in an extended sub-stripe.
+    /// Whether a sub-block belongs to an extended sub-stripe.
     fn is_in(self, block: usize, sub: usize, stripe: usize) -> bool {
         let (group, _) = self.group(block);
         group == stripe || sub == stripe || (stripe == self.alpha && group == sub)
@@ -73,15 +74,15 @@ impl Layout {
         })
     }
 
-    /// The primitive element with which any n − k blocks can be lost; none if there is none, or too many
-    /// losses to try.
+    /// The primitive element with which any n − k blocks can be lost; `None` if none exists, or if there are
+    /// too many losses to try.
     fn primitive(self) -> Option<u8> {
         let m = self.n - self.k;
         if sets(self.n, m) > MOST_LOSSES || self.n * self.alpha > ELEMENTS {
             return None;
         }
         let is_primitive = |e: &usize| ![3, 5, 17].iter().any(|&prime| e.is_multiple_of(prime));
-        // Squaring keeps sums and products, so of 2^e and its squares one is as good as another.
+        // Squaring preserves sums and products, so 2^e and its squares are equivalent.
         let is_least = |e: &usize| (1..8).all(|squarings| *e <= (e << squarings) % ELEMENTS);
         let exponents = (1..ELEMENTS).filter(is_primitive).filter(is_least);
         exponents.map(|e| pow(2, e as u32)).find(|&primitive| self.is_mds(primitive))
@@ -97,12 +98,12 @@ impl Layout {
     }
 }
 
-/// The limits on α, and that some primitive element makes the code MDS.
+/// Checks the limits on α, and that some primitive element makes the code MDS.
 pub(crate) fn check(n: usize, k: usize, alpha: usize) -> Result<(), SpecError> {
     primitive(Layout { n, k, alpha }).map(drop)
 }
 
-/// The primitive element of a code; it is looked for once in a process.
+/// The primitive element of a code, searched once per process.
 fn primitive(layout: Layout) -> Result<u8, SpecError> {
     static FOUND: Mutex<BTreeMap<Layout, Option<u8>>> = Mutex::new(BTreeMap::new());
     let Layout { n, k, alpha } = layout;
@@ -115,7 +116,7 @@ fn primitive(layout: Layout) -> Result<u8, SpecError> {
 }
 
 impl Less {
-    /// The `(n, k)` code of `alpha` sub-blocks.
+    /// Creates the `(n, k)` code with `alpha` sub-blocks.
     ///
     /// # Errors
     /// If the parameters are outside the code's limits.
@@ -132,7 +133,7 @@ impl Less {
     }
 
     /// The (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe, preferred
-    /// ones first; `None` if too many of them are missing.
+    /// ones first; `None` if too many are missing.
     fn saving_reads(&self, lost: usize, erasure: &Erasure) -> Option<Vec<(usize, usize)>> {
         let Layout { n, k, alpha } = self.layout;
         let (stripe, _) = self.layout.group(lost);

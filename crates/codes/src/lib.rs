@@ -1,10 +1,10 @@
-//! Erasure codes over GF(2^8): what to read from whom, and which linear combination gives each lost block.
+//! Erasure codes over GF(2^8): which blocks to read, and which linear combination yields each lost block.
 //!
 //! Every code here is linear: each sub-block of a stripe is a fixed combination of the stripe's data
 //! sub-blocks. A repair is therefore a [`Recipe`]: a list of sub-blocks to read and, for each wanted
-//! sub-block, the coefficients to sum them with. This crate knows no nodes, sockets or disks.
+//! sub-block, the coefficients of their sum. This crate knows no nodes, sockets or disks.
 //!
-//! The way in is a [`CodeSpec`]: it is read from text, and builds a shared [`Code`].
+//! The entry point is [`CodeSpec`], which is parsed from text and builds a shared [`Code`].
 //!
 //! ```
 //! use codes::{BlockIndex, CodeSpec};
@@ -19,8 +19,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! One file holds one code. Four of them only say what the parity is and what to read, and leave the
-//! coefficients to one solver; Clay's planes are solved in their own order.
+//! Each code has its own file. Four of them only define the parity and the reads and leave the coefficients
+//! to a shared solver; Clay solves its planes in their own order.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Azure's local reconstruction codes, and the same with one block more ("LRC+1").
+//! Azure's local reconstruction codes, and a variant with one more block ("LRC+1").
 //!
-//! The data are in groups that have an XOR of their own, so that a single loss is rebuilt from its group.
-//! Losses that exceed a group's parity are solved for with the global parity blocks.
+//! The data is divided into groups with an XOR parity each, so a single loss is rebuilt from its group.
+//! Losses that exceed a group's parity are solved with the global parity blocks.
 
 use gf::mul;
 
 use crate::{CodeSpec, Linear, Matrix, RsFamily, SpecError};
 
-/// A group's coefficients fill one nibble of a byte, of which there are two, and zero is not one.
+/// A group's coefficients occupy one of the two nibbles of a byte, and are not zero.
 const NIBBLE_GROUPS: usize = 2;
 const NIBBLE_GLOBALS: usize = 2;
 const NIBBLE_MAX_GROUP: usize = 15;
@@ -23,7 +23,7 @@ pub(crate) fn azure(k: usize, l: usize, g: usize) -> Result<Linear, SpecError> {
     Ok(Linear::assemble(spec, parity, local_groups(k, l)))
 }
 
-/// LRC(k, l, g) and the XOR of its global parity blocks, which makes these a group, too.
+/// LRC(k, l, g) plus the XOR of its global parity blocks, which thereby become a group.
 ///
 /// # Errors
 /// If the parameters are outside the code's limits.
@@ -38,7 +38,7 @@ pub(crate) fn azure_plus_one(k: usize, l: usize, g: usize) -> Result<Linear, Spe
     Ok(Linear::assemble(spec, parity, groups))
 }
 
-/// The limits of LRC(k, l, g), beyond those on the number of blocks.
+/// Checks the limits of LRC(k, l, g), beyond those on the number of blocks.
 pub(crate) fn check(k: usize, l: usize, g: usize) -> Result<(), SpecError> {
     if l == 0 || !k.is_multiple_of(l) {
         return Err(SpecError::LrcGroups { k, l });
@@ -66,9 +66,9 @@ fn global_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Azure's choice: group 0 has its coefficients in the low nibble, group 1 in the high one, and the
-/// second row squares the first. Sums within a group stay in its nibble, so no two sums of different
-/// groups are equal, and every loss that any code of this shape could repair is repaired.
+/// Azure's choice: group 0 has its coefficients in the low nibble, group 1 in the high one, and the second
+/// row squares the first. Sums within a group stay in its nibble, so sums of different groups are never
+/// equal, and every loss that is repairable by any code of this shape is repairable by this one.
 fn nibble_rows(k: usize) -> Matrix {
     let size = k / NIBBLE_GROUPS;
     let coefficient = |data: usize| ((data % size + 1) << (4 * (data / size))) as u8;
@@ -78,8 +78,8 @@ fn nibble_rows(k: usize) -> Matrix {
     })
 }
 
-/// Rows 1 to g of jerasure's MDS matrix. Its row 0 is all ones, which is the sum of the local parity
-/// blocks; so together they repair every loss of g + 1 blocks.
+/// Rows 1 to g of jerasure's MDS matrix. Its row 0 is all ones, which is the sum of the local parity blocks.
+/// So together they repair every loss of g + 1 blocks.
 fn jerasure_rows(k: usize, g: usize) -> Result<Matrix, SpecError> {
     let rows = RsFamily::Jerasure.parity_rows(k + g + 1, k)?;
     let without_first: Vec<usize> = (1..=g).collect();

@@ -17,7 +17,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix of zeros.
+    /// A matrix of zeros.
     pub fn zero(rows: usize, columns: usize) -> Self {
         Self { rows, columns, elements: vec![0; rows * columns] }
     }
@@ -29,10 +29,10 @@ impl Matrix {
         identity
     }
 
-    /// The matrix of these rows.
+    /// Creates a matrix from its rows.
     ///
     /// # Panics
-    /// If they differ in length.
+    /// If the rows differ in length.
     pub fn from_rows<R: AsRef<[u8]>>(rows: impl IntoIterator<Item = R>) -> Self {
         let mut matrix = Self::zero(0, 0);
         for row in rows {
@@ -54,12 +54,12 @@ impl Matrix {
         matrix
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many columns.
+    /// The number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -69,18 +69,18 @@ impl Matrix {
         &self.elements[index * self.columns..(index + 1) * self.columns]
     }
 
-    /// Row `index`, to be changed.
+    /// Row `index`, mutable.
     pub fn row_mut(&mut self, index: usize) -> &mut [u8] {
         &mut self.elements[index * self.columns..(index + 1) * self.columns]
     }
 
-    /// The matrix of some rows, in the order asked for.
+    /// The matrix of the given rows, in the given order.
     pub fn select_rows(&self, indices: &[usize]) -> Self {
         let elements = indices.iter().flat_map(|&index| self.row(index)).copied().collect();
         Self { rows: indices.len(), columns: self.columns, elements }
     }
 
-    /// The elements where one of these rows meets one of these columns, in the order asked for.
+    /// The elements at the intersections of these rows and columns, in the given order.
     pub fn select(&self, rows: &[usize], columns: &[usize]) -> Self {
         Self::from_fn(rows.len(), columns.len(), |i, j| self[(rows[i], columns[j])])
     }
@@ -96,7 +96,7 @@ impl Matrix {
         self
     }
 
-    /// Rows and columns exchanged.
+    /// The matrix with rows and columns exchanged.
     pub fn transposed(&self) -> Self {
         Self::from_fn(self.columns, self.rows, |i, j| self[(j, i)])
     }
@@ -104,7 +104,7 @@ impl Matrix {
     /// The matrix product `self · right`.
     ///
     /// # Panics
-    /// If `right` has not one row for each column of `self`.
+    /// If the number of rows of `right` differs from the number of columns of `self`.
     pub fn product(&self, right: &Self) -> Self {
         assert_eq!(self.columns, right.rows, "one row on the right for each column on the left");
         let mut product = Self::zero(self.rows, right.columns);
@@ -133,7 +133,7 @@ impl Matrix {
         self.clone().reduce(self.columns).len()
     }
 
-    /// The rows that are not combinations of rows above them.
+    /// The rows that are not combinations of the rows above them.
     pub fn independent_rows(&self) -> Vec<usize> {
         self.transposed().reduce(self.rows)
     }
@@ -148,15 +148,15 @@ impl Matrix {
         self.solve_rows(&Self::from_rows([target])).ok().map(|solution| solution.elements)
     }
 
-    /// The matrix `C` with `C · self = targets`, by one elimination for all rows of `targets`.
+    /// The matrix `C` with `C · self = targets`, computed by one elimination for all rows of `targets`.
     ///
     /// If there are several solutions, the first rows of `self` that suffice are used and the others get 0.
     ///
     /// # Errors
-    /// The first row of `targets` that is not a combination of rows of `self`.
+    /// The index of the first row of `targets` that is not a combination of rows of `self`.
     ///
     /// # Panics
-    /// If the two differ in the number of columns.
+    /// If the numbers of columns differ.
     pub fn solve_rows(&self, targets: &Self) -> Result<Self, usize> {
         assert_eq!(self.columns, targets.columns, "targets are as long as rows");
         let unknowns = self.rows;
@@ -183,8 +183,9 @@ impl Matrix {
         })
     }
 
-    /// Brings the first `columns` columns to reduced row echelon form by row operations on whole rows;
-    /// answers the column of each pivot, from the top row down. The rows below the pivots have zeros in these columns.
+    /// Brings the first `columns` columns to reduced row echelon form by row operations on whole rows.
+    /// Returns the column of each pivot, from the top row down. Rows below the pivots have zeros in these
+    /// columns.
     pub fn reduce(&mut self, columns: usize) -> Vec<usize> {
         let mut pivots = Vec::new();
         for column in 0..columns {
@@ -199,7 +200,7 @@ impl Matrix {
         pivots
     }
 
-    /// Subtracts multiples of row `pivot`, which has a 1 in `column`, so that no other row has any.
+    /// Subtracts multiples of row `pivot`, which has a 1 in `column`, so that all other rows have a 0 there.
     fn clear_column(&mut self, column: usize, pivot: usize) {
         let pivot_row = self.row(pivot).to_vec();
         for i in (0..self.rows).filter(|&i| i != pivot) {
@@ -260,7 +261,7 @@ fn scale(row: &mut [u8], coefficient: u8) {
     }
 }
 
-/// The inverse of an element that is not zero by construction.
+/// The inverse of an element that is non-zero by construction.
 pub(crate) fn inverse_of(element: u8) -> u8 {
     gf::inv(element).expect("only elements other than zero are inverted")
 }
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn of_dependent_rows_the_first_count() {
+    fn the_first_of_dependent_rows_counts() {
         let matrix = Matrix::from_rows([[0, 0, 0], [1, 2, 3], [2, 4, 6], [0, 0, 1], [1, 2, 9]]);
         assert_eq!(matrix.independent_rows(), [1, 3]);
     }

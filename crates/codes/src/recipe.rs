@@ -6,8 +6,8 @@ use crate::SubBlock;
 
 /// `outputs[i] = Σ c · sources[j]` over the terms `(j, c)` of `rows[i]`.
 ///
-/// Always true: sources are distinct and each is used by at least one row; `j` is in range; no
-/// coefficient is zero; the terms of a row ascend in `j`; there is one row per output.
+/// **Invariant:** sources are distinct and each is used by at least one row; `j` is in range; no coefficient
+/// is zero; the terms of a row ascend in `j`; there is one row per output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
     outputs: Vec<SubBlock>,
@@ -16,7 +16,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// A recipe from rows over `sources`; zero coefficients and sources that no row uses are dropped.
+    /// Creates a recipe from rows over `sources`; drops zero coefficients and sources that no row uses.
     ///
     /// # Panics
     /// If the number of rows is not the number of outputs, or a term points past the sources.
@@ -64,7 +64,7 @@ impl Recipe {
         &self.rows[output]
     }
 
-    /// The same recipe for some of its outputs only; sources that are then unused are dropped.
+    /// The recipe restricted to some of its outputs; sources that are then unused are dropped.
     pub fn only(&self, keep: impl Fn(SubBlock) -> bool) -> Self {
         let kept: Vec<usize> = (0..self.outputs.len()).filter(|&i| keep(self.outputs[i])).collect();
         Self::new(
@@ -74,10 +74,10 @@ impl Recipe {
         )
     }
 
-    /// Computes the outputs byte by byte: the slow reference that every other path is held against.
+    /// Computes the outputs byte by byte. This is the slow reference for all other implementations.
     ///
     /// # Panics
-    /// If the number of sources differs or their lengths do.
+    /// If the number of sources is wrong, or their lengths differ.
     pub fn apply(&self, sources: &[&[u8]]) -> Vec<Vec<u8>> {
         assert_eq!(sources.len(), self.sources.len(), "one byte string per source");
         let bytes = sources.first().map_or(0, |source| source.len());

@@ -1,24 +1,24 @@
-//! Rotated Reed-Solomon: parity rows that are shifted against each other, so that the equations of two
-//! parity blocks for neighbouring rows share most of their data.
+//! Rotated Reed-Solomon: parity rows are shifted against each other, so that the equations of two parity
+//! blocks for neighbouring rows share most of their data.
 //!
-//! A block is r rows (sub-blocks). Parity block j takes row b + 1 of the first t_j = ⌊k·j/m⌋ data blocks
-//! and row b of the others (rows modulo r):
+//! A block has r rows (sub-blocks). Parity block j takes row b + 1 of the first t_j = ⌊k·j/m⌋ data blocks and
+//! row b of the others (rows modulo r):
 //!
 //! ```text
 //! c[j][b] = Σ_{i < t_j} e[j][i]·d[i][b+1]  +  Σ_{i ≥ t_j} e[j][i]·d[i][b]
 //! ```
 //!
-//! A block is a polynomial modulo x^r − 1, and the shift multiplies by a power of x. For r a power of two
-//! x^r − 1 = (x − 1)^r in characteristic 2, so a square minor of the rotated code has an inverse just when
-//! its value at x = 1 is not zero; there the shifts vanish. Hence the rotated code is MDS exactly if the
-//! plain one with coefficients e is, whatever the t_j. This is why other r are refused.
+//! A block is a polynomial modulo x^r − 1, and a shift multiplies it by a power of x. If r is a power of two,
+//! then x^r − 1 = (x − 1)^r in characteristic 2. So a square minor of the rotated code is invertible exactly
+//! if its value at x = 1 is not zero, and at x = 1 the shifts vanish. Hence the rotated code is MDS exactly
+//! if the plain one with coefficients e is, for all t_j. Other values of r are refused for that reason.
 
 use crate::erasure::Erasure;
 use crate::rs::powers_of_generator;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError};
 
-/// Beyond this a read of one row is too short to be worth its seek.
+/// With more rows, a read of one row is too short to be worth its seek.
 const MAX_ROWS: usize = 16;
 
 /// A Rotated Reed-Solomon code of n blocks with r rows each.
@@ -31,7 +31,7 @@ pub struct Rotated {
 }
 
 impl Rotated {
-    /// The `(n, k)` code with `r` rows in a block.
+    /// Creates the `(n, k)` code with `r` rows in a block.
     ///
     /// # Errors
     /// If the parameters are outside the code's limits.
@@ -52,8 +52,8 @@ impl Rotated {
         Ok(Self { spec, rows: r, encoding: code.encoding(), code })
     }
 
-    /// The two parity blocks whose equations, used in turn, rebuild data block `lost` with the fewest
-    /// reads; `None` if only one is available.
+    /// The two parity blocks whose equations, used alternately, rebuild data block `lost` with the fewest
+    /// reads; `None` if fewer than two are available.
     fn best_pair(&self, lost: usize, erasure: &Erasure) -> Option<(usize, usize)> {
         let k = self.data_blocks();
         let parities: Vec<usize> = erasure.present.iter().filter_map(|block| block.checked_sub(k)).collect();
@@ -64,12 +64,12 @@ impl Rotated {
         pairs.min_by_key(|&(first, second)| self.half_blocks_read(lost, first, second))
     }
 
-    /// Twice the blocks that are read if the rows of data block `lost` are rebuilt with parity blocks
-    /// `first` and `second` in turn.
+    /// Twice the number of blocks read if the rows of data block `lost` are rebuilt with parity blocks
+    /// `first` and `second` alternately.
     ///
-    /// The two shift a band of |t_first − t_second| data blocks differently. A data block on the other
-    /// side of the band's edge than the lost one gives the same row to two neighbouring equations, and
-    /// so is read by half.
+    /// The two shift a band of |t_first − t_second| data blocks differently. If a data block and the lost one
+    /// are on different sides of the band's edge, two neighbouring equations use the same row of that data
+    /// block, so only half of it is read.
     fn half_blocks_read(&self, lost: usize, first: usize, second: usize) -> usize {
         let k = self.data_blocks();
         let (a, b) = (shifted(self.blocks(), k, first), shifted(self.blocks(), k, second));
@@ -77,7 +77,8 @@ impl Rotated {
         if band.contains(&lost) { k + band.len() } else { 2 * k - band.len() }
     }
 
-    /// Reads for data block `lost`: even rows by the equations of one parity block, odd rows by another's.
+    /// Reads the sub-blocks that rebuild data block `lost`: even rows by the equations of one parity block,
+    /// odd rows by those of the other.
     fn solve_with_pair(
         &self,
         erasure: &Erasure,
@@ -97,7 +98,7 @@ impl Rotated {
     }
 }
 
-/// The limits on r; the field's own on n and k are checked before.
+/// Checks the limits on r; those on n and k were checked before.
 pub(crate) fn check(r: usize) -> Result<(), SpecError> {
     if !(2..=MAX_ROWS).contains(&r) || !r.is_power_of_two() {
         return Err(SpecError::RotatedRows { r, max: MAX_ROWS });
@@ -105,12 +106,12 @@ pub(crate) fn check(r: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// t_j: how many data blocks parity block `j` takes from the next row.
+/// t_j: the number of data blocks from which parity block `j` takes the next row.
 fn shifted(n: usize, k: usize, j: usize) -> usize {
     k * j / (n - k)
 }
 
-/// The coefficients e: the published (2^j)^i where they are MDS, else those of a Cauchy matrix.
+/// The coefficients e: the published (2^j)^i if they are MDS, otherwise those of a Cauchy matrix.
 fn plain_rows(n: usize, k: usize) -> Result<Matrix, SpecError> {
     if powers_are_mds(n - k, k) {
         Ok(powers_of_generator(n - k, k))
@@ -119,8 +120,8 @@ fn plain_rows(n: usize, k: usize) -> Result<Matrix, SpecError> {
     }
 }
 
-/// Whether every square minor of the matrix (2^j)^i is invertible in GF(2^8), from sizes known to be safe
-/// (ISA-L lists them for `gf_gen_rs_matrix`). The matrix is symmetric in rows and columns.
+/// Whether every square minor of the matrix (2^j)^i is invertible in GF(2^8), according to sizes known to be
+/// safe (ISA-L lists them for `gf_gen_rs_matrix`). Rows and columns are interchangeable.
 fn powers_are_mds(rows: usize, columns: usize) -> bool {
     match (rows.min(columns), rows.max(columns)) {
         (..=3, _) => true,
@@ -168,7 +169,7 @@ impl Code for Rotated {
 mod tests {
     use super::*;
 
-    /// Every square minor of `matrix`, up to its smaller side, is invertible.
+    /// Whether every square minor of `matrix`, up to its smaller side, is invertible.
     fn is_mds(matrix: &Matrix) -> bool {
         let sizes = 1..=matrix.rows().min(matrix.columns());
         sizes.into_iter().all(|size| {

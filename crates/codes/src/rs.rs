@@ -1,7 +1,7 @@
-//! Reed-Solomon in eight matrix families.
+//! Reed-Solomon with eight matrix families.
 //!
-//! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows, and a
-//! store's blocks decode only with the rows they were written with.
+//! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows; a store's
+//! blocks decode only with the rows that they were written with.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,18 +13,18 @@ use crate::matrix::{add_scaled, inverse_of};
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
 
-/// The primitive element that all families count with.
+/// The primitive element used by all families.
 const GENERATOR: u8 = 2;
 const QFS_PARITIES: usize = 3;
-/// QFS keeps tables for this many data blocks; its rows are MDS at least so far.
+/// QFS has tables for this many data blocks; its rows are MDS at least up to here.
 const QFS_MAX_DATA: usize = 64;
-/// With so many parity blocks the powers of the generator are MDS whatever k is.
+/// With this many parity blocks, the powers of the generator are MDS for any k.
 const ISAL_ANY_DATA_PARITIES: usize = 3;
-/// With one parity block more they are MDS up to so many data blocks.
+/// With one more parity block, they are MDS up to this many data blocks.
 const ISAL_MAX_PARITIES: usize = 4;
 const ISAL_MAX_DATA: usize = 21;
 
-/// Which matrix makes the parity blocks of a Reed-Solomon code.
+/// The matrix family of a Reed-Solomon code's parity blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RsFamily {
     /// `1 / (i xor j)` for parity block i and data block j: ISA-L's `gf_gen_cauchy1_matrix`, hence
@@ -39,7 +39,7 @@ pub enum RsFamily {
     /// The remainder by a generator polynomial: HDFS-RAID, and `rs-legacy` in Hadoop.
     HdfsRaid,
     /// `2^(i·j)`: ISA-L's `gf_gen_rs_matrix`, hence Ceph's isa plug-in with `reed_sol_van`, Swift's
-    /// `isa_l_rs_vand`, and RAID-6; MDS for few parity blocks only.
+    /// `isa_l_rs_vand`, and RAID-6; MDS only for few parity blocks.
     Isal,
     /// A Vandermonde matrix over 1, 2, 4, 8, … made systematic: Swift's `isa_l_rs_vand_inv`.
     IsalInverse,
@@ -80,7 +80,7 @@ impl RsFamily {
         })
     }
 
-    /// The family's own limits, beyond 1 ≤ k < n ≤ 255.
+    /// Checks the family's own limits, beyond 1 ≤ k < n ≤ 255.
     pub(crate) fn check(self, n: usize, k: usize) -> Result<(), SpecError> {
         if self == Self::Qfs && n - k != QFS_PARITIES {
             return Err(SpecError::QfsParities { n, k });
@@ -124,9 +124,9 @@ impl FromStr for RsFamily {
     }
 }
 
-/// Refuses (k, m) for which powers of the generator are not MDS: some loss of m blocks could not be repaired.
-/// In (26, 22) that is the loss of data blocks 0, 10, 21 and parity block 2; with m = 5 the first such k is
-/// 6.
+/// Refuses (k, m) for which the powers of the generator are not MDS: some loss of m blocks could not be
+/// repaired. For (26, 22) that is the loss of data blocks 0, 10, 21 and parity block 2; with m = 5 the first
+/// such k is 6.
 fn check_powers(n: usize, k: usize) -> Result<(), SpecError> {
     let parities = n - k;
     if parities > ISAL_MAX_PARITIES {
@@ -153,8 +153,8 @@ fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
     matrix.select_rows(&below).product(&to_systematic)
 }
 
-/// jerasure's matrix is an extended Vandermonde one, made systematic, and then scaled: columns so that
-/// the first parity row is all ones, then rows so that the first column is.
+/// jerasure's matrix is an extended Vandermonde matrix, made systematic and then scaled: first the columns,
+/// to make the first parity row all ones, then the rows, to make the first column all ones.
 fn jerasure(n: usize, k: usize) -> Matrix {
     let mut extended = Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32));
     extended.row_mut(0).fill(0);
@@ -169,19 +169,19 @@ fn jerasure(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| mul(scaled_columns[(i, j)], inverse_of(scaled_columns[(i, 0)])))
 }
 
-/// Row i is the powers of 2^i.
+/// Row i contains the powers of 2^i.
 pub(crate) fn powers_of_generator(rows: usize, columns: usize) -> Matrix {
     Matrix::from_fn(rows, columns, |i, j| pow(GENERATOR, (i * j) as u32))
 }
 
-/// Data block i is the coefficient of x^(m+i) of a polynomial that g(x) = Π (x − 2^j), j < m, divides;
-/// the parity blocks are the m coefficients below, that is the remainder of the data part by g.
+/// Data block i is the coefficient of x^(m+i) of a polynomial divisible by g(x) = Π (x − 2^j), j < m. The
+/// parity blocks are its m lowest coefficients, that is, the remainder of the data part modulo g.
 fn polynomial_remainders(n: usize, k: usize) -> Matrix {
     let parities = n - k;
     let divisor = generator_polynomial(parities);
     let mut parity = Matrix::zero(parities, k);
-    // The remainder of x^(m+i), from that of x^(m+i−1): times x, less the leading term times g.
-    // It begins with x^(m−1), which is its own remainder.
+    // The remainder of x^(m+i) follows from that of x^(m+i−1): multiply by x and subtract the leading term
+    // times g. The start is x^(m−1), which is its own remainder.
     let mut remainder = vec![0; parities];
     remainder[parities - 1] = 1;
     for data in 0..k {
@@ -215,7 +215,7 @@ pub struct ReedSolomon {
 }
 
 impl ReedSolomon {
-    /// The `(n, k)` code of `family`.
+    /// Creates the `(n, k)` code of `family`.
     ///
     /// # Errors
     /// If the family has no code of this size.
@@ -224,10 +224,10 @@ impl ReedSolomon {
         Ok(Self { spec: CodeSpec::ReedSolomon { family, n, k }, encoding: code.encoding(), code })
     }
 
-    /// k data blocks and their XOR.
+    /// Creates the code of k data blocks and their XOR.
     ///
     /// # Errors
-    /// If there are no data blocks or more than a stripe can have.
+    /// If there are no data blocks, or more than a stripe can have.
     pub fn xor(k: usize) -> Result<Self, SpecError> {
         let spec = CodeSpec::Xor { k };
         spec.check()?;
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(rows, Matrix::from_rows(expected), "{family} ({n},{k})");
     }
 
-    /// The rows that the systems' own libraries print for six data and three parity blocks.
+    /// Parity rows as printed by the systems' own libraries, for six data and three parity blocks.
     #[test]
     fn parity_rows_are_those_of_the_systems() {
         check(

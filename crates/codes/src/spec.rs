@@ -1,8 +1,8 @@
-//! How a code is named in metadata and on the command line.
+//! The names of codes in metadata and on the command line.
 //!
-//! A name is the code, its parameters and what varies beyond them, joined by hyphens: `rs-14-10`,
-//! `rs-9-6-jerasure`. A spec that was parsed is within the code's limits; one that was written as a
-//! value is checked when it is built.
+//! A name consists of the code, its parameters and any variant, joined by hyphens: `rs-14-10`,
+//! `rs-9-6-jerasure`. A parsed spec is within the code's limits; a spec constructed as a value is checked
+//! when it is built.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,10 +15,10 @@ use crate::{
     ReedSolomon, Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
 };
 
-/// GF(2^8) has 255 elements other than zero, and the constructions give one to each block.
+/// GF(2^8) has 255 non-zero elements, and the constructions assign one to each block.
 pub(crate) const MAX_BLOCKS: usize = 255;
 
-/// A code and its parameters; the text form is what is stored and typed.
+/// A code and its parameters. The text form is used for storage and input.
 ///
 /// ```
 /// use codes::CodeSpec;
@@ -32,16 +32,16 @@ pub(crate) const MAX_BLOCKS: usize = 255;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum CodeSpec {
-    /// Reed-Solomon, `rs-N-K` with a suffix for families other than Cauchy.
+    /// Reed-Solomon, `rs-N-K`, with a suffix for families other than Cauchy.
     ReedSolomon {
-        /// The matrix that makes the parity blocks.
+        /// The matrix family of the parity blocks.
         family: RsFamily,
         /// Blocks in a stripe.
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// One parity block, the XOR of the data blocks, `xor-N-K` with n = k + 1.
+    /// One parity block, which is the XOR of the data blocks: `xor-N-K` with n = k + 1.
     Xor {
         /// Data blocks in a stripe.
         k: usize,
@@ -55,16 +55,16 @@ pub enum CodeSpec {
         /// Global parity blocks.
         g: usize,
     },
-    /// The same with the XOR of the global parity blocks as one block more, `lrc1-K-L-G`.
+    /// Like `Lrc`, plus one more block with the XOR of the global parity blocks, `lrc1-K-L-G`.
     LrcPlusOne {
         /// Data blocks in a stripe.
         k: usize,
         /// Local groups, and local parity blocks.
         l: usize,
-        /// Global parity blocks, without the one more.
+        /// Global parity blocks, not counting the additional block.
         g: usize,
     },
-    /// A code of single sub-blocks by its parity rows, named as [`LinearCode`] says.
+    /// A code without sub-blocks, defined by its parity rows; [`LinearCode`] lists the names.
     Linear(LinearCode),
     /// LESS, `less-N-K-A`.
     Less {
@@ -81,32 +81,32 @@ pub enum CodeSpec {
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
-        /// Rows, that is sub-blocks, in a block.
+        /// Rows (that is, sub-blocks) in a block.
         r: usize,
     },
     /// Hitchhiker, `hitchhiker-VARIANT-N-K`.
     Hitchhiker {
-        /// Which of the three codes.
+        /// The variant.
         variant: HitchhikerVariant,
         /// Blocks in a stripe.
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Clay, `clay-N-K-D` with a suffix for variants other than Mend's own.
+    /// Clay, `clay-N-K-D`, with a suffix for variants other than Mend's own.
     Clay {
         /// Blocks in a stripe.
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
-        /// Helpers of a repair.
+        /// The number of helpers in a repair.
         d: usize,
-        /// The Reed-Solomon code of its planes and the coupling.
+        /// The Reed-Solomon code of its planes, and the coupling.
         variant: ClayVariant,
     },
 }
 
-/// The name of each code, the form of its specs with an example, and what reads the parameters.
+/// For each code: its name, the form of its specs with an example, and the parser of the parameters.
 const CODES: &[(&str, &str, Parser)] = &[
     ("rs", "rs-N-K[-FAMILY], for example rs-14-10", reed_solomon),
     ("xor", "xor-N-K, for example xor-3-2", xor),
@@ -161,7 +161,7 @@ const CODES: &[(&str, &str, Parser)] = &[
     ),
 ];
 
-/// Other names that the codes go by.
+/// Alternative names of codes.
 const ALIASES: &[(&str, &str)] = &[
     ("azure-lrc", "lrc"),
     ("lrc+1", "lrc1"),
@@ -169,7 +169,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("hitchhiker-xor+", "hitchhiker-xorplus"),
 ];
 
-/// Reads the numbers and the suffix of a name; `None` if there are not as many as the code needs.
+/// Parses the numbers and the suffix of a name; returns `None` if they do not have the expected form.
 type Parser = fn(&[usize], Option<&str>) -> Result<Option<CodeSpec>, SpecError>;
 
 pub(crate) fn families() -> String {
@@ -241,7 +241,7 @@ impl CodeSpec {
             | Self::Clay { n, .. } => n,
             Self::Linear(ref code) => code.blocks(),
             Self::Xor { k } => k.saturating_add(1),
-            // A sum beyond all limits is as good as any number beyond them.
+            // A saturated sum exceeds the limits in any case.
             Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
             Self::LrcPlusOne { k, l, g } => k.saturating_add(l).saturating_add(g).saturating_add(1),
         }
@@ -277,7 +277,7 @@ impl CodeSpec {
         }
     }
 
-    /// Whether any k blocks decode, so that n − k losses are always repaired.
+    /// Whether any k blocks decode, so that any n − k losses can be repaired.
     pub fn is_mds(&self) -> bool {
         match self {
             Self::ReedSolomon { .. }
@@ -291,10 +291,10 @@ impl CodeSpec {
         }
     }
 
-    /// Whether there is such a code, without making it.
+    /// Checks the parameters without building the code.
     ///
     /// # Errors
-    /// The rule that the parameters break.
+    /// The rule that the parameters violate.
     pub fn check(&self) -> Result<(), SpecError> {
         if let Self::Lrc { k, l, g } | Self::LrcPlusOne { k, l, g } = *self {
             lrc::check(k, l, g)?;
@@ -311,10 +311,10 @@ impl CodeSpec {
         }
     }
 
-    /// The code itself, to be shared.
+    /// Builds the code, for shared use.
     ///
     /// # Errors
-    /// The rule that the parameters break.
+    /// The rule that the parameters violate.
     pub fn build(&self) -> Result<Arc<dyn Code>, SpecError> {
         Ok(match *self {
             Self::ReedSolomon { family, n, k } => Arc::new(ReedSolomon::new(family, n, k)?),
@@ -330,7 +330,7 @@ impl CodeSpec {
     }
 }
 
-/// The limits on n and k that all codes share.
+/// Checks the limits on n and k common to all codes.
 fn check_stripe(n: usize, k: usize) -> Result<(), SpecError> {
     if k == 0 {
         return Err(SpecError::NoData { n });
@@ -367,7 +367,7 @@ impl fmt::Display for CodeSpec {
 impl FromStr for CodeSpec {
     type Err = SpecError;
 
-    /// Reads `rs-14-10`, and also `rs(14,10)`; capitals do not matter.
+    /// Parses `rs-14-10`, and also `rs(14,10)`; case does not matter.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let parts = NameParts::of(text);
         let name =
@@ -383,8 +383,8 @@ impl FromStr for CodeSpec {
     }
 }
 
-/// `hitchhiker-xor-14-10` is the name `hitchhiker-xor` and the numbers 14 and 10; what follows the
-/// numbers is the suffix.
+/// The parts of a name: `hitchhiker-xor-14-10` has the name `hitchhiker-xor` and the numbers 14 and 10. Text
+/// after the numbers is the suffix.
 struct NameParts {
     name: String,
     /// `None` if a number is too large for any code.
@@ -408,7 +408,7 @@ impl NameParts {
     }
 }
 
-/// `rs(14,10)-qfs` as `rs-14-10-qfs`.
+/// Rewrites `rs(14,10)-qfs` as `rs-14-10-qfs`.
 fn hyphenated(text: &str) -> Option<String> {
     let (name, rest) = text.split_once('(')?;
     let (parameters, suffix) = rest.split_once(')')?;
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn names_read_back_as_they_print() {
+    fn names_round_trip() {
         for name in
             ["rs-14-10", "rs-14-10-vandermonde", "rs-9-6-jerasure", "rs-9-6-qfs", "rs-14-10-hdfs-raid"]
         {
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_the_rule_and_the_numbers() {
+    fn errors_state_the_rule_and_the_numbers() {
         for (text, message) in [
             ("rs-14", "`rs-14` is not of the form rs-N-K[-FAMILY], for example rs-14-10"),
             ("rs-14-10-3", "`rs-14-10-3` is not of the form rs-N-K[-FAMILY], for example rs-14-10"),

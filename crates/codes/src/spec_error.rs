@@ -1,28 +1,28 @@
-//! Why a text or a set of parameters names no code.
+//! The error for a text or parameters that specify no code.
 
 use crate::spec::{MAX_BLOCKS, families, forms};
 
-/// Why a text or a set of parameters names no code.
+/// Why a text or a set of parameters specifies no code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// No code has this name.
+    /// The name of the code is unknown.
     #[error("there is no code `{name}`; the codes are {}", forms())]
     UnknownCode {
-        /// The name that was given.
+        /// The given name.
         name: String,
     },
-    /// The code exists, but its parameters are not written as it needs them.
+    /// The code exists, but its parameters are malformed.
     #[error("`{text}` is not of the form {expected}")]
     Form {
-        /// The text as given.
+        /// The given text.
         text: String,
         /// The form of that code's names, with an example.
         expected: &'static str,
     },
-    /// No Reed-Solomon family has this name.
+    /// The name of the Reed-Solomon family is unknown.
     #[error("there is no Reed-Solomon family `{name}`; there are {}", families())]
     UnknownFamily {
-        /// The name that was given.
+        /// The given name.
         name: String,
     },
     /// k = 0.
@@ -39,13 +39,13 @@ pub enum SpecError {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// More blocks than the field has elements for.
+    /// There are more blocks than the field has non-zero elements.
     #[error("a stripe has at most {MAX_BLOCKS} blocks, not n = {n}")]
     TooManyBlocks {
         /// Blocks in a stripe.
         n: usize,
     },
-    /// QFS has P, Q and R and nothing else.
+    /// QFS has exactly three parity blocks: P, Q and R.
     #[error("qfs has exactly 3 parity blocks, so n = k + 3; n = {n} and k = {k} make {}", n - k)]
     QfsParities {
         /// Blocks in a stripe.
@@ -53,15 +53,15 @@ pub enum SpecError {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// More data blocks than QFS has.
+    /// There are more data blocks than QFS supports.
     #[error("qfs has at most {max} data blocks, not k = {k}")]
     QfsData {
         /// Data blocks in a stripe.
         k: usize,
-        /// The most there can be.
+        /// The maximum.
         max: usize,
     },
-    /// ISA-L's powers of the generator with more parity blocks than they serve for.
+    /// ISA-L's powers of the generator are not MDS for this many parity blocks.
     #[error(
         "isal has at most {max} parity blocks, not the {} of n = {n} and k = {k}: with more, its matrix does not \
          decode every loss it should (rs-{n}-{k} does)", n - k
@@ -71,10 +71,10 @@ pub enum SpecError {
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
-        /// The most parity blocks there can be.
+        /// The maximum number of parity blocks.
         max: usize,
     },
-    /// ISA-L's powers of the generator with more data blocks than they serve for.
+    /// ISA-L's powers of the generator are not MDS for this many data blocks.
     #[error(
         "isal with 4 parity blocks has at most {max} data blocks, not k = {k}: with more, its matrix does not \
          decode every loss of 4 (rs-{}-{k} does)", k + 4
@@ -82,10 +82,10 @@ pub enum SpecError {
     IsalData {
         /// Data blocks in a stripe.
         k: usize,
-        /// The most there can be.
+        /// The maximum.
         max: usize,
     },
-    /// A plain XOR has one parity block.
+    /// A plain XOR has exactly one parity block.
     #[error("xor has exactly 1 parity block, so n = k + 1; n = {n} and k = {k} make {}", n - k)]
     XorParities {
         /// Blocks in a stripe.
@@ -93,7 +93,7 @@ pub enum SpecError {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// The data blocks of an LRC cannot be split evenly.
+    /// The data blocks of an LRC cannot be divided evenly into groups.
     #[error("k = {k} data blocks do not split into l = {l} local groups of one size")]
     LrcGroups {
         /// Data blocks in a stripe.
@@ -101,7 +101,7 @@ pub enum SpecError {
         /// Local groups.
         l: usize,
     },
-    /// An LRC without global parity blocks.
+    /// The LRC has no global parity blocks.
     #[error("an LRC of k = {k} and l = {l} needs at least one global parity block, not g = 0")]
     LrcGlobals {
         /// Data blocks in a stripe.
@@ -109,7 +109,7 @@ pub enum SpecError {
         /// Local groups.
         l: usize,
     },
-    /// Blocks that Ceph's plug-in lrc cannot cut into groups alike.
+    /// Ceph's lrc plug-in cannot divide the blocks into equal groups.
     #[error(
         "ceph-lrc cuts k = {k} and m = {m} blocks into groups of l = {l}: their number must divide k and m, and m > 0"
     )]
@@ -118,23 +118,23 @@ pub enum SpecError {
         k: usize,
         /// Global parity blocks.
         m: usize,
-        /// Blocks of a group.
+        /// Blocks in a group.
         l: usize,
     },
-    /// Numbers that Ceph's plug-in shec has no code for.
+    /// Ceph's shec plug-in has no code with these parameters.
     #[error("ceph-shec needs 0 < c <= m <= k, not k = {k}, m = {m} and c = {c}")]
     CephShec {
         /// Data blocks.
         k: usize,
         /// Parity blocks.
         m: usize,
-        /// Losses that are always repaired.
+        /// The number of losses that are always repairable.
         c: usize,
     },
-    /// A generator matrix that is none, or claims too much.
+    /// The generator matrix is invalid, or its claim is wrong.
     #[error(transparent)]
     Generator(crate::GeneratorError),
-    /// A number of sub-blocks that LESS has no code for.
+    /// LESS has no code with this number of sub-blocks.
     #[error("less has from 2 to n - k = {} sub-blocks in a block, not {alpha}", n - k)]
     LessSubBlocks {
         /// Blocks in a stripe.
@@ -144,7 +144,7 @@ pub enum SpecError {
         /// Sub-blocks in a block.
         alpha: usize,
     },
-    /// LESS with coefficients that do not decode every loss that they should, or that cannot be tried.
+    /// With these parameters, LESS is not MDS, or proving it would take too many trials.
     #[error(
         "less-{n}-{k}-{alpha} is not known to decode every loss of {} blocks with this field's coefficients; try \
          another number of sub-blocks", n - k
@@ -157,15 +157,15 @@ pub enum SpecError {
         /// Sub-blocks in a block.
         alpha: usize,
     },
-    /// A number of rows for which a rotated code would not be MDS, or that is too large to be of use.
+    /// With this number of rows, a rotated code is not MDS, or its rows are too short to be useful.
     #[error("r = {r} rows in a block must be a power of two from 2 to {max}, so that any k blocks decode")]
     RotatedRows {
         /// Rows in a block.
         r: usize,
-        /// The most there can be.
+        /// The maximum.
         max: usize,
     },
-    /// A Hitchhiker code without a parity block to carry sums.
+    /// The Hitchhiker code has no parity block to carry sums.
     #[error("hitchhiker needs at least 2 parity blocks; n = {n} and k = {k} make 1")]
     HitchhikerParities {
         /// Blocks in a stripe.
@@ -173,7 +173,7 @@ pub enum SpecError {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Numbers of blocks for which Hadoop's own coder fails.
+    /// Hadoop's own coder fails for these numbers of blocks.
     #[error(
         "hadoop's hitchhiker coder fails for k = {k} and {m} parity blocks: it needs k >= {m} and, with groups of {size}, \
          at most {size} blocks left over, not {left} (hitchhiker-xor-{}-{k} exists)", k + m
@@ -188,33 +188,33 @@ pub enum SpecError {
         /// k − (m − 1)·size.
         left: usize,
     },
-    /// A number of helpers that saves nothing, or that there are not.
+    /// The number of helpers saves nothing, or exceeds the number of other blocks.
     #[error("d = {d} helpers must be more than k = {k} and less than n = {n}")]
     ClayHelpers {
         /// Blocks in a stripe.
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
-        /// Helpers of a repair.
+        /// The number of helpers in a repair.
         d: usize,
     },
-    /// A Clay code that would cut blocks too finely.
+    /// The Clay code would have too many sub-blocks.
     #[error("clay-{n}-{k}-{d} would cut a block into {q}^{t} sub-blocks; at most {max} are allowed")]
     ClaySubBlocks {
         /// Blocks in a stripe.
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
-        /// Helpers of a repair.
+        /// The number of helpers in a repair.
         d: usize,
         /// q = d − k + 1.
         q: usize,
         /// t = ⌈n / q⌉.
         t: usize,
-        /// The most there can be.
+        /// The maximum.
         max: usize,
     },
-    /// A coupling that loses what it couples.
+    /// The coupling is not invertible.
     #[error(
         "a coupling of {numbers:?} does not give any two values of a pair from the other two: none of the four may \
          be 0, nor the first times the third be the second times the fourth"

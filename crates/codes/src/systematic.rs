@@ -1,13 +1,13 @@
-//! Encoding and decoding of a systematic code from its parity rows, by solving for what is missing.
+//! Encodes and decodes a systematic code given its parity rows, by solving for the missing data.
 //!
-//! A code decides what to read; the coefficients follow from that here. Sub-blocks are numbered through
-//! the stripe, block by block: sub-block s of block b has index b·α + s.
+//! A code decides which sub-blocks to read; the coefficients are computed here. Sub-blocks are numbered
+//! through the stripe, block by block: sub-block s of block b has index b·α + s.
 
 use crate::erasure::Erasure;
 use crate::matrix::add_scaled;
 use crate::{BlockIndex, DecodeError, Matrix, Recipe, SubBlock};
 
-/// A code whose first blocks are the data, given by the rows of its parity sub-blocks over the data
+/// A code whose first blocks are the data, defined by the rows of its parity sub-blocks over the data
 /// sub-blocks.
 #[derive(Debug)]
 pub(crate) struct Systematic {
@@ -44,7 +44,7 @@ impl Systematic {
         )
     }
 
-    /// The wanted blocks from all sub-blocks of `blocks`.
+    /// The recipe for the wanted blocks from all sub-blocks of `blocks`.
     ///
     /// # Errors
     /// If these do not determine a lost block.
@@ -53,7 +53,7 @@ impl Systematic {
         self.solve(erasure, &sources)
     }
 
-    /// The wanted blocks from those sub-blocks of available blocks that `reads` says.
+    /// The recipe for the wanted blocks from the sub-blocks of available blocks for which `reads` holds.
     ///
     /// # Errors
     /// If these do not determine a lost block.
@@ -93,10 +93,11 @@ impl Systematic {
         Ok(Recipe::new(outputs, sources.iter().map(|&index| self.sub_block(index)).collect(), rows))
     }
 
-    /// One row for each target, none of which is a source: its coefficients over the sources.
+    /// Expresses the targets, none of which is a source, in terms of the sources: one row of coefficients per
+    /// target.
     ///
-    /// Only the data that are not sources are unknowns, so the work is that of inverting a matrix as
-    /// large as the loss, whatever k is.
+    /// Only the data that are not sources are unknowns. So the work is the inversion of a matrix of the size
+    /// of the loss, independent of k.
     ///
     /// # Errors
     /// The position of a target that the sources do not determine.
@@ -120,7 +121,8 @@ impl Systematic {
         Ok(combined)
     }
 
-    /// For each target the coefficients of the source parities that give its part in the unknown data.
+    /// For each target, the coefficients of the source parities that produce the target's part in the unknown
+    /// data.
     fn solve_unknown(
         &self,
         targets: &[usize],
@@ -159,7 +161,7 @@ fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
     position
 }
 
-/// The terms of a dense row; zeros too, which [`Recipe::new`] drops.
+/// The terms of a dense row, including zeros, which [`Recipe::new`] drops.
 fn terms(row: &[u8]) -> Vec<(u32, u8)> {
     (0u32..).zip(row.iter().copied()).collect()
 }

@@ -1,4 +1,4 @@
-//! Properties of every code: any request gives the right bytes or is refused for a true reason.
+//! Properties of every code: any request yields the right bytes or is refused for a valid reason.
 
 mod stripe;
 

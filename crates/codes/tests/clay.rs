@@ -5,7 +5,7 @@ mod stripe;
 use codes::{CodeSpec, DecodeError, SubBlock};
 use stripe::{Stripe, subsets};
 
-/// α, and the sub-blocks that each single repair reads.
+/// For each code, α and the number of sub-blocks that a single repair reads.
 const COUNTS: [(&str, usize, usize); 9] = [
     ("clay-4-2-3", 4, 6),
     ("clay-5-3-4", 8, 16),
@@ -29,7 +29,7 @@ fn a_single_loss_reads_a_part_of_each_helper() {
     }
 }
 
-/// Planes are numbered so that blocks of the grid's first rows, which hold data, are rebuilt by long reads.
+/// Planes are numbered so that blocks of the grid's first rows, which hold data, are rebuilt with long reads.
 #[test]
 fn a_helper_reads_few_runs_for_the_first_blocks() {
     let stripe = Stripe::named("clay-14-10-13");
@@ -42,7 +42,7 @@ fn a_helper_reads_few_runs_for_the_first_blocks() {
 
 #[test]
 fn helpers_beyond_the_grid_row_are_taken_by_preference() {
-    // d = 6 of the 7 others; the row of b0 in the grid is b0, b1, b2.
+    // d = 6 of the 7 others; the grid row of b0 contains b0, b1 and b2.
     let stripe = Stripe::named("clay-8-4-6");
     for aloof in 3..8 {
         let mut order = stripe.others(&[0, aloof]);
@@ -50,10 +50,10 @@ fn helpers_beyond_the_grid_row_are_taken_by_preference() {
         let recipe = stripe.repair(&[0], &order).expect("a single loss");
         assert_eq!(recipe.sources().len(), 54);
         assert!(recipe.sources().iter().all(|source| usize::from(source.block.0) != aloof));
-        // The block that does not help may as well be lost.
+        // The block that does not help may also be lost.
         assert_eq!(stripe.repair(&[0], &stripe.others(&[0, aloof])).expect("6 blocks").sources().len(), 54);
     }
-    // Without one of its row all of k blocks is read.
+    // Without one block of its grid row, all of k blocks is read.
     assert_eq!(stripe.repair(&[0], &stripe.others(&[0, 1])).expect("6 blocks").sources().len(), 4 * 27);
 }
 
@@ -77,7 +77,7 @@ fn all_losses_of_small_codes_are_repaired() {
     }
 }
 
-/// Losses of large codes: the first, the last, the whole of a grid row, spread over rows, and random.
+/// Losses of large codes: the first blocks, the last ones, blocks spread over the grid rows, and random ones.
 fn sampled_losses(n: usize, most: usize, samples: u64) -> Vec<Vec<usize>> {
     let mut losses =
         vec![(0..most).collect(), (n - most..n).collect(), (0..most).map(|i| i * n / most).collect()];
@@ -102,19 +102,19 @@ fn sampled_losses_of_large_codes_are_repaired() {
 }
 
 #[test]
-fn available_blocks_are_read_beside_a_repair() {
+fn available_blocks_are_read_along_with_a_repair() {
     let stripe = Stripe::named("clay-8-4-6");
     let recipe = stripe.repair(&[7, 0, 3], &stripe.others(&[0])).expect("a single loss");
     assert_eq!(recipe.sources().len(), 2 * 27 + 4 * 9, "two whole blocks and the planes of four more");
     let everything: Vec<usize> = (0..8).collect();
     let recipe = stripe.repair(&everything, &everything).expect("nothing is lost");
     assert_eq!(recipe.sources().len(), 8 * 27);
-    // More wanted blocks than k, and two losses.
+    // More than k blocks are wanted, and two of them are lost.
     let recipe = stripe.repair(&everything, &everything[2..]).expect("6 blocks");
     assert_eq!(recipe.sources().len(), 6 * 27);
 }
 
-/// Single repairs must not need the dense generator, so that a wide code can be planned at once.
+/// Single repairs must not need the dense generator, so that plans for wide codes are made quickly.
 #[test]
 fn recipes_of_single_repairs_are_sparse() {
     let code = "clay-14-10-13".parse::<CodeSpec>().expect("a code").build().expect("within limits");
@@ -127,7 +127,7 @@ fn recipes_of_single_repairs_are_sparse() {
     assert!(longest <= Some(4 * 12), "{longest:?}");
 }
 
-/// Every coupling and every code of the planes reads as little and decodes from any k blocks.
+/// With any coupling and any code of the planes, repairs read equally little and any k blocks decode.
 #[test]
 fn every_variant_repairs_alike() {
     for suffix in
@@ -144,7 +144,7 @@ fn every_variant_repairs_alike() {
 }
 
 #[test]
-fn variants_read_back_as_they_print() {
+fn variants_round_trip() {
     for (name, printed) in [
         ("clay-6-4-5-cauchy-1-2-1-2", "clay-6-4-5"),
         ("Clay(6,4,5)-ceph-jerasure", "clay-6-4-5-ceph-jerasure"),

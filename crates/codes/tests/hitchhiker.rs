@@ -1,4 +1,4 @@
-//! Hitchhiker: the half blocks each repair reads, and any k blocks decode.
+//! Hitchhiker: the half blocks that each repair reads, and decoding from any k blocks.
 
 mod stripe;
 
@@ -6,7 +6,7 @@ use codes::{CodeSpec, DecodeError, HitchhikerVariant};
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Every variant that there is with so many blocks.
+/// Every variant that exists for these numbers of blocks.
 fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
     HitchhikerVariant::ALL
         .into_iter()
@@ -15,7 +15,7 @@ fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
         .map(|spec| Stripe::of(&spec))
 }
 
-/// Half blocks read for each block: data blocks as given, parity blocks 2k.
+/// Checks the half blocks read for each block: `data` for data blocks, 2k for parity blocks.
 fn check_reads(name: &str, data: &[usize]) {
     let stripe = Stripe::named(name);
     let parities = stripe.blocks() - data.len();
@@ -43,19 +43,19 @@ fn a_data_block_reads_half_of_most_blocks() {
     }
 }
 
-/// Hadoop's groups are of one size but for the last, which has the remainder, too.
+/// Hadoop's groups have the same size, except the last, which also takes the remainder.
 #[test]
 fn hadoop_puts_the_remainder_into_the_last_group() {
     check_reads("hitchhiker-xor-12-8-hadoop", &[10, 10, 10, 10, 12, 12, 12, 12]);
     check_reads("hitchhiker-xor-15-11-hadoop", &[14, 14, 14, 14, 14, 14, 16, 16, 16, 16, 16]);
     check_reads("hitchhiker-xor-15-10-hadoop", &[12, 12, 12, 12, 12, 12, 14, 14, 14, 14]);
-    // With a remainder of one both are the same code.
+    // With a remainder of one, both are the same code.
     let [ours, hadoop] = ["hitchhiker-xor-14-10", "hitchhiker-xor-14-10-hadoop"].map(Stripe::named);
     assert_eq!(ours.code.encoding(), hadoop.code.encoding());
 }
 
 #[test]
-fn what_hadoop_fails_on_is_refused() {
+fn parameters_on_which_hadoop_fails_are_refused() {
     for (name, is_taken) in [
         ("hitchhiker-xor-5-3-hadoop", true),
         ("hitchhiker-xor-14-9-hadoop", true),
@@ -66,7 +66,7 @@ fn what_hadoop_fails_on_is_refused() {
     }
 }
 
-/// The average read of a data block's repair, in thousandths of plain Reed-Solomon.
+/// The average reads of a data block's repair, in thousandths of those of plain Reed-Solomon.
 #[test]
 fn average_fraction_of_reed_solomon() {
     for (name, thousandths) in [
@@ -92,13 +92,14 @@ fn average_fraction_of_reed_solomon() {
     }
 }
 
-/// With a hop of half a block, every block of a repair is one contiguous read.
+/// With a hop of half a block, each block read in a repair takes one contiguous read.
 #[test]
 fn half_blocks_are_first_or_second_halves() {
     let stripe = Stripe::named("hitchhiker-xorplus-14-10");
     let recipe = stripe.repair_lost(&[0]).expect("a single loss");
     let second_halves = recipe.sources().iter().filter(|source| source.sub == 1).count();
-    // The b halves of nine data blocks and two parity blocks; both halves of two more members of its group.
+    // The b halves of nine data blocks and two parity blocks, and the a halves of the two other members of
+    // its group.
     assert_eq!((second_halves, recipe.sources().len()), (11, 13));
     let recipe = stripe.repair_lost(&[9]).expect("the block outside the groups");
     let first_halves: Vec<u16> =
@@ -138,7 +139,7 @@ fn without_the_blocks_of_its_repair_it_reads_k_blocks() {
 }
 
 #[test]
-fn an_available_block_is_read_beside_a_repair() {
+fn an_available_block_is_read_along_with_a_repair() {
     let stripe = Stripe::named("hitchhiker-xor-14-10");
     let recipe = stripe.repair(&[9, 0, 13], &stripe.others(&[0])).expect("a single loss");
     assert_eq!(recipe.sources().len(), 13 + 1 + 2, "the a half of b9 and both halves of b13 more");

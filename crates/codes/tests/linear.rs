@@ -1,4 +1,4 @@
-//! Codes by their parity rows: local groups found, honest refusals, and claims that are checked.
+//! Codes defined by their parity rows: detected local groups, valid refusals, and verified claims.
 
 mod stripe;
 
@@ -9,7 +9,7 @@ fn spec_of(generator: Generator) -> CodeSpec {
     CodeSpec::Linear(LinearCode::Explicit(generator.into()))
 }
 
-/// A code's parity rows as people write a generator.
+/// A code's generator as a user would write it.
 fn text_of(name: &str) -> String {
     let code = name.parse::<CodeSpec>().expect(name).build().expect(name);
     let k = code.data_blocks();
@@ -28,7 +28,7 @@ fn reads(stripe: &Stripe) -> Vec<usize> {
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost)).collect()
 }
 
-/// A code that is given as nothing but its matrix reads what the code it was taken from reads.
+/// A code given only by its matrix reads as little as the code that the matrix was taken from.
 #[test]
 fn local_groups_are_found_in_the_rows() {
     for (name, tolerates) in [
@@ -52,7 +52,8 @@ fn local_groups_are_found_in_the_rows() {
     }
 }
 
-/// In a wide code not every set can be tried; the groups of the usual constructions are found all the same.
+/// In a wide code not every set can be tried, but the groups of the usual constructions are found
+/// nevertheless.
 #[test]
 fn local_groups_of_wide_codes_are_found() {
     for name in ["lrc-96-8-4", "lrc-200-10-6", "uniform-lrc-72-4-4", "lrc1-120-6-5"] {
@@ -63,12 +64,12 @@ fn local_groups_of_wide_codes_are_found() {
 
 #[test]
 fn a_group_whose_block_another_group_rebuilds_is_enough() {
-    // b0 and the global parity block b4 of its group: with l = 3 each is in one group of Ceph's, so both
-    // together need the rest; the data block of the other group is repaired locally.
+    // b0 and the global parity block b4 of its group: with l = 3, each is in one of Ceph's groups, so
+    // rebuilding both needs the rest; the data block of the other group is repaired locally.
     let stripe = Stripe::named("ceph-lrc-8-4-3");
     let recipe = stripe.repair_lost(&[0, 2]).expect("one loss in each of two groups");
     assert_eq!(recipe.sources().len(), 6);
-    // Two sums that share a block: without b0 and b1 the second gives b1 first.
+    // Two sums share a block: without b0 and b1, the second sum yields b1 first.
     let rows = Matrix::from_rows([[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [1, 2, 3, 4, 5]]);
     let chain = Stripe::of(&spec_of(Generator::new(rows).expect("a generator")));
     let recipe = chain.repair_lost(&[0, 1]).expect("two losses");
@@ -129,12 +130,12 @@ fn a_generator_is_its_name() {
     let spec: CodeSpec = "explicit-3-2-1-x0101".parse().expect("a code");
     assert_eq!(spec, spec_of(generator));
     assert_eq!(reads(&Stripe::of(&spec)), [2, 2, 2]);
-    // Digits alone are not taken for a number.
+    // A suffix of digits only is not mistaken for a number.
     assert_eq!("Explicit(3,2,1)-x0101".parse::<CodeSpec>().expect("a code"), spec);
 }
 
 #[test]
-fn what_is_no_generator_is_refused() {
+fn invalid_generators_are_refused() {
     let refused = |text: &str| Generator::from_text(text).expect_err(text);
     assert_eq!(refused("1 0\n0 1\n1 256"), GeneratorError::Number { line: 3, text: "256".into() });
     assert_eq!(refused("1 0\n0 1 1"), GeneratorError::Length { line: 2, found: 3, expected: 2 });
@@ -154,7 +155,7 @@ fn what_is_no_generator_is_refused() {
         let error = name.parse::<CodeSpec>().expect_err(name).to_string();
         assert!(error.starts_with(message), "{name}: {error}");
     }
-    // A claim that would take too long to check is not believed.
+    // A claim that would take too long to verify is refused.
     let wide = format!("explicit-255-245-9-x{}", "01".repeat(2450));
     assert!(
         wide.parse::<CodeSpec>().expect_err("unchecked").to_string().contains("cannot be checked by trying")

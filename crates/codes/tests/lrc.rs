@@ -1,4 +1,4 @@
-//! Azure-LRC and LRC+1: local repairs, what can be decoded at all, and honest refusals.
+//! Azure-LRC and LRC+1: local repairs, decodable losses, and valid refusals.
 
 mod stripe;
 
@@ -10,7 +10,7 @@ fn reads(name: &str) -> Vec<usize> {
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost)).collect()
 }
 
-/// Local groups read s, global parity blocks `global`.
+/// Checks the number of blocks read: `local` for blocks in local groups, `global` for global parity blocks.
 fn check_reads(name: &str, local: usize, locals: usize, global: usize, globals: usize) {
     let expected = [vec![local; locals], vec![global; globals]].concat();
     assert_eq!(reads(name), expected, "{name}");
@@ -49,7 +49,7 @@ fn average_reads_over_the_stripe() {
     }
 }
 
-/// No combination of fewer blocks gives a block of (6,2,2): the repair sets are minimal.
+/// No combination of fewer blocks yields a block of (6,2,2): the repair sets are minimal.
 #[test]
 fn repair_sets_are_minimal() {
     let stripe = Stripe::named("lrc-6-2-2");
@@ -64,7 +64,7 @@ fn repair_sets_are_minimal() {
     }
 }
 
-/// How many losses of this size are repaired, byte for byte; the others must be refused as undecodable.
+/// The number of losses of this size that are repaired correctly; all others must be refused as undecodable.
 fn repaired(stripe: &Stripe, size: usize) -> usize {
     let k = stripe.code.data_blocks();
     let outcome = |lost: &Vec<usize>| match stripe.repair_lost(lost) {
@@ -90,7 +90,7 @@ fn as_many_losses_are_repaired_as_the_shape_allows() {
         ("lrc-10-2-2", &[14, 91, 364, 861]),
         ("lrc-10-2-3", &[15, 105, 455, 1365, 2744]),
         ("lrc1-12-2-2", &[17, 136, 680, 2307]),
-        // Rows that others published: some of what the shape allows is not repaired.
+        // With other published rows, some losses that the shape allows are not repaired.
         ("lrc-12-2-2-cauchy", &[16, 120, 560, 1557]),
         ("lrc-6-2-2-cauchy", &[10, 45, 120, 179]),
         ("lrc-10-2-3-cauchy", &[15, 105, 455, 1365]),
@@ -124,7 +124,7 @@ fn losses_in_different_groups_are_repaired_locally() {
     let stripe = Stripe::named("lrc-12-2-2");
     let recipe = stripe.repair_lost(&[0, 6]).expect("both groups are intact");
     assert_eq!((recipe.row(0).len(), recipe.row(1).len(), recipe.sources().len()), (6, 6, 12));
-    // Only the wanted one counts; a loss elsewhere does not widen its repair.
+    // Only the wanted block counts; a loss elsewhere does not widen its repair.
     let available: Vec<usize> = (1..16).filter(|&block| block != 6 && block != 14).collect();
     assert_eq!(stripe.repair(&[0], &available).expect("its group is intact").sources().len(), 6);
 }
@@ -136,7 +136,7 @@ fn a_broken_group_falls_back_to_all_the_data() {
     assert_eq!(recipe.sources().len(), 12);
     let recipe = stripe.repair(&[0], &stripe.others(&[0, 12])).expect("a global");
     assert_eq!(recipe.sources().len(), 12);
-    // A local repair beside it shares its reads.
+    // A local repair in the same request shares its reads.
     let recipe = stripe.repair_lost(&[0, 1, 6]).expect("decodable");
     assert_eq!(recipe.sources().len(), 12);
 }

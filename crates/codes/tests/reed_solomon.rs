@@ -1,4 +1,4 @@
-//! Reed-Solomon: every family rebuilds every loss that an MDS code must, byte for byte.
+//! Reed-Solomon: every family correctly rebuilds every loss that an MDS code must.
 
 mod stripe;
 
@@ -83,7 +83,7 @@ fn powers_of_the_generator_are_refused_beyond() {
         let spec = CodeSpec::ReedSolomon { family: RsFamily::Isal, n, k };
         assert_eq!(spec.check().is_ok(), is_taken, "({n}, {k})");
     }
-    // The first refused parameters have m-block losses that the matrix cannot repair.
+    // For the first refused parameters, there are losses of m blocks that the matrix cannot repair.
     for (rows, data) in [([0, 1, 3], [0, 10, 21]), ([0, 3, 4], [0, 2, 5])] {
         let minor = codes::Matrix::from_fn(3, 3, |i, j| gf::pow(2, rows[i] * data[j]));
         assert!(minor.rank() < 3);
@@ -130,7 +130,7 @@ fn an_available_block_is_read_as_it_is() {
     let recipe = stripe.repair(&[3], &[4, 3]).expect("nothing to decode");
     assert_eq!(recipe.sources(), [SubBlock::first(BlockIndex(3))]);
     assert_eq!(recipe.row(0), [(0, 1)]);
-    // Besides a lost block it is one of the k, so nothing more is read.
+    // Together with a lost block it counts as one of the k blocks, so no further block is read.
     let recipe = stripe.repair(&[0, 8], &[1, 2, 3, 4, 5, 6, 7, 8]).expect("enough blocks");
     assert_eq!(recipe.sources().len(), 6);
     let everything: Vec<usize> = (0..9).collect();

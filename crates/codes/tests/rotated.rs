@@ -1,4 +1,4 @@
-//! Rotated Reed-Solomon: the counts of the minimal repairs, and any k blocks decode.
+//! Rotated Reed-Solomon: the reads of minimal repairs, and decoding from any k blocks.
 
 mod stripe;
 
@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Sub-blocks read for each data block, as blocks.
+/// The data read for each lost block, in blocks.
 fn blocks_read(stripe: &Stripe) -> Vec<f64> {
     let rows = stripe.code.sub_blocks() as f64;
     (0..stripe.blocks()).map(|lost| stripe.reads_for(lost) as f64 / rows).collect()
@@ -36,7 +36,8 @@ fn average_over_all_blocks_of_sixteen() {
     assert_eq!(reads.iter().sum::<f64>() / 16.0, 8.625);
 }
 
-/// The published example: blocks 0–2 use parities 0 and 1 in turn, 3–5 1 and 2, 6–8 2 and 3, 9–11 0 and 3.
+/// The published example: blocks 0–2 use parities 0 and 1 alternately, 3–5 use 1 and 2, 6–8 use 2 and 3, 9–11
+/// use 0 and 3.
 #[test]
 fn the_published_pairs_of_parity_blocks_are_used() {
     let stripe = Stripe::named("rotated-16-12-4");
@@ -50,7 +51,8 @@ fn the_published_pairs_of_parity_blocks_are_used() {
     }
 }
 
-/// Reads if the rows of `lost` are rebuilt by these parity blocks, counted from the definition.
+/// The number of reads if the rows of `lost` are rebuilt with these parity blocks, counted from the
+/// definition.
 fn reads_of_choice(n: usize, k: usize, r: usize, lost: usize, choice: &[usize]) -> usize {
     let shift = |j: usize, i: usize| usize::from(i < k * j / (n - k));
     let mut read = std::collections::BTreeSet::new();
@@ -62,7 +64,7 @@ fn reads_of_choice(n: usize, k: usize, r: usize, lost: usize, choice: &[usize]) 
     read.len()
 }
 
-/// Alternating two parity blocks reads the least of all m^r choices of one parity block per row.
+/// Alternating between two parity blocks reads the least among all m^r choices of one parity block per row.
 #[test]
 fn no_choice_of_equations_reads_less() {
     for (n, k, r) in
@@ -91,7 +93,7 @@ fn all_patterns_of_as_many_losses_as_parities_are_repaired() {
         "rotated-15-12-4",
         "rotated-12-8-4",
         "rotated-16-12-4",
-        // m does not divide k, and more parities than the published coefficients are MDS for.
+        // m does not divide k, or there are more parities than the published coefficients allow.
         "rotated-10-7-2",
         "rotated-14-10-4",
         "rotated-12-6-2",
@@ -109,13 +111,13 @@ fn with_one_parity_block_left_it_reads_k_blocks() {
     let stripe = Stripe::named("rotated-9-6-4");
     let recipe = stripe.repair(&[0], &[1, 2, 3, 4, 5, 8]).expect("k blocks");
     assert_eq!(recipe.sources().len(), 6 * 4);
-    // With two of three the best pair may be missing; the other still saves.
+    // With two of three parity blocks, the best pair may be missing, but the other pair still saves reads.
     let recipe = stripe.repair(&[0], &[1, 2, 3, 4, 5, 6, 8]).expect("k + 1 blocks");
     assert!(recipe.sources().len() < 6 * 4);
 }
 
 #[test]
-fn an_available_block_is_read_beside_a_repair() {
+fn an_available_block_is_read_along_with_a_repair() {
     let stripe = Stripe::named("rotated-16-12-4");
     let recipe = stripe.repair(&[0, 1], &stripe.others(&[0])).expect("a single loss");
     assert!(recipe.sources().iter().filter(|source| source.block.0 == 1).count() == 4);

@@ -1,10 +1,10 @@
-//! The parity of every code is fixed for good: stripes that were written must be decoded by later versions.
+//! The parity of every code never changes: later versions must decode existing stripes.
 
 mod stripe;
 
 use codes::{CodeSpec, Recipe};
 
-/// FNV-1a over the rows of the encoding, written out densely.
+/// FNV-1a over the dense rows of the encoding.
 fn fingerprint(encoding: &Recipe, columns: usize) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for output in 0..encoding.outputs().len() {

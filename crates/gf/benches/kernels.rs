@@ -1,4 +1,4 @@
-//! The tasks of the table with criterion's statistics, for looking into a single figure.
+//! The tasks of `table.rs` with criterion's statistics, to examine a single figure.
 
 mod isal;
 
@@ -11,7 +11,7 @@ use isal::IsaL;
 const SOURCES: usize = 10;
 const SIZES: [(&str, usize); 2] = [("64 KiB", 64 << 10), ("64 MiB", 64 << 20)];
 
-/// Buffers at different offsets within a page; equal ones would cost many sources a third of their speed.
+/// Buffers at different offsets within a page; equal offsets would cost many sources a third of their speed.
 fn buffers(count: usize, bytes: usize) -> Vec<Vec<u8>> {
     (0..count).map(|i| (0..bytes + 192 * i).map(|b| (b * 131 + i) as u8).collect()).collect()
 }

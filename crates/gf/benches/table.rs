@@ -1,9 +1,9 @@
-//! One table: every kernel and ISA-L at three tasks, with slices in cache and in memory.
+//! Prints one table: every kernel and ISA-L at three tasks, with slices in cache and in memory.
 //!
-//! Plain medians rather than criterion, because contenders must be interleaved: on a shared machine the
-//! memory bandwidth of one minute is not that of the next, and only ratios within a minute mean anything.
+//! It uses plain medians rather than criterion, because contenders must be interleaved: on a shared machine
+//! the memory bandwidth changes from minute to minute, and only ratios within a minute are meaningful.
 
-// The crate has no clock; its benchmark needs one.
+// Benchmarks measure time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod isal;
@@ -16,11 +16,11 @@ use isal::IsaL;
 
 const SOURCES: usize = 10;
 const TARGETS: usize = 4;
-/// Fourteen of these fit the second-level cache of current servers.
+/// Fourteen slices of this size fit into the L2 cache of current servers.
 const CACHED_BYTES: usize = 64 << 10;
 const MEMORY_BYTES: usize = 64 << 20;
 
-/// Sources and targets, each a few cache lines further into its page than the one before.
+/// Sources and targets, each a few cache lines further into its page than the previous one.
 struct Buffers {
     bytes: Vec<u8>,
     slice_bytes: usize,
@@ -87,7 +87,7 @@ impl Contender {
         task == Task::MulAdd || matches!(self, Contender::Kernel(_) | Contender::IsaL(_))
     }
 
-    /// Seconds for one run of the task, the mean of `runs`.
+    /// The mean time of one run of the task over `runs` runs, in seconds.
     fn time(&self, task: Task, buffers: &mut Buffers, runs: u32) -> f64 {
         let (sources, mut targets) = buffers.split();
         let coefficients: Vec<u8> = (0..SOURCES * TARGETS).map(|i| (i * 41 + 2) as u8).collect();
@@ -132,7 +132,7 @@ fn mean(runs: u32, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(runs)
 }
 
-/// GB/s of source bytes for each contender, `None` where it has no counterpart to the task.
+/// GB/s of source bytes for each contender; `None` if it has no counterpart to the task.
 fn column(
     contenders: &[Contender],
     task: Task,
@@ -142,7 +142,7 @@ fn column(
 ) -> Vec<Option<f64>> {
     let mut samples = vec![Vec::new(); contenders.len()];
     let start = Instant::now();
-    // The first round only warms caches and page tables.
+    // The first round only warms up caches and page tables.
     for round in 0.. {
         for (contender, samples) in contenders.iter().zip(&mut samples) {
             if contender.can(task) {
@@ -178,7 +178,7 @@ fn contenders() -> Vec<Contender> {
     contenders
 }
 
-/// A contender in another field, or one that we call wrongly, would make the table meaningless.
+/// A contender that uses another field, or that is called incorrectly, would make the table meaningless.
 fn assert_same_field(isal: &IsaL) {
     let all: Vec<u8> = (0..=255).collect();
     for c in 0..=255 {

@@ -1,14 +1,14 @@
-//! [`Kernel`]: the safe way to the vector instructions of this CPU.
+//! [`Kernel`]: safe access to the vector instructions of this CPU.
 //!
-//! Lengths are checked here, so that backends need not check them. CPU features are detected once, when the
-//! list of kernels is first asked for.
+//! Lengths are checked here, so backends need not check them. CPU features are detected once, when the list
+//! of kernels is first requested.
 //!
-//! # How a kernel is added
+//! # Adding a kernel
 //!
-//! One file with a type that implements [`Backend`] (for a new vector width or architecture: `Vector`,
-//! whose loops are shared), and one line in [`Kernel::available`]. `tests/kernels.rs` walks that list and
-//! thereby covers the new kernel on every machine that can run it. There is none for other architectures
-//! yet because we only ship what we have run.
+//! Add one file with a type that implements [`Backend`] (for a new vector width or architecture: `Vector`,
+//! whose loops are shared), and one line in [`Kernel::available`]. `tests/kernels.rs` iterates over that list
+//! and thereby covers the new kernel on every machine that can run it. There are none for other architectures
+//! yet, because we only ship code that we have run.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
@@ -18,58 +18,58 @@ use crate::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{avx2::Avx2, avx2_gfni::Avx2Gfni, avx512_gfni::Avx512Gfni, ssse3::Ssse3};
 
-/// One implementation of the arithmetic on slices, known to run on this CPU.
+/// An implementation of slice arithmetic that is known to run on this CPU.
 ///
-/// All methods compute the same, byte for byte, whichever the kernel. They take slices of any length and
-/// alignment; lengths that are a multiple of 512 and buffers aligned to 64 bytes are fastest, and many
-/// sources at one and the same offset within a 4 KiB page are slower.
+/// All kernels compute identical results. Methods take slices of any length and alignment. Lengths that are a
+/// multiple of 512 and buffers aligned to 64 bytes are fastest; many sources at the same offset within a 4
+/// KiB page are slower.
 #[derive(Clone, Copy)]
 pub struct Kernel(&'static dyn Backend);
 
-/// A source that is a sum of two: first + c·second.
+/// A source computed as a sum of two slices: first + c·second.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
     /// The summand with coefficient 1.
     pub first: &'a [u8],
     /// The coefficient of `second`.
     pub c: u8,
-    /// The summand that is multiplied by the coefficient.
+    /// The summand multiplied by `c`.
     pub second: &'a [u8],
 }
 
-/// A source that goes to one target only.
+/// A term that is added to a single target.
 #[derive(Clone, Copy, Debug)]
 pub struct Single<'a> {
-    /// Position of the target.
+    /// The index of the target.
     pub target: usize,
     /// The coefficient of `source`.
     pub c: u8,
-    /// The summand that is multiplied by the coefficient.
+    /// The slice multiplied by `c`.
     pub source: &'a [u8],
 }
 
-/// The terms of the sums of some targets.
+/// The terms of several targets' sums.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms<'a> {
-    /// A row for each target, with a column for each source and then one for each pair.
+    /// The coefficients: one row per target, with a column for each source and then one for each pair.
     pub coefficients: &'a [u8],
     /// Sources of all targets.
     pub sources: &'a [&'a [u8]],
-    /// Sums of two that are sources of all targets.
+    /// Pairs, which are further sources of all targets.
     pub pairs: &'a [Pair<'a>],
     /// Terms of single targets, ascending by target.
     pub singles: &'a [Single<'a>],
 }
 
-/// An implementation for one set of CPU features; made only where they were detected.
+/// An implementation for one set of CPU features. A value exists only if they were detected.
 pub(crate) trait Backend: Sync + RefUnwindSafe {
     fn name(&self) -> &'static str;
     fn run(&self, work: Work<'_, '_>);
 }
 
-/// A call, as a value, so that a backend has one entry point and with it one change of target features.
+/// A call, represented as a value. So a backend has a single entry point, where target features change once.
 ///
-/// All slices of bytes in it are of equal length.
+/// All byte slices in it have the same length.
 pub(crate) enum Work<'a, 'b> {
     /// target += source
     Xor { source: &'a [u8], target: &'a mut [u8] },
@@ -77,7 +77,7 @@ pub(crate) enum Work<'a, 'b> {
     Scale { c: u8, buffer: &'a mut [u8] },
     /// (first, second) = (first + second, ratios\[0]·first + ratios\[1]·second)
     Mix { ratios: [u8; 2], first: &'a mut [u8], second: &'a mut [u8] },
-    /// targets = terms, or targets += terms
+    /// targets = terms, or targets += terms if `accumulate`
     Combine { terms: Terms<'a>, targets: &'a mut [&'b mut [u8]], accumulate: bool },
 }
 
@@ -114,12 +114,13 @@ impl Kernel {
         &AVAILABLE
     }
 
-    /// The kernel of this name, if it is available: `gfni-avx512`, `gfni-avx2`, `avx2`, `ssse3` or `scalar`.
+    /// The kernel with this name, if it is available: `gfni-avx512`, `gfni-avx2`, `avx2`, `ssse3` or
+    /// `scalar`.
     pub fn named(name: &str) -> Option<Self> {
         Self::available().iter().copied().find(|kernel| kernel.name() == name)
     }
 
-    /// The name by which [`Kernel::named`] finds it.
+    /// The name that [`Kernel::named`] accepts.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
@@ -173,12 +174,12 @@ impl Kernel {
         self.0.run(Work::Combine { terms, targets: &mut [target], accumulate });
     }
 
-    /// Overwrites each target with a linear combination of the sources:
-    /// targets\[r] = Σ coefficients\[r·sources.len() + j]·sources\[j].
+    /// Overwrites each target with a linear combination of the sources: targets\[r] = Σ
+    /// coefficients\[r·sources.len() + j]·sources\[j].
     ///
-    /// This is encoding (the coefficients are the parity rows of a generator matrix) and decoding (they
-    /// are rows of the inverse). Without sources, the targets become zero. The sources are read once for
-    /// every four targets.
+    /// This is encoding (with the parity rows of a generator matrix as coefficients) and decoding (with rows
+    /// of the inverse). Without sources, the targets become zero. The sources are read once for every four
+    /// targets.
     ///
     /// # Panics
     /// If the number of coefficients is not targets times sources, or any two lengths differ.
@@ -186,7 +187,7 @@ impl Kernel {
         self.combine_terms(Terms { coefficients, sources, ..Terms::default() }, targets, false);
     }
 
-    /// Adds linear combinations of the sources to the targets, as [`Kernel::combine`] overwrites them with.
+    /// Adds linear combinations of the sources to the targets; otherwise like [`Kernel::combine`].
     ///
     /// # Panics
     /// If the number of coefficients is not targets times sources, or any two lengths differ.
@@ -194,13 +195,13 @@ impl Kernel {
         self.combine_terms(Terms { coefficients, sources, ..Terms::default() }, targets, true);
     }
 
-    /// As [`Kernel::combine`], or if it is to `accumulate` as [`Kernel::combine_add`], with all kinds of
-    /// terms: the sum of a pair is made in registers, once for every four targets, and never in memory; what
-    /// goes to a single target is added while its sum is in registers.
+    /// Like [`Kernel::combine`], or like [`Kernel::combine_add`] if `accumulate`, with all kinds of terms.
+    /// The sum of a pair is computed in registers, once for every four targets, and never stored. Single
+    /// terms are added while their target's sum is in registers.
     ///
     /// # Panics
-    /// If the number of coefficients is not targets times sources and pairs, any two lengths differ, or a
-    /// single term goes to a target that does not exist, or comes before one with a lower target.
+    /// If the number of coefficients is not targets times (sources and pairs), any two lengths differ, or
+    /// single terms refer to a target that does not exist or are not sorted by target.
     pub fn combine_terms(self, terms: Terms<'_>, targets: &mut [&mut [u8]], accumulate: bool) {
         let Terms { coefficients, sources, pairs, singles } = terms;
         let (r, k) = (targets.len(), sources.len() + pairs.len());

@@ -1,7 +1,7 @@
 //! Arithmetic in GF(2^8) with polynomial 0x11d, on single elements and on byte slices.
 //!
-//! Addition is xor. [`mul`], [`pow`] and [`inv`] are for the small matrices that codes are made of;
-//! [`Kernel`] is for data, and picks the fastest vector instructions that this CPU has.
+//! Addition is xor. [`mul`], [`pow`] and [`inv`] serve the small matrices of codes; [`Kernel`] serves data,
+//! with the fastest vector instructions of this CPU.
 //!
 //! ```
 //! use gf::Kernel;
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! All `unsafe` code of the project is in this crate, in the kernels under `x86`. Deliberately absent:
-//! matrices and codes (crate `codes`), and any choice of kernel by the caller's knowledge of the CPU.
+//! matrices and codes (crate `codes`), and a choice of kernel by callers.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -55,6 +55,6 @@ pub const fn pow(base: u8, mut exponent: u32) -> u8 {
 
 /// The multiplicative inverse of `a`, or `None` for zero.
 pub const fn inv(a: u8) -> Option<u8> {
-    // The 255 elements other than zero are a group, so a^255 is 1.
+    // The 255 non-zero elements form a group, so a^255 is 1.
     if a == 0 { None } else { Some(pow(a, 254)) }
 }

@@ -1,4 +1,4 @@
-//! The reference: one table look-up per product, for every CPU. All other kernels are tested against it.
+//! The reference kernel: one table look-up per product, on any CPU. All other kernels are tested against it.
 
 use crate::kernel::{Backend, Terms, Work};
 use crate::tables::PRODUCTS;

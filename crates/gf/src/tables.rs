@@ -1,8 +1,8 @@
-//! The products of the field, computed by the compiler in the three forms that kernels read.
+//! The products of the field, computed at compile time in the three forms that kernels use.
 
 use crate::POLYNOMIAL;
 
-/// The product as schoolbook shifts: too slow for data, and the root that every table grows from.
+/// The product by schoolbook shifts: too slow for data, but the basis of all tables.
 const fn shift_and_add(a: u8, b: u8) -> u8 {
     let mut product: u16 = 0;
     let mut shifted = a as u16;
@@ -20,9 +20,9 @@ const fn shift_and_add(a: u8, b: u8) -> u8 {
     product as u8
 }
 
-/// `NIBBLES[c]` holds c·x for the sixteen low nibbles x, then c·(x << 4) for the sixteen high ones.
+/// `NIBBLES[c]` contains c·x for the sixteen low nibbles x, then c·(x << 4) for the sixteen high ones.
 ///
-/// A byte is the sum of its nibbles, so two look-ups (one byte shuffle each) give a product.
+/// A byte is the sum of its nibbles, so two look-ups (one byte shuffle each) yield a product.
 #[cfg(target_arch = "x86_64")]
 pub(crate) static NIBBLES: [[[u8; 16]; 2]; 256] = NIBBLE_PRODUCTS;
 
@@ -59,7 +59,7 @@ pub(crate) static PRODUCTS: [[u8; 256]; 256] = {
 
 /// `MATRICES[c]` is multiplication by c as the 8×8 bit matrix that `GF2P8AFFINEQB` takes.
 ///
-/// That instruction is free of any polynomial (its sibling `GF2P8MULB` is bound to that of AES).
+/// That instruction works for any polynomial, whereas `GF2P8MULB` is limited to that of AES.
 #[cfg(target_arch = "x86_64")]
 pub(crate) static MATRICES: [u64; 256] = {
     let mut table = [0; 256];

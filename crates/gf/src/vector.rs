@@ -1,9 +1,9 @@
-//! The loops that all vector kernels share, written once over a small seam, [`Vector`].
+//! The loops shared by all vector kernels, written once over a small trait, [`Vector`].
 //!
-//! This module has no `unsafe`: a `Vector` value is the proof that its CPU features were detected, and its
-//! loads and stores take references to whole arrays. Everything is `#[inline(always)]` because code only
-//! gets vector instructions by being inlined into the `#[target_feature]` function of a kernel; a loop
-//! left outside runs at a fifth of the speed.
+//! This module has no `unsafe`: a `Vector` value proves that its CPU features were detected, and its loads
+//! and stores take references to whole arrays. Everything is `#[inline(always)]`, because code gets vector
+//! instructions only by being inlined into the `#[target_feature]` function of a kernel; a loop outside runs
+//! at a fifth of the speed.
 
 // Plain index loops over registers: iterator closures would not inherit the target features.
 #![allow(clippy::needless_range_loop)]
@@ -11,16 +11,16 @@
 use crate::kernel::{Pair, Single, Terms, Work};
 use crate::x86;
 
-/// A CPU's vector instructions over registers of `N` bytes; a value exists only where they were detected.
+/// A CPU's vector instructions over registers of `N` bytes. A value exists only if they were detected.
 pub(crate) trait Vector<const N: usize>: Copy {
     /// `N` bytes of data.
     type Register: Copy;
-    /// A register made ready for several multiplications.
+    /// A register prepared for several multiplications.
     type Operand: Copy;
-    /// A coefficient made ready for several multiplications.
+    /// A coefficient prepared for several multiplications.
     type Factor: Copy;
 
-    /// AVX-512 has 32 registers instead of 16, and xors three of them at once.
+    /// Whether this is AVX-512, which has 32 registers instead of 16, and xors three of them at once.
     const IS_AVX512: bool;
 
     fn zero(self) -> Self::Register;
@@ -32,15 +32,15 @@ pub(crate) trait Vector<const N: usize>: Copy {
     fn multiply(self, factor: Self::Factor, operand: Self::Operand) -> Self::Register;
 }
 
-/// Does `work`; to be called from a function that enables the target features of `V`.
+/// Executes `work`. The caller must be a function that enables the target features of `V`.
 #[inline(always)]
 pub(crate) fn run<V: Vector<N>, const N: usize>(v: V, work: Work<'_, '_>) {
     match work {
         Work::Xor { source, target } => xor(v, source, target),
         Work::Scale { c, buffer } => scale(v, c, buffer),
         Work::Mix { ratios, first, second } => mix(v, ratios, first, second),
-        // One source is a case of its own so that the compiler drops the loop over sources; and sources
-        // alone, which is what most sums are of.
+        // A single source is a separate case in which the compiler drops the loop over sources. Plain sources
+        // without pairs and singles are another, because most sums have that form.
         Work::Combine { terms, targets, accumulate } => match terms {
             Terms { coefficients, sources: &[source], pairs: &[], singles: &[] } => {
                 let terms = Terms { coefficients, sources: &[source], ..Terms::default() };
@@ -110,8 +110,8 @@ fn mix_registers<V: Vector<N>, const N: usize>(
 
 /// Walks all sources once for every four targets.
 ///
-/// The last number of each shape is how many registers wide a tile is: as many as leave all sums of a
-/// tile in registers, up to eight, so that the bounds checks and table look-ups of a source are shared.
+/// The last number of each shape is the width of a tile in registers: as many as keep all sums of a tile in
+/// registers, up to eight, to share the bounds checks and table look-ups of a source.
 #[inline(always)]
 fn combine<V: Vector<N>, const N: usize>(
     v: V,
@@ -138,7 +138,7 @@ fn combine<V: Vector<N>, const N: usize>(
     }
 }
 
-/// The input of a walk: `R` rows of coefficients, one column for each of `sources` and `pairs`, and terms of
+/// The input of a walk: `R` rows of coefficients, with one column per source and pair, and the terms of
 /// single rows.
 #[derive(Clone, Copy)]
 struct Rows<'a, const R: usize> {
@@ -166,7 +166,7 @@ impl<'a, const R: usize> Rows<'a, R> {
     }
 }
 
-/// Computes `R` targets, in tiles of `U` registers, then of one, then a last one that is part empty.
+/// Computes `R` targets: first tiles of `U` registers, then single registers, then a last partial one.
 #[inline(always)]
 fn walk<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -188,8 +188,8 @@ fn walk<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// Computes `U` registers of each of `R` targets. All loads come before any store: targets are often
-/// equally aligned, and a load behind a store to the same page offset waits for it.
+/// Computes `U` registers of each of `R` targets. All loads come before any store: targets are often equally
+/// aligned, and a load after a store to the same page offset waits for that store.
 #[inline(always)]
 fn tile<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -287,13 +287,13 @@ fn add_product<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// How far reads fetch ahead.
+/// The prefetch distance of reads.
 const AHEAD_BYTES: usize = 512;
 
 /// Loads `U` registers of a source that is read for `R` targets.
 ///
-/// With three targets or more, arithmetic leaves time to fetch ahead: 5% faster from memory. With
-/// fewer, loads are the limit in cache, and each prefetch is one more.
+/// With three targets or more, arithmetic leaves time to prefetch, which is 5% faster from memory. With
+/// fewer, loads are the bottleneck in cache, and each prefetch is another load.
 #[inline(always)]
 fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -309,7 +309,7 @@ fn read<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     load(v, chunks)
 }
 
-/// The same, ready for multiplication.
+/// Loads `U` registers of a source, ready for multiplication.
 #[inline(always)]
 fn read_operands<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -324,7 +324,7 @@ fn read_operands<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     operands
 }
 
-/// Loads `U` registers of each half of a pair, and adds them up, ready for multiplication.
+/// Loads `U` registers of each half of a pair and adds them, ready for multiplication.
 #[inline(always)]
 fn read_pair<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -341,7 +341,7 @@ fn read_pair<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     operands
 }
 
-/// Computes the last, part empty register of each of `R` targets, by way of zero-padded copies.
+/// Computes the last partial register of each of `R` targets, using zero-padded copies.
 #[inline(always)]
 fn tail<V: Vector<N>, const N: usize, const R: usize>(
     v: V,

@@ -1,17 +1,17 @@
-//! Every kernel that this CPU can run, against the field itself and against the scalar kernel.
+//! Tests every kernel that this CPU can run, against the field's definition and against the scalar kernel.
 
 use gf::{Kernel, Pair, Single, Terms};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Bytes around every slice that no kernel may touch.
+/// The number of bytes around every slice that no kernel may modify.
 const MARGIN: usize = 64;
 
 fn scalar() -> Kernel {
     Kernel::named("scalar").expect("scalar is always available")
 }
 
-/// Products by logarithms to base 2: an independent way to the same field.
+/// Computes products by logarithms to base 2, independently of the tables.
 fn log_exp_product(a: u8, b: u8) -> u8 {
     let mut power = 1_u16;
     let (mut exp, mut log) = ([0; 255], [0; 256]);
@@ -62,7 +62,7 @@ fn powers_are_repeated_products() {
     }
 }
 
-/// A buffer, and where in it the slice under test lies.
+/// A buffer, with the position of the slice under test.
 #[derive(Clone, Debug, PartialEq)]
 struct Region {
     bytes: Vec<u8>,
@@ -101,7 +101,7 @@ fn coefficient() -> impl Strategy<Value = u8> {
     prop_oneof![1 => Just(0), 1 => Just(1), 6 => any::<u8>()]
 }
 
-/// Pseudo-random contents: proptest need not shrink them, and drawing each byte would take most of the time.
+/// Pseudo-random contents. Proptest need not shrink them, and drawing each byte would take most of the time.
 fn region(length: usize) -> impl Strategy<Value = Region> {
     (any::<u64>(), 0..=64_usize).prop_map(move |(mut state, shift)| {
         let mut bytes = vec![0; MARGIN + shift + length + MARGIN];
@@ -146,7 +146,8 @@ fn pairs() -> impl Strategy<Value = (u8, Region, Region)> {
     lengths().prop_flat_map(|length| (coefficient(), region(length), region(length)))
 }
 
-/// Asserts that every kernel turns `before` into what scalar does, the bytes around the slices included.
+/// Asserts that every kernel changes `before` in the same way as scalar, including the bytes around the
+/// slices.
 fn check<T: Clone + PartialEq + std::fmt::Debug>(before: &T, work: impl Fn(Kernel, &mut T)) {
     let mut expected = before.clone();
     work(scalar(), &mut expected);
@@ -158,7 +159,7 @@ fn check<T: Clone + PartialEq + std::fmt::Debug>(before: &T, work: impl Fn(Kerne
 }
 
 proptest! {
-    // The default, 256, takes a tenth of a second.
+    // The default, 256 cases, takes only a tenth of a second.
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
@@ -179,10 +180,10 @@ proptest! {
         });
     }
 
-    /// Pairs summed in registers equal pairs summed in memory first, and a term of one target equals a term
-    /// of all targets with coefficient zero for the others; the scalar kernel included.
+    /// Pairs summed in registers equal pairs summed in memory first, and a single term equals a term of all
+    /// targets with coefficient zero for the others. This includes the scalar kernel.
     #[test]
-    fn terms_are_the_sources_that_they_stand_for(
+    fn pairs_and_single_terms_equal_plain_sources(
         scene in scenes(),
         split in 0..=20_usize,
         ratio in coefficient(),
@@ -234,9 +235,9 @@ proptest! {
         });
     }
 
-    /// Scalar, too, is held to the definition: sums of single products.
+    /// Scalar itself must match the definition: sums of single products.
     #[test]
-    fn scalar_is_the_definition(scene in scenes()) {
+    fn scalar_matches_the_definition(scene in scenes()) {
         let mut targets = scene.targets.clone();
         scalar().combine(&scene.coefficients, &slices(&scene.sources), &mut slices_mut(&mut targets));
         for (r, target) in targets.iter().enumerate() {

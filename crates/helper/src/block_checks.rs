@@ -1,5 +1,4 @@
-//! What a job asks of a node's blocks: whether one is the block that was recorded, and its fingerprints, which are made
-//! on threads that may wait.
+//! Checks that a block is the recorded one, and computes fingerprints on threads that may block.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::engine::aside;
 use crate::error_reports::block_problem;
 use crate::gate::DiskGate;
 
-/// Fingerprints a block that is being delivered here.
+/// Fingerprints a block that is being delivered to this node.
 pub(crate) async fn fingerprint_delivery(
     delivery: SharedDelivery,
     asked: FingerprintErrand,
@@ -47,8 +46,8 @@ async fn fingerprint(
     }
 }
 
-/// Holds a block that was opened against what the catalog has recorded of it, before a byte of it is served: its own
-/// checksums agree with it also when both files are those of another block, or of an earlier day.
+/// Compares an opened block with the catalog's record before any byte is served. The block's own checksums
+/// cannot detect that its files belong to another block or to an older version.
 pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Result<(), BlockError> {
     let detail = match (asked.digest, reader.digest()) {
         (Some(recorded), Some(found)) if found != recorded || reader.bytes() != asked.bytes => format!(
@@ -56,8 +55,8 @@ pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Re
             reader.bytes(),
             asked.bytes
         ),
-        // Without both digests the length is all there is to tell blocks apart by; zeros are read beyond the end of one
-        // that is shorter.
+        // Without both digests, the length is the only criterion. It matters because a shorter block would be
+        // padded with zeros.
         _ if reader.bytes() != asked.bytes => {
             format!("it has {} bytes, and {} are recorded", reader.bytes(), asked.bytes)
         }

@@ -1,4 +1,4 @@
-//! The blocks of a plan that runs on a node: what is read of them, and what is delivered to them.
+//! The block I/O of a running plan on one node: reads of local blocks, and writes of deliveries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, ready};
@@ -20,9 +20,9 @@ pub(crate) struct BlockIo {
     reads: DiskQueue<ReadJob>,
     ahead: ReadAhead,
     writes: DiskQueue<WriteJob>,
-    /// Deliveries that are written together.
+    /// Collects small deliveries into larger writes.
     gathering: Gathering,
-    /// Reads and writes that the cap of the disk holds back.
+    /// Reads and writes that wait for the disk's cap.
     held_reads: VecDeque<ReadJob>,
     held_writes: VecDeque<WriteJob>,
     traffic: Traffic,
@@ -65,7 +65,8 @@ impl BlockIo {
         }
     }
 
-    /// Begins what the cap of the disk held back; deliveries first, since they free what reads fill.
+    /// Starts I/O that waited for the disk's cap. Deliveries go first, because they free the buffers that
+    /// reads fill.
     fn release_held(&mut self, caps: &mut CapGate, part: &mut Part, now: Duration) -> bool {
         let mut moved = false;
         while !self.held_writes.is_empty() && caps.ask(Meter::Disk, part).is_some() {
@@ -125,7 +126,7 @@ impl BlockIo {
         }
     }
 
-    /// Nothing is read or written any more that has not begun.
+    /// Drops all reads and writes that have not begun.
     pub(crate) fn drop_queued(&mut self) {
         self.held_reads.clear();
         self.held_writes.clear();
@@ -134,8 +135,8 @@ impl BlockIo {
         self.writes.drop_queue();
     }
 
-    /// Waits for writes that have begun, so that what is counted as delivered is exact and nothing touches a sink after
-    /// this.
+    /// Waits for writes in flight. Afterwards the count of delivered slices is exact, and no write can touch
+    /// a sink any more.
     pub(crate) fn poll_settled(&mut self, cx: &mut Context<'_>, part: &mut Part) -> Poll<()> {
         while !self.writes.is_idle() {
             if let Ok(done) = ready!(self.writes.poll_done(cx)) {
@@ -145,7 +146,7 @@ impl BlockIo {
         Poll::Ready(())
     }
 
-    /// Does what the relay asks for of blocks.
+    /// Carries out a relay's action on blocks.
     pub(crate) fn act(&mut self, action: Action, caps: &mut CapGate, part: &mut Part, now: Duration) {
         match action {
             Action::ReadAhead { ranges } => {

@@ -1,17 +1,17 @@
-//! Slice buffers that pass from plan to plan.
+//! Slice buffers that are reused from plan to plan.
 
 use std::sync::{Arc, Mutex};
 
 use repair::BufferPool;
 
-/// The most that one pool keeps while no plan uses it: a slice of all that a put with Clay (14, 10, 13) reads and sends.
-/// What a pool keeps some plan has used; those of codes without many sub-blocks use far less.
+/// The maximum size of an idle pool: one slice of all streams that a put with Clay (14, 10, 13) reads and
+/// sends. A pool contains only buffers that some plan has used; codes without many sub-blocks use far less.
 const KEPT_BYTES: usize = 16 << 20;
-/// Pools that are kept.
+/// The maximum number of idle pools.
 const KEPT_POOLS: usize = 2;
 
-/// Pools of plans that have ended: fresh memory costs a page fault for every 4 KiB, which is most of what a
-/// short plan's buffers cost. Cheap to clone.
+/// Buffer pools of finished plans. Fresh memory costs a page fault for every 4 KiB, which is most of the cost
+/// of a short plan's buffers. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffers {
     pools: Arc<Mutex<Vec<BufferPool>>>,

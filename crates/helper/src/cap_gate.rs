@@ -1,4 +1,4 @@
-//! What a part that runs may move under its node's caps, and when to ask again.
+//! Asks the node's caps how much a running part may move now, and when to ask again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::throttle::Allowance;
 /// See the module's documentation.
 pub(crate) struct CapGate {
     allowance: Allowance,
-    /// When asking the caps again is worthwhile.
+    /// The delay before the next request, if one was denied.
     ask_again: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -27,7 +27,8 @@ impl CapGate {
         self.allowance.is_limited()
     }
 
-    /// Bytes that may move; `None` if the part is to wait, which it will be woken from.
+    /// The number of bytes that may move now. Returns `None` if the part must wait; it is then woken by the
+    /// timer.
     pub(crate) fn ask(&mut self, meter: Meter, part: &mut Part) -> Option<usize> {
         match self.allowance.ask(meter) {
             Ok(bytes) => Some(bytes),
@@ -43,7 +44,7 @@ impl CapGate {
         self.allowance.spend(meter, bytes);
     }
 
-    /// Waits until asking the caps again is worthwhile, if something was held back.
+    /// Polls the timer for the next request, if one was denied; returns whether it fired.
     pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(wait) = self.ask_again.take() else { return false };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));

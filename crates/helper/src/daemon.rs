@@ -1,4 +1,4 @@
-//! `mend helper`: an engine and a session around a node's blocks.
+//! `mend helper`: an engine and a session that serve a node's blocks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,71 +22,73 @@ use crate::rendezvous::{Rendezvous, bind};
 use crate::session::{ConnectError, Session, show_certificate};
 use crate::workers::Workers;
 
-/// Pause between attempts to reach the coordinator.
+/// The pause between attempts to connect to the coordinator.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
-/// The same while a certificate has expired.
+/// The pause while a certificate is expired.
 const RENEWAL_EVERY: Duration = Duration::from_secs(5);
-/// How often a new certificate is looked for.
+/// The interval of checks for a new certificate.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
-/// How often somebody is told of a certificate that expires soon.
+/// The interval of warnings about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A coordinator that has not yet noticed that our last connection is gone refuses a second one; it notices
-/// within this time. After that, somebody else has our name.
+/// How long a refusal for a duplicate name is retried. A coordinator that has not noticed the loss of our
+/// last connection refuses a second one, but notices within this time. After that, another node must be using
+/// our name.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
-/// Threads that move slices, at most: one moves more than two gigabytes a second.
+/// The maximum number of threads that move slices; one moves more than two gigabytes a second.
 const MAX_WORKERS: usize = 8;
 
-/// What a helper needs to know.
+/// The configuration of a helper.
 pub struct DaemonOptions {
-    /// The cluster that its blocks belong to.
+    /// The id of the cluster that its blocks belong to.
     pub cluster_id: ClusterId,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Where the coordinator takes control connections.
+    /// The address for control connections to the coordinator.
     pub coordinator: Address,
-    /// Where it listens for data edges.
+    /// The listen address for data edges.
     pub listen: SocketAddr,
-    /// What others dial, if it differs from where it listens.
+    /// The address that other nodes dial, if it differs from the listen address.
     pub advertise: Option<Address>,
-    /// The rack it stands in.
+    /// Its rack.
     pub rack: Option<String>,
-    /// What its ports and its disk carry, as far as that is known.
+    /// The rates of its ports and disk, where known.
     pub rates: StatedRates,
-    /// Caps of its own, below which it stays whatever the coordinator says.
+    /// Its own caps; the coordinator can only lower them.
     pub limits: Caps,
-    /// Whether it takes no plain data edge. It encrypts those that the coordinator wants encrypted either way.
+    /// Whether it refuses plain data edges. Edges that the coordinator wants encrypted are encrypted in any
+    /// case.
     pub data_tls: bool,
     /// Its store.
     pub blocks: Arc<dyn Blocks>,
-    /// How many descriptors this process may have; a share of them is for connections from anybody.
+    /// The process's limit of file descriptors. A share of them is reserved for unauthenticated connections.
     pub descriptors: u64,
 }
 
 /// Why a helper cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// Its data port is taken or forbidden.
+    /// The data port is in use or forbidden.
     #[error(
         "cannot listen on {address}: {source}; change `listen` of this helper in mend.toml or stop what uses it"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error reported by the system.
         source: io::Error,
     },
-    /// The coordinator does not take it.
+    /// The coordinator rejects the helper.
     #[error(transparent)]
     Session(#[from] ConnectError),
-    /// It cannot have the threads that it wants.
+    /// Threads cannot be started.
     #[error("cannot start threads: {0}")]
     Threads(#[source] io::Error),
-    /// Its blocks cannot be listed.
+    /// The blocks cannot be listed.
     #[error("cannot list the blocks: {0}")]
     Blocks(#[from] BlockError),
 }
 
-/// A helper that has its data port.
+/// A helper that has bound its data port.
 pub struct Daemon {
     options: DaemonOptions,
     rendezvous: Rendezvous,
@@ -95,7 +97,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Takes the data port.
+    /// Binds the data port.
     ///
     /// # Errors
     /// [`DaemonError::Listen`].
@@ -107,17 +109,17 @@ impl Daemon {
         Ok(Self { options, rendezvous, address, listener: Some(listener) })
     }
 
-    /// The data port that it has.
+    /// The address of the bound data port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the coordinator refuses it, or one of both does not take the other's certificate. `ready` is called
-    /// whenever it has registered.
+    /// Serves until the coordinator refuses the helper, or one of them rejects the other's certificate. Calls
+    /// `ready` after every registration.
     ///
-    /// Whatever may pass is tried again for as long as it takes, and what it waits for is logged once: a coordinator that
-    /// cannot be reached, one that falls silent, blocks that cannot be listed at the moment. Jobs of a lost coordinator
-    /// are dropped, with all they did not commit.
+    /// Transient problems are retried indefinitely, and each is logged once: an unreachable or silent
+    /// coordinator, or blocks that cannot be listed at the moment. If the coordinator is lost, its jobs are
+    /// dropped together with everything they did not commit.
     ///
     /// # Errors
     /// [`DaemonError`].
@@ -170,7 +172,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What it says first: who it is, and what it holds, in as many messages as that takes.
+    /// The registration: the helper's identity and its blocks, in as many messages as necessary.
     async fn hello(&self) -> Result<Vec<FromNode>, DaemonError> {
         let blocks = self.options.blocks.clone();
         let (held, free_bytes) =
@@ -197,17 +199,17 @@ impl Daemon {
     }
 }
 
-/// Waiting for the coordinator to take us.
+/// The state of waiting for a registration.
 #[derive(Default)]
 struct Waiting {
-    /// What was last said to be waited for.
+    /// The last logged problem.
     said: Option<String>,
-    /// Since when it has refused us for what should pass.
+    /// The time of the first of consecutive refusals that should be transient.
     refused: Option<Instant>,
 }
 
 impl Waiting {
-    /// Whether what went wrong may go better the next time.
+    /// Whether the error may be transient, so that a retry makes sense.
     fn is_worthwhile(&mut self, error: &DaemonError) -> bool {
         match error {
             DaemonError::Session(ConnectError::Refused { passing: true, .. }) => {
@@ -219,7 +221,7 @@ impl Waiting {
             }
             error if is_expired(error) => {
                 self.refused = None;
-                true // Somebody will issue a new one, and it is taken up without a restart.
+                true // A renewed certificate is loaded without a restart.
             }
             DaemonError::Session(
                 ConnectError::Refused { passing: false, .. }
@@ -231,7 +233,7 @@ impl Waiting {
         }
     }
 
-    /// Says what is waited for, if it is something new.
+    /// Logs the problem, unless it was the last one logged.
     fn say(&mut self, error: &DaemonError) {
         let text = error.to_string();
         if self.said.as_ref() != Some(&text) {
@@ -246,7 +248,7 @@ fn is_expired(error: &DaemonError) -> bool {
     matches!(error, DaemonError::Session(ConnectError::Untrusted { source, .. }) if is_certificate_expired(source))
 }
 
-/// Takes up a new certificate; whether there is one.
+/// Loads a renewed certificate; returns whether there was one.
 fn refresh(identity: &Identity) -> bool {
     match identity.refresh() {
         Ok(true) => {
@@ -261,11 +263,11 @@ fn refresh(identity: &Identity) -> bool {
     }
 }
 
-/// Takes up new certificates, and says when ours expires soon.
+/// Loads renewed certificates, and warns if ours expires soon.
 async fn keep_fresh(identity: Identity, coordinator: Address) {
     let mut warned: Option<Instant> = None;
     loop {
-        // The connection that stands shows the old one for as long as it lives.
+        // The existing connection keeps using the old certificate.
         if refresh(&identity)
             && let Err(error) = show_certificate(&coordinator, &identity).await
         {

@@ -1,6 +1,6 @@
-//! A relay's disk I/O. What cannot block is done at once: reads from the page cache, writes to memory. The rest goes to
-//! blocking threads in batches of reads and batches of writes, one of each at a time, so that a slow disk holds back
-//! only its own relay.
+//! The disk I/O of a relay. Operations that cannot block run at once: reads from the page cache, writes to
+//! memory. All others run on blocking threads, in batches of reads and batches of writes, at most one of each
+//! at a time, so that a slow disk delays only its own relay.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -13,10 +13,10 @@ use repair::{BlockId, Buffer, Transfer};
 use stores::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
 
-/// At most so many bytes are read or written in one batch.
+/// The maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A delivery, shared by the plans of a job one after another.
+/// A delivery, used by the successive plans of a job.
 pub(crate) type SharedDelivery = Arc<Mutex<Delivery>>;
 
 /// A local block that is being read.
@@ -26,31 +26,31 @@ pub(crate) struct Source {
     pub(crate) reader: Arc<dyn BlockReader>,
 }
 
-/// A read to be done, which fills the buffers.
+/// A read that fills buffers.
 pub(crate) struct ReadJob {
     pub(crate) slice: u32,
-    /// The relay's number of the first buffer; those of the others follow.
+    /// The relay's number of the first buffer; the others follow.
     pub(crate) local: u16,
     pub(crate) source: Source,
     pub(crate) transfer: Transfer,
     pub(crate) buffers: Vec<Buffer>,
 }
 
-/// What will be read soon. The medium is not asked for it while all reads find their bytes in memory.
+/// Upcoming reads. They are announced to the disk only once a read has missed the page cache.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// The last two announcements: reads are in one or the other.
+    /// The last two announcements; every read belongs to one of them.
     announced: [Vec<(Source, Range<u64>)>; 2],
     missed: bool,
 }
 
-/// A write to be done, of what the buffers hold.
+/// A write of buffers.
 pub(crate) struct WriteJob {
     pub(crate) slice: u32,
     pub(crate) block: BlockId,
     pub(crate) writer: SharedDelivery,
     pub(crate) transfer: Transfer,
-    /// Bytes of the block; what lies beyond them is padding.
+    /// The length of the block; bytes beyond it are padding.
     pub(crate) block_bytes: u64,
     pub(crate) buffers: Vec<Buffer>,
 }
@@ -63,17 +63,17 @@ pub(crate) struct DiskError {
 
 type Batch<J> = JoinHandle<Result<Vec<J>, DiskError>>;
 
-/// Jobs of one kind, done in batches in order.
+/// Jobs of one kind, executed in order and in batches.
 pub(crate) struct DiskQueue<J> {
     queue: VecDeque<J>,
     batch: Option<Batch<J>>,
 }
 
-/// Work on a disk.
+/// A disk operation.
 pub(crate) trait DiskJob: Send + 'static {
-    /// Does it, on a thread that may wait.
+    /// Executes the operation, on a thread that may block.
     fn run(&mut self) -> Result<(), DiskError>;
-    /// Does it if that takes no waiting; whether it did.
+    /// Executes the operation if it does not block; returns whether it did.
     fn run_without_waiting(&mut self) -> Result<bool, DiskError>;
     fn bytes(&self) -> usize;
 }
@@ -83,7 +83,7 @@ impl<J: DiskJob> DiskQueue<J> {
         Self { queue: VecDeque::new(), batch: None }
     }
 
-    /// Gives the job back if it is done already; otherwise it is done in its turn.
+    /// Executes the job and returns it if that does not block; otherwise queues it.
     pub(crate) fn push(&mut self, mut job: J) -> Result<Option<J>, DiskError> {
         if self.is_idle() && job.run_without_waiting()? {
             return Ok(Some(job));
@@ -96,12 +96,12 @@ impl<J: DiskJob> DiskQueue<J> {
         self.batch.is_none() && self.queue.is_empty()
     }
 
-    /// Drops what has not begun.
+    /// Drops all jobs that have not begun.
     pub(crate) fn drop_queue(&mut self) {
         self.queue.clear();
     }
 
-    /// The next batch that is done.
+    /// The next finished batch.
     pub(crate) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<J>, DiskError>> {
         if self.batch.is_none() {
             self.begin();
@@ -111,7 +111,7 @@ impl<J: DiskJob> DiskQueue<J> {
         self.batch = None;
         match done {
             Ok(done) => Poll::Ready(done),
-            // The runtime is going away, and this task with it.
+            // The runtime is shutting down, and this task with it.
             Err(error) if error.is_cancelled() => Poll::Pending,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
@@ -136,7 +136,8 @@ impl<J: DiskJob> DiskQueue<J> {
 }
 
 impl ReadJob {
-    /// Fills the buffers by `read`, which gets an offset and what is to be filled and says whether it did.
+    /// Fills the buffers by calls of `read`, which receives an offset and the bytes to fill, and returns
+    /// whether it filled them.
     fn fill(
         &mut self,
         read: impl Fn(&dyn BlockReader, u64, &mut [u8]) -> Result<bool, BlockError>,
@@ -163,7 +164,7 @@ impl DiskJob for ReadJob {
 }
 
 impl ReadAhead {
-    /// Takes what will be read next.
+    /// Announces the next reads.
     pub(crate) fn announce(&mut self, ranges: impl Iterator<Item = (Source, Range<u64>)>) {
         let [_, last] = std::mem::take(&mut self.announced);
         self.announced = [last, ranges.collect()];
@@ -172,7 +173,7 @@ impl ReadAhead {
         }
     }
 
-    /// A read did not find its bytes in memory. From now on the medium is asked for what is announced.
+    /// Notes that a read missed the page cache. From now on, reads are announced to the disk.
     pub(crate) fn miss(&mut self) {
         self.missed = true;
         self.ask();
@@ -181,7 +182,7 @@ impl ReadAhead {
     fn ask(&mut self) {
         let announced = std::mem::take(&mut self.announced).concat();
         if !announced.is_empty() {
-            // Asking may wait, too, when the medium has much to do already. Nobody waits for the answer.
+            // The announcement itself may block if the disk is busy. Nothing depends on its result.
             tokio::task::spawn_blocking(move || {
                 announced.into_iter().for_each(|(source, bytes)| source.reader.read_ahead(bytes));
             });
@@ -215,5 +216,5 @@ impl DiskJob for WriteJob {
     }
 }
 
-/// What a job delivers on this node, by block.
+/// The deliveries of a job on this node, by block.
 pub(crate) type Deliveries = BTreeMap<BlockId, SharedDelivery>;

@@ -1,8 +1,8 @@
-//! Carries out what the coordinator asks of a node's jobs.
+//! Carries out the coordinator's instructions for jobs.
 //!
-//! Every job has a task of its own that takes its messages in order: a new plan, stop, seal, fingerprint,
-//! commit, reread, forget. What a job delivered lives in its sinks from plan to plan until it is committed
-//! or forgotten.
+//! Every job has a task of its own, which handles the job's messages in order: assign, stop, seal,
+//! fingerprint, commit, reread, forget. A job's deliveries stay in its sinks from plan to plan until they are
+//! committed or forgotten.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,14 +26,14 @@ use crate::throttle::{Allowance, Throttle};
 use crate::traffic::Traffic;
 use crate::workers::Workers;
 
-/// Carries out assignments; cheap to clone.
+/// Carries out the jobs of a node; cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     node: Node,
     workers: Workers,
 }
 
-/// What the jobs of a node share; cheap to clone.
+/// The state shared by all jobs of a node; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) local: Local,
@@ -47,21 +47,21 @@ pub(crate) struct Node {
 }
 
 impl Engine {
-    /// An engine whose edges meet at `rendezvous`, whose reports go to `reports`, and whose jobs run on
-    /// `workers`.
+    /// Creates an engine whose edges meet at `rendezvous`, whose reports go to `reports`, and whose jobs run
+    /// on `workers`.
     pub fn new(local: Local, rendezvous: Rendezvous, reports: Reports, workers: Workers) -> Self {
         let (traffic, buffers, jobs) = (Traffic::default(), Buffers::default(), Arc::default());
         let (throttle, memory) = (Throttle::new(Caps::default()), Memory::default());
         Self { node: Node { local, rendezvous, reports, traffic, buffers, throttle, memory, jobs }, workers }
     }
 
-    /// It never goes beyond these caps, whatever it is told.
+    /// Sets the node's own caps; the coordinator can only lower them.
     pub fn within(mut self, caps: Caps) -> Self {
         self.node.throttle = Throttle::new(caps);
         self
     }
 
-    /// Takes a message that concerns jobs; gives back one that does not.
+    /// Handles a message if it concerns jobs; returns it otherwise.
     pub fn handle(&self, message: ToNode) -> Option<ToNode> {
         if let ToNode::Limits(caps) = message {
             self.node.throttle.set(caps);
@@ -70,37 +70,38 @@ impl Engine {
         let Some(job) = message.job() else { return Some(message) };
         let mut jobs = self.node.jobs.lock().expect("no holder panics");
         let messages = jobs.entry(job).or_insert_with(|| self.start(job));
-        // A task lives as long as its entry in the table; one that does not come to take its messages is refused more.
+        // A task lives as long as its entry in the table. If it does not take its messages, further ones are
+        // refused.
         if let Err(mpsc::error::TrySendError::Full(message)) = messages.try_send(message)
             && let Some(epoch) = message.epoch()
         {
             let report = too_many_messages();
-            let _ = self.node.reports.send(FromNode::Report { job, epoch, report }); // A lost coordinator knows.
+            let _ = self.node.reports.send(FromNode::Report { job, epoch, report }); // Not needed if lost.
         }
         None
     }
 
-    /// What may be done besides jobs, under the same caps.
+    /// Access to the caps for work outside jobs.
     pub(crate) fn allowance(&self, class: Class) -> Allowance {
         Allowance::new(self.node.throttle.clone(), None, class)
     }
 
-    /// Which part of what repairs may move is left unused, in thousandths.
+    /// The unused share of the cap on repairs, in thousandths.
     pub(crate) fn unused(&self, meter: Meter) -> Option<u16> {
         self.node.throttle.unused(meter).map(|part| (part * 1000.0).round() as u16)
     }
 
-    /// What went through it so far.
+    /// The traffic so far.
     pub fn traffic(&self) -> &Traffic {
         &self.node.traffic
     }
 
-    /// Number of jobs in hand.
+    /// The number of running jobs.
     pub fn jobs(&self) -> u32 {
         self.node.jobs.lock().expect("no holder panics").len() as u32
     }
 
-    /// Drops all jobs and what they did not commit: the coordinator that gave them is gone.
+    /// Drops all jobs and everything they did not commit, after the loss of the coordinator.
     pub fn forget_all(&self) {
         self.node.jobs.lock().expect("no holder panics").clear();
     }
@@ -114,7 +115,7 @@ impl Engine {
 }
 
 impl Node {
-    /// Takes a job that is over out of the table; `false` if there is another message for it.
+    /// Removes a finished job from the table; returns `false` if another message has arrived for it.
     pub(crate) fn retire(&self, job: JobId, messages: &mpsc::Receiver<ToNode>) -> bool {
         let mut jobs = self.jobs.lock().expect("no holder panics");
         let is_over = messages.is_empty();
@@ -125,7 +126,7 @@ impl Node {
         is_over
     }
 
-    /// Refuses edges that are less protected than this node's own configuration demands.
+    /// Refuses edges that are less protected than the node's own configuration requires.
     pub(crate) fn check_encryption(&self, assignment: &Assignment) -> Result<(), Report> {
         let inlets = assignment.inlets.iter().map(|inlet| (inlet.from, &inlet.tls_name));
         let outlets = assignment.outlets.iter().map(|outlet| (outlet.to, &outlet.tls_name));
@@ -139,20 +140,20 @@ impl Node {
     }
 }
 
-/// Runs `work` on a thread that may wait.
+/// Runs `work` on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        // The runtime is going away, and this task with it.
+        // The runtime is shutting down, and this task with it.
         Err(error) if error.is_cancelled() => std::future::pending().await,
         Err(error) => resume_unwind(error.into_panic()),
     }
 }
 
-/// So many threads at once, as many as the runtime has for what may wait.
+/// The maximum number of low-priority threads, equal to the runtime's limit of blocking threads.
 static ASIDE: Semaphore = Semaphore::const_new(512);
 
-/// Runs `work`, for which nobody waits as they do for slices, on a thread of its own that lets others have the processors.
+/// Runs `work` on a low-priority thread.
 pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let room = ASIDE.acquire().await.expect("it is never closed");
     let work = Arc::new(Mutex::new(Some(work)));
@@ -160,7 +161,7 @@ pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     let thread = thread::Builder::new().name("aside".to_owned()).spawn({
         let work = work.clone();
         move || {
-            let _room = room; // Also of those that nobody waits for any more.
+            let _room = room; // Held until the work ends, even if its caller is gone.
             yield_processors();
             let work = work.lock().expect("no holder panics").take().expect("it is taken once");
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));

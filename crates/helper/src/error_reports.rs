@@ -1,18 +1,18 @@
-//! What the coordinator is told of a store's errors.
+//! Translates a store's errors into reports to the coordinator.
 
 use std::io;
 
 use repair::{BlockId, BlockProblem, Report, SinkProblem};
 use stores::{BlockError, ProcessError};
 
-/// What the coordinator is told of a block that cannot be read.
+/// The report on a block that cannot be read.
 pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     match error {
         BlockError::Missing { .. } => BlockProblem::Missing,
         BlockError::Corrupt { detail, .. } | BlockError::Other { detail, .. } => {
             BlockProblem::Corrupt(detail.clone())
         }
-        // It was not looked at to its end, which says nothing of it.
+        // The check was abandoned, which proves nothing about the block.
         BlockError::GivenUp(_) => BlockProblem::Unavailable(error.to_string()),
         BlockError::Io { source, .. } if is_of_the_machine(source) => {
             BlockProblem::Unavailable(error.to_string())
@@ -26,7 +26,7 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     }
 }
 
-/// Whether an error says something of the machine at this moment, and nothing of the file.
+/// Whether an error reflects the machine's current state rather than the file.
 fn is_of_the_machine(error: &io::Error) -> bool {
     let passing =
         [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::EIO];

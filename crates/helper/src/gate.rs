@@ -1,7 +1,8 @@
-//! The cap of the disk, where whole blocks are read through: scrubs, fingerprints, and what is read back.
+//! Applies the disk's cap to reads of whole blocks: scrubs, fingerprints, and reading back.
 //!
-//! A slice waits for the cap in its job's task ([`motion`](crate::motion)). What is read here is read on threads that may
-//! wait, and so is the cap. Whoever asked can look whether it is held back, and say so: the coordinator waits longer then.
+//! Slices wait for the cap inside their job's task ([`motion`](crate::motion)). The reads here run on threads
+//! that may block, and so does the wait for the cap. The caller can see that a read is throttled and report
+//! it, which makes the coordinator wait longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use stores::{Closed, Gate};
 
 use crate::throttle::Allowance;
 
-/// What somebody has read; the reading ends when it is dropped.
+/// The caller's interest in a read; dropping it ends the read.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     held_back: Arc<AtomicU64>,
@@ -26,24 +27,24 @@ pub(crate) struct DiskGate {
 }
 
 impl Interest {
-    /// A gate for what is read in this interest.
+    /// Creates a gate for reads on behalf of this interest.
     pub(crate) fn gate(&self, allowance: Allowance) -> DiskGate {
         DiskGate { allowance, held_back: Arc::downgrade(&self.held_back) }
     }
 
-    /// How often a gate had to wait.
+    /// The number of times that one of its gates had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.load(Ordering::Relaxed)
     }
 }
 
 impl DiskGate {
-    /// How often any gate of the same interest had to wait.
+    /// The number of times that any gate of the same interest had to wait.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.upgrade().map_or(0, |held_back| held_back.load(Ordering::Relaxed))
     }
 
-    /// The same as [`pass`](Gate::pass), where `sleep` lets the time pass.
+    /// Implements [`pass`](Gate::pass), with `sleep` to let time pass.
     fn pass_by(&self, bytes: usize, mut sleep: impl FnMut(Duration)) -> Result<(), Closed> {
         loop {
             let held_back = self.held_back.upgrade().ok_or(Closed)?;
@@ -75,7 +76,7 @@ mod tests {
 
     const BLOCK_BYTES: usize = 3 << 20;
 
-    /// A gate that lets the time of a clock pass which stands still otherwise; it counts what passes.
+    /// A gate on a simulated clock, which advances only while the gate waits. It counts the bytes that pass.
     struct Clocked {
         gate: DiskGate,
         throttle: Throttle,
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrub_and_a_repair_read_as_fast_together_as_the_cap_of_the_disk_says() {
+    fn a_scrub_and_a_repair_share_the_cap_of_the_disk() {
         let (_folder, blocks, id) = store();
         for rate in [2_000_000, 30_000_000] {
             let throttle = Throttle::standing(Caps { repairs_disk: Some(rate), ..Caps::default() });
@@ -131,9 +132,9 @@ mod tests {
         }
     }
 
-    /// It is all read while it is made, sealed and committed, and no faster than the cap says.
+    /// All bytes are read back while the block is written, sealed and committed, within the cap.
     #[test]
-    fn what_is_read_back_behind_its_writer_counts_as_well() {
+    fn reading_back_behind_the_writer_counts_towards_the_cap() {
         let rate = 500_000;
         let (_folder, blocks, id) = store();
         let throttle = Throttle::standing(Caps { repairs_disk: Some(rate), ..Caps::default() });
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_for_a_client_is_not_held_back_by_the_cap_of_repairs() {
+    fn reads_for_a_client_are_exempt_from_the_cap_of_repairs() {
         let (_folder, blocks, id) = store();
         let throttle = Throttle::standing(Caps { repairs_disk: Some(1000), ..Caps::default() });
         let interest = Interest::default();
@@ -165,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_read_to_its_end() {
+    fn a_read_without_interest_ends_early() {
         let (_folder, blocks, id) = store();
-        // At a byte per second it would take a month.
+        // At one byte per second, the read would take a month.
         let throttle = Throttle::new(Caps { disk: Some(1), ..Caps::default() });
         let interest = Interest::default();
         let gate = interest.gate(Allowance::new(throttle, None, Class::Repair));

@@ -1,7 +1,9 @@
-//! Drives a node's part of one job: waits for messages, sockets and disk, tells [`repair::Part`], and does what it asks.
+//! Drives a node's part of one job: passes messages and socket and disk events to [`repair::Part`], and
+//! carries out its actions.
 //!
-//! One task per job, no locks, no channels on the way of a slice: the task polls every inlet that the relay wants
-//! something from, every outlet with frames in its queue, and its two disk queues, until none of them can move.
+//! There is one task per job, without locks or channels on the path of a slice. The task polls every inlet
+//! that the relay wants frames from, every outlet with queued frames, and its two disk queues, until none of
+//! them makes progress.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,33 +26,33 @@ use crate::publishing::Committed;
 use crate::throttle::Allowance;
 use crate::{block_checks, publishing};
 
-/// Bytes of slices that one relay may hold.
+/// The memory budget of one relay for slices, in bytes.
 const RELAY_BUDGET_BYTES: usize = 512 << 10;
 
-/// Something that a thread does which may wait.
+/// An operation on a thread that may block.
 type Chore<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// One job on this node.
 pub(crate) struct JobTask {
     node: Node,
     part: Part,
-    /// What the job is for, as its last assignment says.
+    /// The class of the job, from its last assignment.
     class: Class,
-    /// What was delivered and not committed.
+    /// Deliveries that are not committed.
     deliveries: Deliveries,
-    /// What was committed and not read back.
+    /// Committed blocks that are not read back.
     committed: Committed,
-    /// The plan that runs, or failed.
+    /// The running plan, or the last one if it failed.
     motion: Option<Motion>,
     opening: Option<Chore<(Deliveries, Result<Opened, Report>)>>,
     errand: Option<Chore<(Report, Committed)>>,
-    /// Whole blocks are read in this interest; it ends with the coordinator's.
+    /// The interest in reads of whole blocks; it ends when the coordinator is lost.
     interest: Interest,
-    /// How often that was held back when it was last looked at.
+    /// The number of throttled reads at the last check.
     held_back: u64,
     settling: bool,
     ticks: Interval,
-    /// Times are counted from here.
+    /// The origin of the job's clock.
     start: Instant,
 }
 
@@ -76,13 +78,13 @@ impl JobTask {
         }
     }
 
-    /// Runs until the job is forgotten, or the engine drops it.
+    /// Runs until the job is forgotten or the engine drops it.
     pub(crate) async fn run(mut self, mut messages: mpsc::Receiver<ToNode>) {
         while !poll_fn(|cx| self.poll(cx, &mut messages)).await {}
         self.node.buffers.give(self.part.into_pool());
     }
 
-    /// Ready when there is nothing left to do; `false` if there is again.
+    /// Becomes ready when no work remains; `false` means that a new message has arrived.
     fn poll(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> Poll<bool> {
         let is_lost = self.poll_messages(cx, messages);
         while self.ticks.poll_tick(cx).is_ready() {
@@ -103,7 +105,7 @@ impl JobTask {
         self.start.elapsed()
     }
 
-    /// Takes all messages; whether nobody sends any more.
+    /// Handles all queued messages; returns whether the sender is gone.
     fn poll_messages(&mut self, cx: &mut Context<'_>, messages: &mut mpsc::Receiver<ToNode>) -> bool {
         while let Poll::Ready(message) = messages.poll_recv(cx) {
             let Some(message) = message else {
@@ -116,7 +118,7 @@ impl JobTask {
         false
     }
 
-    /// Moves whatever can move; whether anything did.
+    /// Makes all possible progress; returns whether there was any.
     fn poll_all(&mut self, cx: &mut Context<'_>) -> bool {
         let now = self.now();
         let mut moved = self.poll_chores(cx, now);
@@ -124,7 +126,7 @@ impl JobTask {
             moved |= motion.poll_reads(cx, &mut self.part, now);
             moved |= motion.poll_inlets(cx, &mut self.part, now);
         }
-        // What was asked for is begun in the next turn: nothing else would wake this task for it.
+        // New actions are started at once, because no event would wake this task for them.
         moved |= self.act(now);
         if let Some(motion) = self.motion.as_mut().filter(|_| self.part.is_moving()) {
             moved |= motion.poll_outlets(cx, &mut self.part, now);
@@ -134,7 +136,7 @@ impl JobTask {
         moved
     }
 
-    /// What other threads were asked to do.
+    /// Polls the operations on other threads.
     fn poll_chores(&mut self, cx: &mut Context<'_>, now: Duration) -> bool {
         let mut moved = false;
         if let Some(opening) = &mut self.opening
@@ -170,7 +172,7 @@ impl JobTask {
         moved
     }
 
-    /// Does what the part asks for; whether it asked for anything.
+    /// Carries out the part's actions; returns whether there were any.
     fn act(&mut self, now: Duration) -> bool {
         let mut acted = false;
         while let Some(action) = self.part.poll(now) {
@@ -201,7 +203,7 @@ impl JobTask {
         if let Report::Refused { why } = &report {
             tracing::warn!(job = %self.part.job(), %why, "refused what the coordinator wants");
         }
-        // A closed channel means that the coordinator is gone; it will forget the job then.
+        // A closed channel means that the coordinator is lost; the job will then be forgotten.
         let _ = self.node.reports.send(FromNode::Report { job: self.part.job(), epoch, report });
     }
 
@@ -212,7 +214,7 @@ impl JobTask {
             Err(report) => return self.part.handle_cannot_begin(report, now),
         };
         self.class = assignment.class;
-        // The edges come first: neighbours may be dialling already.
+        // Edges come first, because neighbours may already be dialling.
         self.motion = Some(Motion::new(assignment.clone(), &self.node, memory));
         self.opening =
             Some(Box::pin(open(self.node.clone(), assignment, self.deliveries.clone(), self.gate())));
@@ -238,7 +240,7 @@ impl JobTask {
         Box::pin(async { (answer.await, Committed::new()) })
     }
 
-    /// What slows whole blocks that are read for this job.
+    /// The gate that throttles reads of whole blocks for this job.
     fn gate(&self) -> DiskGate {
         let job = Some(self.part.job());
         self.interest.gate(Allowance::new(self.node.throttle.clone(), job, self.class))

@@ -1,9 +1,10 @@
-//! The helper: disk and TCP around [`repair::Part`]; also the requestor that a client embeds.
+//! The helper: disk and TCP around [`repair::Part`]. Clients embed it as their requestor.
 //!
-//! [`Engine`] carries out jobs: each has one task that drives this node's part of it and polls its sockets and its disk,
-//! on one of its [`Workers`]. [`Session`] is the standing connection to the coordinator.
-//! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks), whichever store that is. A client embeds an engine and a
-//! session, and its [`Requests`] bring along what is read and where it goes: see [`Local`].
+//! [`Engine`] carries out jobs: each job has one task, on one of the engine's [`Workers`], which drives this
+//! node's part of the job and polls its sockets and disk. [`Session`] is the standing connection to the
+//! coordinator. [`Daemon`] combines both with the [`Blocks`](stores::Blocks) of any store. A client embeds an
+//! engine and a session, and its [`Requests`] provide the blocks to read and the destinations of deliveries;
+//! see [`Local`].
 
 #![forbid(unsafe_code)]
 

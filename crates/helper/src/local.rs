@@ -1,4 +1,4 @@
-//! What an engine reads from and delivers to: a helper its store, a client what its requests brought along.
+//! The sources and sinks of an engine: a helper's store, or those that a client's requests bring.
 
 use std::sync::Arc;
 
@@ -7,32 +7,32 @@ use stores::{Blocks, Sinks, Sources};
 
 use crate::probe_blocks::ProbeBlocks;
 
-/// What an engine reads from and delivers to.
+/// The sources and sinks of an engine.
 #[derive(Clone)]
 pub enum Local {
-    /// A store, whatever job it is.
+    /// A store, for all jobs.
     Store(Arc<dyn Blocks>),
-    /// What each request brought along.
+    /// A client's requests, each with its own sources or sinks.
     Requests(Arc<dyn Requests>),
 }
 
 /// The open requests of a client.
 pub trait Requests: Send + Sync + 'static {
-    /// What the request with this number brought along; `None` if it is not open. From now on it counts as begun.
+    /// Returns what the request `tag` brought, and marks the request as begun; `None` if it is not open.
     fn begin(&self, tag: u64) -> Option<Ends>;
 }
 
-/// What a request brings along: a put reads, and a read delivers.
+/// The ends that a request brings: sources for a put, sinks for a read.
 #[derive(Clone)]
 pub enum Ends {
     /// The blocks that a put stores.
     Sources(Arc<dyn Sources>),
-    /// The places that a read fills.
+    /// The destinations that a read fills.
     Sinks(Arc<dyn Sinks>),
 }
 
 impl Local {
-    /// Where the blocks of an assignment are opened.
+    /// The sources of an assignment's local blocks.
     pub(crate) fn sources(&self, assignment: &Assignment) -> Result<Arc<dyn Sources>, Report> {
         match self {
             Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(ProbeBlocks)),
@@ -44,7 +44,7 @@ impl Local {
         }
     }
 
-    /// Where the deliveries of an assignment go.
+    /// The sinks for an assignment's deliveries.
     pub(crate) fn sinks(&self, assignment: &Assignment) -> Result<Arc<dyn Sinks>, Report> {
         match self {
             Self::Store(_) if assignment.class == Class::Probe => Ok(Arc::new(ProbeBlocks)),
@@ -56,7 +56,7 @@ impl Local {
         }
     }
 
-    /// The store, of a node that has one.
+    /// The store, if the node has one.
     pub(crate) fn store(&self) -> Result<Arc<dyn Blocks>, Report> {
         match self {
             Self::Store(blocks) => Ok(blocks.clone()),

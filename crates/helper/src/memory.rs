@@ -1,14 +1,14 @@
-//! The memory that plans in rounds may take: they hold whole blocks, and any client may ask for one.
+//! Limits the memory of plans that hold whole blocks, since any client may ask for one.
 
 use std::sync::Arc;
 
 use repair::{Assignment, Pacing, Refusal, Report, WHOLE_BLOCK_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The unit that is counted.
+/// The unit of accounting.
 const UNIT_BYTES: u64 = 64 << 10;
 
-/// Room for whole blocks; cheap to clone.
+/// The memory budget for whole blocks; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     room: Arc<Semaphore>,
@@ -21,8 +21,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Room for a plan that holds `bytes`, until what is returned is dropped. Plans that move slice by slice need none:
-    /// what they hold is bounded already.
+    /// Reserves memory for a plan that holds `bytes`, until the returned permit is dropped. Plans that move
+    /// slice by slice need no reservation, because their memory is bounded anyway.
     pub(crate) fn reserve(
         &self,
         assignment: &Assignment,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_until_it_is_gone_and_comes_back() {
+    fn room_is_granted_until_it_runs_out_and_is_returned() {
         let mut assignment: Assignment = assignment();
         let memory = Memory::default();
         assert!(memory.reserve(&assignment, u64::MAX).unwrap().is_none());

@@ -1,4 +1,4 @@
-//! The sockets and the disk of a plan that runs on a node.
+//! The sockets and the disk I/O of a running plan on one node.
 
 use std::io;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub(crate) struct Motion {
     caps: CapGate,
     traffic: Traffic,
     rendezvous: Rendezvous,
-    /// Room for whole blocks, if it moves them.
+    /// The reserved memory, if the plan holds whole blocks.
     _memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Motion {
-    /// Dials and awaits the edges of an assignment.
+    /// Dials or awaits the edges of an assignment.
     pub(crate) fn new(
         assignment: Arc<Assignment>,
         node: &Node,
@@ -63,7 +63,7 @@ impl Motion {
         self.blocks.use_opened(opened);
     }
 
-    /// Waits until asking the caps again is worthwhile, if something was held back.
+    /// Polls the timer for the next request to the caps, if one was denied.
     pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
         self.caps.poll_timer(cx)
     }
@@ -76,18 +76,18 @@ impl Motion {
         self.blocks.poll_writes(cx, part, now)
     }
 
-    /// Nothing is read or written any more that has not begun.
+    /// Drops all reads and writes that have not begun.
     pub(crate) fn drop_queued(&mut self) {
         self.blocks.drop_queued();
     }
 
-    /// Waits for writes that have begun, so that what is counted as delivered is exact and nothing touches a sink after
-    /// this.
+    /// Waits for writes in flight. Afterwards the count of delivered slices is exact, and no write can touch
+    /// a sink any more.
     pub(crate) fn poll_settled(&mut self, cx: &mut Context<'_>, part: &mut Part) -> Poll<()> {
         self.blocks.poll_settled(cx, part)
     }
 
-    /// Does what the relay asks for.
+    /// Carries out a relay's action.
     pub(crate) fn act(&mut self, action: Action, part: &mut Part, now: Duration) {
         match action {
             Action::Send { outlet, lane, stream, slice, buffer } => {
@@ -103,7 +103,7 @@ impl Motion {
         let mut moved = false;
         for index in 0..self.inlets.len() {
             while let Some(due) = part.due_bytes(index) {
-                // An edge on which nothing comes is not held back by a cap.
+                // An edge without incoming data is not throttled by a cap.
                 let is_held = self.caps.is_limited() && self.inlets[index].could_receive(cx);
                 let granted = if is_held { self.caps.ask(Meter::Down, part) } else { Some(usize::MAX) };
                 let Some(granted) = granted else {
@@ -178,8 +178,9 @@ impl Motion {
         moved
     }
 
-    /// Gives up the connection of a complete inlet. One that the sender dialled is not used again: what comes
-    /// after the last frame would be its next greeting, and reading ahead may have taken some of it.
+    /// Releases the connection of a complete inlet. If the sender dialled it, the connection is not reused:
+    /// the bytes after the last frame would be the next greeting, and reading ahead may have consumed some of
+    /// them.
     fn release_inlet(&mut self, index: usize) {
         let dialled = self.assignment.inlets[index].dial.as_deref();
         if let (Some(stream), Some(address)) = (self.inlets[index].take(), dialled) {
@@ -187,7 +188,7 @@ impl Motion {
         }
     }
 
-    /// Gives up the connection of a complete outlet, unless this end dialled, see above.
+    /// Releases the connection of a complete outlet, unless this end dialled it; see above.
     fn release_outlet(&mut self, index: usize) {
         let stream = self.outlets[index].take();
         if let (Some(stream), None) = (stream, &self.assignment.outlets[index].dial) {
@@ -196,7 +197,8 @@ impl Motion {
     }
 }
 
-/// The connection of an edge: dialled, or awaited from the other end. `ours` is what this end does.
+/// The connection of an edge: dialled by this end, or awaited from the other one. `ours` is this end's
+/// direction.
 fn connect(
     rendezvous: &Rendezvous,
     assignment: &Assignment,
@@ -218,7 +220,7 @@ fn connect(
             let coming = rendezvous.expect(key, Terms { direction: theirs, tls_name });
             Box::pin(async move {
                 let stream = coming.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
-                // It was taken on the listener's thread; from now on this job's thread polls it.
+                // The listener's thread accepted the connection; from now on this job's thread polls it.
                 stream.moved_here()
             })
         }

@@ -1,4 +1,5 @@
-//! Opens what an assignment reads, and what it delivers to. What is open already, from an earlier plan of the job, stays.
+//! Opens the blocks that an assignment reads and the sinks that it delivers to. Sinks that are open since an
+//! earlier plan of the job are reused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,14 +15,14 @@ use crate::error_reports::{block_problem, sink_report};
 use crate::gate::DiskGate;
 use crate::publishing::in_time;
 
-/// What an assignment reads and delivers to.
+/// The open blocks and sinks of an assignment.
 pub(crate) struct Opened {
     pub(crate) sources: BTreeMap<BlockIndex, Source>,
     pub(crate) sinks: BTreeMap<BlockIndex, (Sink, SharedDelivery)>,
 }
 
-/// `deliveries` are those that are open already; they come back with those that were added, which are read back as `gate`
-/// lets it pass.
+/// Opens an assignment's blocks and sinks. `deliveries` are the sinks already open; they are returned
+/// together with the new ones. New blocks are read back through `gate` as they are written.
 pub(crate) async fn open(
     node: Node,
     assignment: Arc<Assignment>,
@@ -91,8 +92,8 @@ async fn open_sinks(
     Ok(opened)
 }
 
-/// Opens one sink, if its end is the one that is wanted. A store's own process is asked now whether it will take the block:
-/// what it would refuse need not be moved.
+/// Opens one sink and checks that it can end as requested. If the store has a process of its own, the process
+/// is asked now whether it will accept the block, to avoid moving a block that it would refuse.
 async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<Delivery, Report> {
     let failed = |error: BlockError| sink_report(sink.id.clone(), &error);
     let wanted = sink.clone();
@@ -108,7 +109,7 @@ async fn deliver(sinks: Arc<dyn Sinks>, sink: Sink, gate: &DiskGate) -> Result<D
         }
         (delivery @ Delivery::Taken(_), SinkEnd::Taken) => Ok(delivery),
         (_, end) => {
-            // What the block says of itself, and its permit, are nothing to tell on.
+            // The refusal must not reveal the label and the permit.
             let end = match end {
                 SinkEnd::Kept { .. } => SinkEnd::Kept { label: None, permit: None },
                 SinkEnd::Taken => SinkEnd::Taken,

@@ -1,16 +1,18 @@
-//! What waits to be sent to the coordinator, in bounded memory however slowly it reads.
+//! The queue of messages to the coordinator, with bounded memory even if the coordinator reads slowly.
 //!
-//! Messages leave in the order in which they were given, with three exceptions, each of which is a bound.
+//! Messages are sent in order, with three exceptions that bound the queue:
 //!
-//! - *What only tells how something is now* has one place: of a job's progress, its caps and its waits, and of pongs, only
-//!   the latest is kept, where the first of them stands. So a job that runs for hours while nobody reads takes as much
-//!   room as one that has just begun. Nothing is lost by that: whoever reads late wants the latest.
-//! - *Lists* of all blocks are cut into parts, and whoever makes them waits until those before them have left.
-//! - *A request that is given up* before it has left does not leave.
+//! - *Status messages* occupy one place each: only the latest report of a job's progress, caps and waits, and
+//!   the latest pong, is kept, at the position of the first one. So a job that runs for hours without a
+//!   reader takes no more room than one that has just begun. No information is lost, since a late reader
+//!   wants the latest status.
+//! - *Lists* of all blocks are cut into parts; the sender of a part waits until earlier parts have left.
+//! - *A cancelled request* that has not been sent yet is removed.
 //!
-//! All else answers something: a plan, a question, a request. It is never dropped while the connection lives, and there is
-//! no more of it than the coordinator asked for. One that asks for [`MAX_WAITING`] things and takes no answer is cut off: it
-//! then knows that it has lost what we had to say, and asks again once we have registered anew.
+//! All other messages are answers: to a plan, a question or a request. They are never dropped while the
+//! connection lives, and there are no more of them than the coordinator asked for. A coordinator that lets
+//! [`MAX_WAITING`] answers pile up is disconnected. It then knows that answers are lost, and asks again after
+//! the next registration.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -19,12 +21,12 @@ use repair::wire::control::FromNode;
 use repair::{JobId, Report};
 use tokio::sync::Notify;
 
-/// Messages that wait at most; a thousand busy jobs have four thousand.
+/// The maximum number of queued messages; a thousand busy jobs have four thousand.
 pub const MAX_WAITING: usize = 1 << 16;
-/// Parts of lists that wait at most; each has some 512 KiB.
+/// The maximum number of queued list parts, of about 512 KiB each.
 const MAX_PARTS: usize = 4;
 
-/// A place of which only the latest content matters.
+/// A kind of status message; only the latest one is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
     Pong,
@@ -39,7 +41,7 @@ enum Slot {
 
 #[derive(Debug)]
 enum Entry {
-    /// What is at that place when its turn comes, if anything still is.
+    /// The latest message of this kind, unless it was removed.
     At(Slot),
     Answer(Box<FromNode>),
     Part(Box<FromNode>),
@@ -50,26 +52,26 @@ struct Queue {
     entries: VecDeque<Entry>,
     latest: BTreeMap<Slot, FromNode>,
     parts: usize,
-    /// Nobody sends any more: what is queued is the last.
+    /// All senders are gone, so the queued messages are the last ones.
     is_last: bool,
-    /// Nobody takes anything any more.
+    /// The receiver is gone.
     is_closed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something to take, or nothing will come any more.
+    /// Signals that a message is available, or that no more will come.
     news: Notify,
-    /// A part has left, or none will.
+    /// Signals that a list part has left, or that the queue is closed.
     room: Condvar,
 }
 
-/// The connection has ended: nothing is sent any more.
+/// The connection has ended, so no more messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsent;
 
-/// Messages to the coordinator; anybody who reports something has a clone.
+/// The sending end of the queue; every reporting component has a clone.
 #[derive(Clone, Debug)]
 pub struct Reports {
     shared: Arc<Senders>,
@@ -78,19 +80,19 @@ pub struct Reports {
 #[derive(Debug)]
 struct Senders(Arc<Shared>);
 
-/// The other end of [`Reports`]: what the session sends.
+/// The receiving end of the queue, used by the session.
 #[derive(Debug)]
 pub struct Outgoing {
     shared: Arc<Shared>,
 }
 
-/// An empty queue, and both its ends.
+/// Creates an empty queue and its two ends.
 pub fn outbox() -> (Reports, Outgoing) {
     let shared = Arc::<Shared>::default();
     (Reports { shared: Arc::new(Senders(shared.clone())) }, Outgoing { shared })
 }
 
-/// Where a message is kept, if only the latest of its kind matters.
+/// The kind of a status message; `None` for other messages.
 fn place(message: &FromNode) -> Option<Slot> {
     Some(match message {
         FromNode::Pong { .. } => Slot::Pong,
@@ -106,10 +108,10 @@ fn place(message: &FromNode) -> Option<Slot> {
 }
 
 impl Reports {
-    /// Has a message sent, without waiting.
+    /// Queues a message, without blocking.
     ///
     /// # Errors
-    /// [`Unsent`].
+    /// [`Unsent`] if the connection has ended.
     pub fn send(&self, message: FromNode) -> Result<(), Unsent> {
         let shared = &self.shared.0;
         let mut queue = shared.queue();
@@ -130,10 +132,10 @@ impl Reports {
         Ok(())
     }
 
-    /// Has a part of a list sent, once the parts before it have left. For threads that may wait.
+    /// Queues a part of a list, and blocks until earlier parts have left.
     ///
     /// # Errors
-    /// [`Unsent`].
+    /// [`Unsent`] if the connection has ended.
     pub fn send_part(&self, message: FromNode) -> Result<(), Unsent> {
         let shared = &self.shared.0;
         let full = |queue: &mut Queue| !queue.is_closed && queue.parts >= MAX_PARTS;
@@ -148,7 +150,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Whether nothing is sent any more.
+    /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
         self.shared.0.queue().is_closed
     }
@@ -162,8 +164,7 @@ impl Drop for Senders {
 }
 
 impl Outgoing {
-    /// The next message, once there is one; `None` when there is none and none will come. Dropping the future loses
-    /// nothing.
+    /// Waits for the next message; `None` if all senders are gone and the queue is empty. Cancel-safe.
     pub async fn recv(&mut self) -> Option<FromNode> {
         loop {
             if let Some(message) = self.try_recv() {
@@ -176,7 +177,7 @@ impl Outgoing {
         }
     }
 
-    /// The next message, if there is one.
+    /// The next message, if one is queued.
     pub fn try_recv(&mut self) -> Option<FromNode> {
         let mut queue = self.shared.queue();
         let had = queue.parts;
@@ -261,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_jobs_that_nobody_listens_to_for_minutes_take_no_more_than_one_state_each() {
+    fn a_thousand_jobs_without_a_listener_take_one_state_each() {
         const JOBS: u64 = 1_000;
-        // Five looks a second, for ten minutes.
+        // Five checks a second, for ten minutes.
         const LOOKS: u32 = 3_000;
         let (reports, mut outgoing) = outbox();
         for look in 1..=LOOKS {
@@ -304,9 +305,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all that was ever said.
+        /// Compares the queue with a list of all messages.
         #[test]
-        fn answers_leave_in_their_order_and_of_all_else_the_latest_does(
+        fn answers_leave_in_order_and_only_the_latest_status_leaves(
             steps in prop::collection::vec((0u64..4, 0u32..4, 0u32..6), 1..200),
             takes in prop::collection::vec(any::<bool>(), 200),
         ) {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_given_up_before_it_has_left_does_not_leave() {
+    fn a_request_cancelled_while_queued_is_never_sent() {
         let (reports, mut outgoing) = outbox();
         let open = |tag| FromNode::Open { tag, request: request() };
         reports.send(open(1)).unwrap();
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_no_answers_is_cut_off_and_leaves_nothing_behind() {
+    fn a_coordinator_that_takes_no_answers_is_disconnected() {
         let (reports, mut outgoing) = outbox();
         let removed = || FromNode::Removed { block: BlockId("1.2".into()) };
         (0..MAX_WAITING).for_each(|_| reports.send(removed()).unwrap());
@@ -409,7 +410,7 @@ mod tests {
         }
         assert_eq!(sender.join().unwrap(), Ok(()));
         assert_eq!(runtime.block_on(outgoing.recv()), None, "nobody sends any more");
-        // One that waits is not left waiting when the connection ends.
+        // A waiting sender is released when the connection ends.
         let (reports, outgoing) = outbox();
         let sender = std::thread::spawn(move || (0..PARTS).try_for_each(|at| reports.send_part(part(at))));
         drop(outgoing);

@@ -1,15 +1,15 @@
-//! How busy this node's ports have been: what real transfers show that they carry at least.
+//! Measures the throughput of this node's ports under real transfers, as a lower bound on their capacity.
 //!
-//! A link that is seldom full says little about what it could carry, so only the busiest moment of each while counts, and
-//! whoever hears of it takes it for a lower bound.
+//! A link that is seldom full says little about its capacity. So only the maximum over a period is reported,
+//! and the receiver treats it as a lower bound.
 
 use std::time::{Duration, Instant};
 
 use crate::traffic::Moved;
 
-/// A rate over less than this is that of a burst.
+/// The minimum measuring interval; shorter ones would report bursts.
 const LEAST: Duration = Duration::from_millis(500);
-/// What is said holds for so long; then the busiest moment since is said.
+/// A reported value is valid for this long; then a new period begins.
 const HOLDS: Duration = Duration::from_secs(600);
 
 /// The counters at the last look, and the rates reported last.
@@ -25,7 +25,7 @@ impl PortRates {
         Self { looked: now, moved, said: None }
     }
 
-    /// Bytes per second sent and received since the last look, if that is busier than what was said.
+    /// Bytes per second sent and received since the last call, if either exceeds the last report.
     pub(crate) fn look(&mut self, moved: Moved, now: Instant) -> Option<[u64; 2]> {
         let passed = now.duration_since(self.looked);
         if passed < LEAST {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_moment_is_said_once_and_again_after_a_while() {
+    fn a_maximum_is_reported_once_per_period() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let moved = |sent, received| Moved { sent, received, ..Moved::default() };

@@ -1,5 +1,5 @@
-//! Where the bytes of a probe come from and go: zeros, and nowhere. No store is asked and nothing is kept, so that a link is
-//! measured and nothing else.
+//! The source and sink of a probe: it reads zeros and discards its deliveries. No store is involved, so that
+//! only the link is measured.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use stores::{BlockError, BlockReader, Delivery, Intake, Sinks, Sources, Taker};
 /// See the module's documentation.
 pub(crate) struct ProbeBlocks;
 
-/// So many zeros.
+/// A block of this many zeros.
 struct Zeros(u64);
 
-/// Takes everything and keeps nothing.
+/// A sink that discards all bytes.
 struct Dropped(u64);
 
 impl Sources for ProbeBlocks {

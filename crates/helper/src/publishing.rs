@@ -1,5 +1,5 @@
-//! The end of what a job delivered to a store: made durable, then a block of the store, then read back, as far as it was not
-//! while it came.
+//! The end of a delivery to a store: seal, commit, and read back the part that was not read back during the
+//! writes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -30,11 +30,11 @@ pub(crate) async fn seal(deliveries: Deliveries) -> Report {
     sealed.map_or_else(|report| report, |digests| Report::Sealed { digests, hand_over_ms })
 }
 
-/// What knows how much of a block that was committed is left to be read back, by block.
+/// For each committed block, the remaining work of reading it back.
 pub(crate) type Committed = BTreeMap<BlockId, Box<dyn ReadBack>>;
 
-/// One block after another, and what is left of them to be read back. What was begun is ended also if the coordinator is gone
-/// meanwhile: it is a block that was checked.
+/// Commits one block after another, and returns the remaining work of reading them back. A commit that has
+/// begun is finished even if the coordinator disappears, because the block was verified.
 pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
     let mut done = Committed::new();
     for (block, delivery) in deliveries {
@@ -55,9 +55,9 @@ pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
     (Report::Committed, done)
 }
 
-/// Reads a block back: as its readers get it if the store has a process that serves them, which reads at its own pace, and
-/// else from its files, no faster than the cap of the disk allows; there `rest` knows what is left of one that was just
-/// committed.
+/// Reads a block back. If the store has a process that serves its readers, the block is read through that
+/// process, at its own pace. Otherwise it is read from its files, within the disk's cap; `rest` then knows
+/// which part of a block just committed remains.
 pub(crate) async fn reread(
     blocks: Arc<dyn Blocks>,
     block: BlockId,
@@ -78,7 +78,7 @@ pub(crate) async fn reread(
     }
 }
 
-/// What a store's own process does, for no longer than it is given.
+/// Waits for an operation of the store's own process, up to its time limit.
 pub(crate) async fn in_time(
     terms: &HandOverTerms,
     block: &BlockId,
@@ -100,7 +100,7 @@ fn nothing_to_keep(block: BlockId) -> Report {
     }
 }
 
-/// What a writer that panicked left is not complete, and says so itself.
+/// Ignores poisoning: a writer that panicked is incomplete and reports that itself.
 fn locked(delivery: &SharedDelivery) -> std::sync::MutexGuard<'_, Delivery> {
     delivery.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! What a helper does for the coordinator outside of jobs: pings, and asks about its blocks. Every ask is answered,
-//! if need be by what is in the way.
+//! Answers the coordinator's requests outside jobs: pings, and questions about the node's blocks. Every
+//! question gets an answer, if necessary an error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +16,15 @@ use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
 
-/// Whole blocks that are read through at once for scrubbing.
+/// The number of whole blocks scrubbed at the same time.
 const VERIFIES_AT_ONCE: usize = 2;
-/// A read that the medium failed is tried so often before the block counts as unreadable, with pauses in between: one
-/// failed read says nothing, and a bad sector stays bad.
+/// The number of attempts to read from a failing medium before the block counts as unreadable, with pauses in
+/// between. A single failed read may be transient, but a bad sector stays bad.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// While a cap holds back what is verified, that is said so often; the coordinator waits for two minutes.
+/// The interval of progress reports while a cap throttles a scrub; the coordinator times out after two
+/// minutes.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
 /// See the module's documentation.
@@ -32,7 +33,7 @@ pub(crate) struct Queries {
     reports: Reports,
     engine: Engine,
     verifies: Arc<Semaphore>,
-    /// What is verified is read in this interest, which ends with the connection.
+    /// Marks scrub reads as wanted; dropped together with the connection, which stops them.
     interest: Interest,
     /// Whether a ping is being answered.
     answering: Arc<AtomicBool>,
@@ -65,20 +66,21 @@ impl Queries {
         }
     }
 
-    /// Says how busy the ports were since the last ping, if that is news.
+    /// Reports the throughput of the ports since the last ping, if it is a new maximum.
     fn tell_seen(&self) {
         let mut port_rates = self.port_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some([up, down]) = port_rates.look(self.engine.traffic().now(), Instant::now()) {
-            let _ = self.reports.send(FromNode::Seen { up, down }); // A lost coordinator hears of the next busy moment.
+            let _ = self.reports.send(FromNode::Seen { up, down }); // A new one gets the next maximum.
         }
     }
 
     fn tell_unused(&self) {
         let [up, down] = [Meter::Up, Meter::Down].map(|meter| self.engine.unused(meter));
-        let _ = self.reports.send(FromNode::Unused { up, down }); // A lost coordinator asks again.
+        let _ = self.reports.send(FromNode::Unused { up, down }); // A new coordinator asks again.
     }
 
-    /// A disk that hangs keeps us from answering, and the coordinator from relying on us; one thread hangs with it.
+    /// Answers a ping once the disk responds. If the disk hangs, no answer is sent, so the coordinator stops
+    /// relying on this node; only one thread hangs.
     fn pong(&self) {
         if self.answering.swap(true, Ordering::Relaxed) {
             return;
@@ -97,11 +99,11 @@ impl Queries {
     fn answer(&self, work: impl FnOnce(&dyn Blocks) -> FromNode + Send + 'static) {
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
-            let _ = reports.send(work(&*blocks)); // A lost coordinator asks again.
+            let _ = reports.send(work(&*blocks)); // A new coordinator asks again.
         });
     }
 
-    /// Says what is held, a part at a time.
+    /// Lists the blocks held, in several messages.
     fn list(&self, ask: u64) {
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
@@ -117,18 +119,18 @@ impl Queries {
             let last = held.len() - 1;
             let part = |(at, blocks)| FromNode::Listed { ask, blocks, more: at < last };
             let mut parts = held.into_iter().enumerate().map(part);
-            let _ = parts.try_for_each(|part| reports.send_part(part)); // A lost coordinator asks again.
+            let _ = parts.try_for_each(|part| reports.send_part(part)); // A new coordinator asks again.
         });
     }
 
-    /// Says what all blocks say of themselves, a part at a time.
+    /// Describes all blocks held, in several messages.
     fn describe(&self, ask: u64) {
         let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
             let Ok(held) =
                 blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"))
             else {
-                return; // Whoever does not say what it holds must not pass for one that holds nothing.
+                return; // Without an answer; an empty one would mean that the node holds nothing.
             };
             let mut held = held.into_iter().peekable();
             loop {
@@ -144,7 +146,7 @@ impl Queries {
                 }
                 let (blocks, last) = (described, held.peek().is_none());
                 if reports.send_part(FromNode::Described { ask, blocks, last }).is_err() || last {
-                    return; // A lost coordinator asks again.
+                    return; // A new coordinator asks again.
                 }
             }
         });
@@ -164,8 +166,8 @@ impl Queries {
     }
 }
 
-/// What `verifying` finds; meanwhile the coordinator is told that a cap holds it back, if one does. One that waits for its
-/// turn behind others is held back with them.
+/// Waits for `verifying`, and reports to the coordinator whenever a cap has throttled it. A scrub that waits
+/// for its turn counts as throttled together with the running ones.
 async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskGate, reports: &Reports) -> T {
     tokio::pin!(verifying);
     let mut before = gate.held_back();
@@ -176,12 +178,13 @@ async fn saying_so<T>(verifying: impl Future<Output = T>, ask: u64, gate: &DiskG
         }
         let held_back = gate.held_back();
         if std::mem::replace(&mut before, held_back) < held_back {
-            let _ = reports.send(FromNode::Verifying { ask }); // A lost coordinator waits for nothing.
+            let _ = reports.send(FromNode::Verifying { ask }); // A new coordinator does not wait for it.
         }
     }
 }
 
-/// The block's digest, if its store has any. What the machine or the medium failed is tried again.
+/// Verifies a block and returns its digest, if its store has digests. Errors of the machine or the medium are
+/// retried.
 async fn verified(
     blocks: &Arc<dyn Blocks>,
     block: &BlockId,
@@ -196,7 +199,7 @@ async fn verified(
         };
         match block_problem(&error) {
             BlockProblem::Unavailable(_) if attempt < ATTEMPTS => attempt += 1,
-            // The medium was asked often enough.
+            // The medium has failed often enough.
             BlockProblem::Unavailable(detail) if is_medium(&error) => {
                 return Err(BlockProblem::Unreadable(detail));
             }
@@ -206,7 +209,7 @@ async fn verified(
     }
 }
 
-/// Whether the medium failed, and not the machine around it.
+/// Whether the medium itself failed, rather than the machine around it.
 fn is_medium(error: &BlockError) -> bool {
     matches!(error, BlockError::Io { source, .. } if source.raw_os_error() == Some(libc::EIO))
 }

@@ -1,14 +1,16 @@
-//! Where the two ends of an edge meet: the data port, connections that wait for their task, and idle connections.
+//! The meeting point of an edge's two ends: the data port, connections that wait for their task, and idle
+//! connections.
 //!
 //! The coordinator sends all tasks at once, so a neighbour may dial before this node's own task has arrived. A
 //! connection with a key that is not expected yet is kept for ten seconds and then closed. Until it has presented an
 //! expected key, a connection is one of the [`Unauthenticated`], whose number is bounded.
 //!
-//! A connection is reused: when an edge is complete, the dialling end keeps the connection for its next edge from the
-//! same address, and the other end waits for the next greeting on it. A connection that failed or was stopped is closed.
+//! Connections are reused: when an edge is complete, the dialling end keeps the connection for its next edge
+//! to the same address, and the other end waits for the next greeting on it. A connection that failed or was
+//! stopped is closed.
 //!
-//! An encrypted edge needs the right certificate at the other end as well as the key. A connection with another one is
-//! refused, and the edge keeps waiting.
+//! An encrypted edge requires the right certificate at the other end in addition to the key. A connection
+//! with another certificate is refused, and the edge keeps waiting.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,50 +31,50 @@ use crate::secure::{self, Security};
 use crate::stream::{EdgeStream, Resting};
 use crate::unauthenticated::{self, ConnectionId, Unauthenticated};
 
-/// A connection must show its key within this time.
+/// The time limit for presenting a key.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// A connection waits this long for its task.
+/// How long a connection waits for its task.
 const EARLY_LIMIT: Duration = Duration::from_secs(10);
-/// How often the end of a waiting connection is looked for if bytes that came before hide it.
+/// The interval of checks whether a waiting connection was closed, used while unread bytes hide the close.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long the other end of an edge may take to be reached.
+/// The time limit for dialling the other end of an edge.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
-/// The dialling end uses a connection that has rested for less than this; the other end waits longer, so that
-/// it is not the one to close a connection that is just being used again.
+/// The dialling end reuses a connection only if it has been idle for less than this. The other end waits
+/// longer, so that it does not close a connection that is just being reused.
 const REST_LIMIT: Duration = Duration::from_secs(30);
 const NEXT_GREETING_LIMIT: Duration = Duration::from_secs(60);
-/// No more connections rest at once.
+/// The maximum number of idle connections.
 const MAX_RESTING: usize = 256;
-/// How long to wait when the system gives no connection, and how often that is told.
+/// The pause after a failed accept, and the interval of warnings about that.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
-/// Descriptors of a process that does not say: what Linux gives.
+/// The assumed limit of file descriptors, which is the default of Linux.
 const USUAL_DESCRIPTORS: u64 = 1024;
 
-/// Brings dialled-in connections and the tasks that await them together, by key.
+/// Matches incoming connections with the tasks that await them, by key.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     table: Arc<Mutex<Table>>,
-    /// Absent if no edge can be encrypted.
+    /// `None` if edges cannot be encrypted.
     security: Option<Security>,
 }
 
-/// What a connection must be to carry an edge, its key aside.
+/// The requirements on an edge's connection, apart from the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// What its dialler does.
+    /// The direction of slices for the dialling end.
     pub(crate) direction: Direction,
     /// The name in the other end's certificate, if the edge is encrypted.
     pub(crate) tls_name: Option<String>,
 }
 
-/// The far end of a connection that we dialled: its address, and the name in its certificate.
+/// The far end of a connection that this node dialled: its address, and the name in its certificate.
 type FarEnd = (String, Option<String>);
 
-/// A connection on its way to a task.
+/// A connection without a task.
 enum Incoming {
     New(TcpStream),
-    /// It has carried an edge.
+    /// The connection has carried an edge before.
     Rested(Resting),
 }
 
@@ -81,13 +83,14 @@ struct Table {
     awaited: BTreeMap<EdgeKey, (Terms, oneshot::Sender<EdgeStream>)>,
     early: BTreeMap<EdgeKey, Early>,
     unauthenticated: Unauthenticated,
-    /// Connections that we dialled, the one that rests the shortest last.
+    /// Idle connections that this node dialled; the most recent one is last.
     resting: BTreeMap<FarEnd, Vec<(Resting, Instant)>>,
-    /// The runtime that listens.
+    /// The runtime of the listener.
     listener: Option<Handle>,
 }
 
-/// A connection that came before its task. Its own task holds it, and hands it over when it is told to whom.
+/// A connection that arrived before its task. The connection's own async task holds the stream and hands it
+/// over on request.
 #[derive(Debug)]
 struct Early {
     terms: Terms,
@@ -102,7 +105,8 @@ impl Default for Rendezvous {
 }
 
 impl Rendezvous {
-    /// A rendezvous in a process that may have so many descriptors. It takes plain edges only.
+    /// Creates a rendezvous for a process with a limit of `descriptors` file descriptors. It accepts plain
+    /// edges only.
     pub fn within(descriptors: u64) -> Self {
         let table = Table {
             awaited: BTreeMap::new(),
@@ -114,7 +118,7 @@ impl Rendezvous {
         Self { table: Arc::new(Mutex::new(table)), security: None }
     }
 
-    /// The same, which can encrypt edges as `identity`, and refuses plain ones if `refuses_plain`.
+    /// Adds encryption with the certificate of `identity`; plain edges are refused if `refuses_plain`.
     pub fn secured(self, identity: &Identity, refuses_plain: bool) -> Self {
         Self { security: Some(Security::new(identity, refuses_plain)), ..self }
     }
@@ -124,7 +128,7 @@ impl Rendezvous {
         self.security.as_ref().is_some_and(|security| security.refuses_plain)
     }
 
-    /// Takes connections from `listener` until it is dropped with its task.
+    /// Accepts connections from `listener` until the returned future is dropped.
     pub async fn listen(self, listener: TcpListener) {
         self.table().listener = Some(Handle::current());
         let mut complained: Option<Instant> = None;
@@ -139,7 +143,7 @@ impl Rendezvous {
                     });
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely; those in use will come back.
+                    // Descriptors are probably exhausted; the ones in use will be freed.
                     if complained.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                         complained = Some(Instant::now());
                         tracing::warn!(%error, "cannot take data connections at the moment");
@@ -150,14 +154,14 @@ impl Rendezvous {
         }
     }
 
-    /// The connection that will come with `key` and meet `terms`.
+    /// Returns the connection that will present `key` and satisfy `terms`.
     pub(crate) fn expect(&self, key: EdgeKey, terms: Terms) -> oneshot::Receiver<EdgeStream> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.table();
         match table.early.remove(&key) {
             Some(early) if early.terms == terms => {
-                table.unauthenticated.forget(early.connection); // From now on it cannot be told to go.
-                let _ = early.claim.send(sender); // If it has just ended, the receiver hears of that.
+                table.unauthenticated.forget(early.connection); // It can no longer be evicted.
+                let _ = early.claim.send(sender); // If it has just ended, the receiver is notified.
             }
             _ => {
                 table.awaited.retain(|_, (_, waiting)| !waiting.is_closed());
@@ -167,7 +171,7 @@ impl Rendezvous {
         receiver
     }
 
-    /// The connection of an edge that we dial: one that rests, or a new one.
+    /// Connects to the other end of an edge, over an idle connection or a new one.
     pub(crate) async fn dial(
         self,
         address: String,
@@ -202,8 +206,7 @@ impl Rendezvous {
         newest.filter(|(_, since)| since.elapsed() < REST_LIMIT).map(|(stream, _)| stream)
     }
 
-    /// Takes a connection whose edge is complete, to be used again: `dialled` is the address if this end
-    /// dialled.
+    /// Keeps the connection of a complete edge for reuse; `dialled` is the address if this end dialled it.
     pub(crate) fn rest(&self, stream: EdgeStream, dialled: Option<&str>) {
         let tls_name = stream.tls_name().map(str::to_owned);
         let Ok(stream) = stream.rest() else { return };
@@ -214,7 +217,7 @@ impl Rendezvous {
                 let rendezvous = self.clone();
                 listener.spawn(async move {
                     let address = stream.peer_addr()?.ip();
-                    // That nobody uses it again is no fault.
+                    // An idle connection that is never reused is no error.
                     rendezvous.receive(Incoming::Rested(stream), address).await
                 });
             }
@@ -222,7 +225,7 @@ impl Rendezvous {
         }
     }
 
-    /// Awaits a greeting and brings the connection to its task, unless it must make room for another.
+    /// Waits for a greeting and hands the connection to its task, unless the connection is evicted first.
     async fn receive(self, incoming: Incoming, address: IpAddr) -> io::Result<()> {
         let (id, mut evicted) = self.table().admit(address);
         let _forgotten = Forget { rendezvous: &self, id };
@@ -251,7 +254,7 @@ impl Rendezvous {
         self.wait(stream, greeting.key, id, claimed).await
     }
 
-    /// Keeps a connection until its task comes, its time is over, or the other end closes it.
+    /// Keeps a connection until its task arrives, its time is up, or the other end closes it.
     async fn wait(
         &self,
         stream: EdgeStream,
@@ -269,7 +272,7 @@ impl Rendezvous {
             () = sleep(EARLY_LIMIT) => "no task came for it",
         };
         self.table().unpark(&key, id);
-        // Its task may have come at the last moment.
+        // The task may have arrived at the last moment.
         match claimed.try_recv() {
             Ok(task) => task.send(stream).map_err(|_| io::Error::other("the task is gone")),
             Err(_) => Err(io::Error::other(why)),
@@ -281,12 +284,12 @@ impl Rendezvous {
     }
 }
 
-/// Whom a greeting meets.
+/// The counterpart of a greeting.
 enum Met {
     Task(oneshot::Sender<EdgeStream>),
-    /// A task with other terms, which goes on waiting; in words.
+    /// A task with other terms, which keeps waiting; the text is the reason.
     OtherTerms(String),
-    /// Nobody yet: the receiver hears when the task comes.
+    /// No task yet; the receiver is notified when it arrives.
     Nobody(oneshot::Receiver<oneshot::Sender<EdgeStream>>),
 }
 
@@ -327,7 +330,7 @@ impl Table {
         Met::Nobody(claimed)
     }
 
-    /// A connection waits no more, unless it has been claimed or another took its key.
+    /// Stops keeping a connection for its task, unless it was claimed or another connection has replaced it.
     fn unpark(&mut self, key: &EdgeKey, id: ConnectionId) {
         if self.early.get(key).is_some_and(|early| early.connection == id) {
             self.early.remove(key);
@@ -345,8 +348,8 @@ impl Table {
     }
 }
 
-/// Returns when the other end has closed the connection and nothing is left of what it sent before. A client that had
-/// only a few slices to send has sent them all and closed its end by now, and they are still to be read.
+/// Returns when the other end has closed the connection and all its bytes were read. A client with only a few
+/// slices may have sent them all and closed its end already, and those bytes must not be lost.
 async fn is_closed(stream: &TcpStream) {
     loop {
         if stream.ready(Interest::READABLE).await.is_err() {
@@ -387,7 +390,7 @@ mod tests {
             Self { server, client, address, next: 0 }
         }
 
-        /// Both ends of a new edge.
+        /// Creates a new edge; returns both ends.
         async fn edge(&mut self) -> (EdgeStream, EdgeStream) {
             self.next += 1;
             let key = EdgeKey([self.next; 16]);
@@ -407,7 +410,7 @@ mod tests {
         scene.client.rest(dialled, Some(&scene.address));
         let (dialled, accepted) = scene.edge().await;
         assert_eq!(accepted.tcp.peer_addr().unwrap(), port);
-        // The other end is not done with it yet: its key is read as soon as it is.
+        // The other end still uses the connection; the next key is read once it is done.
         scene.client.rest(dialled, Some(&scene.address));
         let (server, patient) = (scene.server.clone(), async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -428,7 +431,7 @@ mod tests {
         assert_ne!(scene.edge().await.1.tcp.peer_addr().unwrap(), port);
     }
 
-    /// A greeting whose key nobody awaits.
+    /// Dials with a key that no task awaits.
     async fn strange(scene: &Scene, key: u8) -> TcpStream {
         let key = EdgeKey([key; 16]);
         let greeting = Greeting { direction: Direction::Receive, job: JobId(1), epoch: Epoch(1), key };
@@ -460,9 +463,9 @@ mod tests {
         assert!(scene.server.table().early.is_empty());
     }
 
-    /// As a client's does that had little to send, and was done before the task came.
+    /// A client with little to send may be done before the task arrives.
     #[tokio::test]
-    async fn what_came_early_is_there_though_the_other_end_has_closed() {
+    async fn early_data_survives_the_close_of_the_other_end() {
         let scene = Scene::new().await;
         let mut dialled = strange(&scene, 1).await;
         until("it waits", || scene.server.table().early.len() == 1).await;
@@ -476,7 +479,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn early_connections_that_are_closed_are_gone_at_once() {
+    async fn closed_early_connections_are_removed_at_once() {
         let scene = Scene::new().await;
         let dialled = [strange(&scene, 1).await, strange(&scene, 2).await];
         until("they wait", || scene.server.table().early.len() == 2).await;
@@ -498,9 +501,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_strangers_than_there_is_room_for_take_the_places_of_the_oldest() {
+    async fn excess_strangers_evict_the_oldest() {
         let scene = Scene::new().await;
-        let limit = unauthenticated::limit(USUAL_DESCRIPTORS) / 2; // All are from one address.
+        let limit = unauthenticated::limit(USUAL_DESCRIPTORS) / 2; // All connections come from one address.
         let mut dialled = Vec::new();
         for _ in 0..limit + 20 {
             dialled.push(TcpStream::connect(&scene.address).await.unwrap());
@@ -510,6 +513,6 @@ mod tests {
             assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
         }
         let mut scene = scene;
-        scene.edge().await; // Whoever has a key still gets in.
+        scene.edge().await; // A connection with a valid key is still accepted.
     }
 }

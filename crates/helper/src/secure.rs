@@ -1,9 +1,9 @@
-//! Encrypted edges: the handshake, and a TLS session that is driven by whoever drives the edge's socket.
+//! Encrypted edges: the handshake, and a TLS session driven together with the edge's socket.
 //!
-//! Both ends prove who they are: the plan names the certificate that the other end must have. Handshakes are
-//! tokio-rustls's; after that a session is a state machine over the same non-blocking socket that a plain edge has.
-//! It holds one buffer of what has come, and of what goes no more than one write takes; so an encrypted edge is as
-//! bounded as a plain one.
+//! Both ends authenticate: the plan names the certificate that the other end must have. tokio-rustls performs
+//! the handshake. Afterwards the session is a state machine over the same non-blocking socket that a plain
+//! edge uses. It buffers one block of incoming data and at most one write of outgoing data, so an encrypted
+//! edge is as bounded as a plain one.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -20,20 +20,20 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::stream::{EdgeStream, Receiver};
 
-/// First byte of a TLS client's first record; a plain greeting begins with an `M`.
+/// The first byte of a TLS client's first record; a plain greeting begins with an `M`.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// Bytes of a record's header; the last two are the length of what follows.
+/// The length of a record's header in bytes; its last two bytes are the length of the rest.
 const RECORD_HEADER_BYTES: usize = 5;
-/// Bytes that a record is longer than what it carries: header, type, and authentication tag.
+/// The overhead of a record over its payload: header, type, and authentication tag.
 const RECORD_OVERHEAD_BYTES: usize = RECORD_HEADER_BYTES + 1 + 16;
-/// No record carries more.
+/// The maximum payload of a record.
 const RECORD_PAYLOAD_BYTES: usize = 16 << 10;
-/// No record is longer: RFC 8446, section 5.2.
+/// The maximum length of a record, from RFC 8446, section 5.2.
 const MAX_RECORD_BYTES: usize = RECORD_HEADER_BYTES + RECORD_PAYLOAD_BYTES + 256;
-/// Bytes read from a socket at once; more than one record.
+/// The size of a socket read; larger than one record.
 const INCOMING_BYTES: usize = 64 << 10;
 
-/// How this node encrypts edges.
+/// The TLS configuration of this node's edges.
 #[derive(Clone)]
 pub(crate) struct Security {
     client: Arc<ClientConfig>,
@@ -47,7 +47,7 @@ impl Security {
         Self { client: identity.edge_client_config(), server: identity.edge_server_config(), refuses_plain }
     }
 
-    /// Encrypts a connection that this end has dialled. The other end must have the certificate of `name`.
+    /// Encrypts a connection that this end dialled. The other end must have the certificate of `name`.
     async fn connect(&self, tcp: TcpStream, name: &str) -> io::Result<EdgeStream> {
         let wanted = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.client.clone());
@@ -55,7 +55,7 @@ impl Security {
         Ok(Tls::over(records, connection.into(), name.to_owned()))
     }
 
-    /// Encrypts a connection that another member of this cluster has dialled.
+    /// Encrypts a connection that another member of the cluster dialled.
     async fn accept(&self, tcp: TcpStream) -> io::Result<EdgeStream> {
         let acceptor = TlsAcceptor::from(self.server.clone());
         let (records, connection) = acceptor.accept(Records::new(tcp)).await?.into_inner();
@@ -71,7 +71,8 @@ impl fmt::Debug for Security {
     }
 }
 
-/// Dials `address`; if `tls_name` is given the connection is encrypted, and the other end has that certificate.
+/// Dials `address`. If `tls_name` is given, the connection is encrypted and the other end must have that
+/// certificate.
 pub(crate) async fn dial(
     security: Option<&Security>,
     address: &str,
@@ -89,7 +90,7 @@ pub(crate) async fn dial(
     security.connect(tcp, name).await.map_err(failed)
 }
 
-/// Takes a connection that somebody has dialled, plain or encrypted: its first byte tells.
+/// Accepts an incoming connection, plain or encrypted, as its first byte tells.
 pub(crate) async fn accept(security: Option<&Security>, tcp: TcpStream) -> io::Result<EdgeStream> {
     tcp.set_nodelay(true)?;
     let mut first = [0];
@@ -111,16 +112,16 @@ pub(crate) struct Tls {
     connection: Connection,
     /// The name in the other end's certificate.
     name: String,
-    /// What came and is not decrypted: whole records, and the beginning of another one.
+    /// Received bytes that are not decrypted yet: whole records, and the beginning of the next one.
     incoming: Vec<u8>,
     begin: usize,
     end: usize,
-    /// Bytes of frames that are encrypted and have not all gone.
+    /// Bytes of frames that were encrypted but not completely sent.
     going: usize,
 }
 
 impl Tls {
-    /// A session whose handshake is done.
+    /// Creates a session after its handshake.
     fn over(records: Records, connection: Connection, name: String) -> EdgeStream {
         let Records { tcp, record: mut incoming, .. } = records;
         let end = incoming.len();
@@ -135,8 +136,8 @@ impl Tls {
         &self.name
     }
 
-    /// Reads decrypted bytes into `parts`, one after the other; 0 if something came, and not yet a whole record.
-    /// `missing` bytes are surely still to come: the kernel need not wake us before it has them.
+    /// Reads decrypted bytes into `parts`, in order. Returns 0 if data arrived but not yet a whole record.
+    /// `missing` is a lower bound on the bytes still to come, so the kernel need not wake the task earlier.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -157,7 +158,8 @@ impl Tls {
                 return Poll::Ready(Ok(bytes));
             }
             if self.decrypt_next()? {
-                // A new key of the other end's may want an answer. It goes when it can, and nobody waits for it.
+                // A key update by the other end may require an answer. It is sent when possible, without
+                // waiting.
                 let _ = self.poll_flush(cx, tcp)?;
                 continue;
             }
@@ -172,12 +174,12 @@ impl Tls {
         }
     }
 
-    /// Moves decrypted bytes; 0 if there are none.
+    /// Copies decrypted bytes; returns 0 if there are none.
     fn read_decrypted(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < into.len() {
             match self.connection.reader().read(&mut into[filled..]) {
-                // Both ends know which byte is the last, so that an orderly end is as early as any other.
+                // Both ends know the last byte, so even an orderly close is premature here.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => filled += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -187,19 +189,19 @@ impl Tls {
         Ok(filled)
     }
 
-    /// The length of the next record, if all of it is here.
+    /// The length of the next record, if it has arrived completely.
     fn next_record(&self) -> io::Result<Option<usize>> {
         let here = &self.incoming[self.begin..self.end];
         Ok(record_bytes(here)?.filter(|&bytes| bytes <= here.len()))
     }
 
-    /// Decrypts the next record, if all of it is here.
+    /// Decrypts the next record, if it has arrived completely.
     fn decrypt_next(&mut self) -> io::Result<bool> {
         let Some(bytes) = self.next_record()? else { return Ok(false) };
         let mut record = &self.incoming[self.begin..self.begin + bytes];
         while !record.is_empty() {
             if self.connection.read_tls(&mut record)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into()); // The other end has closed the session before it.
+                return Err(io::ErrorKind::UnexpectedEof.into()); // The session ended early.
             }
         }
         self.begin += bytes;
@@ -218,7 +220,7 @@ impl Tls {
         self.incoming.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
         if self.incoming.is_empty() {
-            ready!(tcp.poll_read_ready(cx))?; // A connection at rest has no buffer.
+            ready!(tcp.poll_read_ready(cx))?; // An idle connection has no buffer.
             self.incoming = vec![0; INCOMING_BYTES];
         }
         let free = &mut self.incoming[self.end..];
@@ -228,8 +230,8 @@ impl Tls {
         Poll::Ready(Ok(()))
     }
 
-    /// The least number of bytes that must still come before `missing` decrypted ones can be had. More than are sure
-    /// to come would be waited for in vain.
+    /// The minimum number of bytes that must still arrive before `missing` decrypted bytes are available. An
+    /// overestimate would wait for bytes that never come.
     fn least_to_come(&self, missing: usize) -> usize {
         let here = &self.incoming[self.begin..self.end];
         let records =
@@ -244,8 +246,8 @@ impl Tls {
         least.max(1)
     }
 
-    /// Sends bytes of `parts`; how many of them have gone. 0 if some have, and others wait in here to follow: the
-    /// same parts must then come again.
+    /// Sends bytes of `parts`; returns the number of bytes sent. Returns 0 if some encrypted bytes were sent
+    /// and others are still buffered; then the same parts must be passed again.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -262,7 +264,7 @@ impl Tls {
         }
     }
 
-    /// Sends what is encrypted until the socket takes no more.
+    /// Sends encrypted bytes until the socket would block.
     fn poll_flush(&mut self, cx: &mut Context<'_>, tcp: &TcpStream) -> io::Result<Flushed> {
         let mut flushed = Flushed::Nothing;
         while self.connection.wants_write() {
@@ -279,7 +281,7 @@ impl Tls {
         Ok(Flushed::All)
     }
 
-    /// A few bytes, encrypted, for a connection that belongs to no runtime.
+    /// Encrypts a few bytes, for a connection without a runtime.
     pub(crate) fn encrypted(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         self.connection.writer().write_all(bytes)?;
         let mut encrypted = Vec::new();
@@ -289,13 +291,13 @@ impl Tls {
         Ok(encrypted)
     }
 
-    /// Whether all that came has been read.
+    /// Whether all received bytes were read.
     pub(crate) fn is_drained(&mut self) -> bool {
         let state = self.connection.process_new_packets();
         self.begin == self.end && state.is_ok_and(|state| state.plaintext_bytes_to_read() == 0)
     }
 
-    /// Gives up the buffer of what comes, if nothing is in it.
+    /// Frees the receive buffer if it is empty.
     pub(crate) fn shrink(&mut self) {
         if self.begin == self.end {
             (self.incoming, self.begin, self.end) = (Vec::new(), 0, 0);
@@ -309,14 +311,14 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// How much of what is encrypted has gone.
+/// The progress of sending encrypted bytes.
 enum Flushed {
     All,
     Some,
     Nothing,
 }
 
-/// The length of the record that begins here, if enough of it is here to tell.
+/// The length of the record that begins here, if its header has arrived.
 fn record_bytes(here: &[u8]) -> io::Result<Option<usize>> {
     let Some(header) = here.first_chunk::<RECORD_HEADER_BYTES>() else { return Ok(None) };
     let bytes = RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
@@ -326,7 +328,7 @@ fn record_bytes(here: &[u8]) -> io::Result<Option<usize>> {
     Ok(Some(bytes))
 }
 
-/// Writes to a non-blocking socket, for rustls.
+/// Adapts a non-blocking socket for rustls.
 struct Socket<'a>(&'a TcpStream);
 
 impl Write for Socket<'_> {
@@ -343,13 +345,13 @@ impl Write for Socket<'_> {
     }
 }
 
-/// A socket that hands out whole records. What a handshake reads beyond its own end is whole records, too: it leaves
-/// none of which we would know only the rest.
+/// A socket that returns whole records. If a handshake reads beyond its own end, it therefore takes whole
+/// records only, and no partial record is lost.
 struct Records {
     tcp: TcpStream,
-    /// What is here of the next record.
+    /// The received part of the next record.
     record: Vec<u8>,
-    /// Bytes of it that have been handed out, once all of it is here.
+    /// The number of bytes returned from it, once it is complete.
     given: usize,
 }
 
@@ -358,7 +360,7 @@ impl Records {
         Self { tcp, record: Vec::new(), given: 0 }
     }
 
-    /// Waits until all of the next record is here; false if the other end has closed instead.
+    /// Waits until the next record is complete; returns false if the other end has closed instead.
     fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         loop {
             let known = self.record.len();

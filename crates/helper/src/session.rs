@@ -1,8 +1,9 @@
-//! The standing connection to the coordinator: mutual TLS, one message after another in both directions.
+//! The standing connection to the coordinator: messages in both directions over mutual TLS.
 //!
-//! Nothing here waits without a limit. The coordinator pings every second from the moment the handshake is done, also
-//! while its core is busy and has not answered a registration yet; so a coordinator that says nothing for
-//! [`SILENCE_LIMIT`] is gone, though the connection never closed: its machine lost power, or the network is cut.
+//! Every wait has a time limit. The coordinator pings every second once the handshake is complete, even while
+//! its core is busy and has not yet answered the registration. If it stays silent for [`SILENCE_LIMIT`], it
+//! is considered lost, even if the connection was never closed: its machine may have lost power, or the
+//! network may be cut.
 
 use std::future::Future;
 use std::io;
@@ -20,56 +21,57 @@ use tokio_rustls::client::TlsStream;
 
 use crate::outbox::Outgoing;
 
-/// Messages from the coordinator, in order; ends when the connection does.
+/// Messages from the coordinator, in order; the channel closes with the connection.
 pub type Incoming = mpsc::Receiver<ToNode>;
 
-/// So many messages of the coordinator wait for us; more wait in the connection.
+/// The number of incoming messages buffered here; further ones wait in the connection.
 const MAX_INCOMING: usize = 256;
 
-/// How long connecting and the handshake may take together. Whoever waits at a terminal is told within five seconds.
+/// The time limit for connecting and the handshake together. A user at a terminal gets an answer within five
+/// seconds.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(4);
-/// A coordinator that says nothing for so long is gone; it pings every second.
+/// How long the coordinator may stay silent; it pings every second.
 const SILENCE_LIMIT: Duration = Duration::from_secs(6);
 /// How long the coordinator has to close the connection after our last message.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes read at once.
+/// The size of a read in bytes.
 const READ_BYTES: usize = 64 << 10;
-/// What waits is written together until it has so many bytes.
+/// Queued messages are combined into one write up to this size in bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Why there is no session.
+/// Why a session could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there, the way is blocked, or whoever is there does not answer. It may be otherwise later.
+    /// The coordinator is not running, unreachable, or does not answer. A later attempt may succeed.
     #[error("cannot reach the coordinator at {address}: {source}; is `mend coordinator` running?")]
     Unreachable {
-        /// Where it should be.
+        /// The coordinator's address.
         address: Address,
-        /// What the system says.
+        /// The error reported by the system.
         source: io::Error,
     },
-    /// The other end is not this cluster's coordinator, or does not take our certificate.
+    /// The other end is not this cluster's coordinator, or rejects our certificate.
     #[error("{address} is not the coordinator of this cluster, or does not accept our certificate: {source}")]
     Untrusted {
-        /// Where it was dialled.
+        /// The address that was dialled.
         address: Address,
-        /// What TLS says.
+        /// The error reported by TLS.
         source: io::Error,
     },
-    /// The coordinator says no.
+    /// The coordinator refuses the registration.
     #[error("the coordinator refuses: {reason}")]
     Refused {
-        /// What it says.
+        /// The coordinator's reason.
         reason: String,
-        /// Whether it says that it may be otherwise in a few seconds.
+        /// Whether a retry in a few seconds may succeed, according to the coordinator.
         passing: bool,
     },
-    /// It does not speak our protocol.
+    /// The other end does not speak our protocol.
     #[error("the coordinator at {address} does not speak our protocol: {detail}")]
     Protocol {
-        /// Where it was dialled.
+        /// The address that was dialled.
         address: Address,
-        /// What came instead.
+        /// The unexpected message or error.
         detail: String,
     },
 }
@@ -77,14 +79,14 @@ pub enum ConnectError {
 /// A registered connection.
 #[derive(Debug)]
 pub struct Session {
-    /// Our number.
+    /// The number assigned to this node.
     pub node: NodeId,
-    /// What the coordinator says.
+    /// Messages from the coordinator.
     pub incoming: Incoming,
 }
 
 impl Session {
-    /// Connects, registers with the messages of `hello`, and from then on sends what comes out of `outgoing`.
+    /// Connects and registers with the messages of `hello`; from then on sends the messages from `outgoing`.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -113,7 +115,7 @@ impl Session {
     }
 }
 
-/// Shows the coordinator the certificate that we have now, on a connection that ends with the handshake.
+/// Presents our current certificate to the coordinator, on a connection that ends after the handshake.
 pub(crate) async fn show_certificate(address: &Address, identity: &Identity) -> Result<(), ConnectError> {
     let shown = timeout(CONNECT_LIMIT, connect(address, identity)).await;
     let mut stream = shown.unwrap_or_else(|_| Err(failed(address, silent(CONNECT_LIMIT))))?;
@@ -137,7 +139,7 @@ impl From<ReceiveError> for End {
     }
 }
 
-/// What a broken connection or handshake means.
+/// Classifies the failure of a connection or handshake.
 fn failed(address: &Address, source: io::Error) -> ConnectError {
     let address = address.clone();
     match is_certificate_refused(&source) {
@@ -166,7 +168,7 @@ async fn connect(address: &Address, identity: &Identity) -> Result<TlsStream<Tcp
 
 type Writer = WriteHalf<TlsStream<TcpStream>>;
 
-/// Says hello and waits for the answer, for as long as the coordinator shows that it is there.
+/// Sends the registration and waits for the answer, as long as the coordinator gives signs of life.
 async fn register(
     reader: &mut Reader,
     mut writer: Writer,
@@ -176,7 +178,7 @@ async fn register(
         Some(FromNode::RegisterHelper { free_bytes, .. }) => *free_bytes,
         _ => 0,
     };
-    // A long hello takes its time, and so may the answer to it: pings come meanwhile.
+    // Sending a long registration takes time, and so may the answer; pings arrive in the meantime.
     let saying = async move {
         for message in &hello {
             writer.write_all(&control::encode(message)).await?;
@@ -193,7 +195,7 @@ async fn register(
                     said = Some(writer);
                     continue;
                 }
-                // What ended it, such as a refusal, may be there to be read.
+                // The cause, such as a refusal, may be waiting to be read.
                 Err(error) => reader.next().await.map_err(|_| End::Io(error))?,
             },
             message = reader.next() => message?,
@@ -227,14 +229,14 @@ enum ReceiveError {
     Message(ControlError),
 }
 
-/// Messages out of a stream of bytes. A future of [`next`](Self::next) that is dropped loses nothing.
+/// Decodes messages from a byte stream. [`next`](Self::next) is cancel-safe.
 struct Reader {
     stream: ReadHalf<TlsStream<TcpStream>>,
     buffer: Vec<u8>,
 }
 
 impl Reader {
-    /// The next message. Any byte shows that the coordinator is there.
+    /// Waits for the next message. Every received byte counts as a sign of life.
     async fn next(&mut self) -> Result<ToNode, ReceiveError> {
         loop {
             if let Some(message) = self.take().map_err(ReceiveError::Message)? {
@@ -249,7 +251,7 @@ impl Reader {
         }
     }
 
-    /// A message that is here already.
+    /// Decodes a message if it is completely buffered.
     fn take(&mut self) -> Result<Option<ToNode>, ControlError> {
         let Some((length, rest)) = self.buffer.split_first_chunk::<4>() else { return Ok(None) };
         let length = control::decode_length(*length)?;
@@ -260,7 +262,7 @@ impl Reader {
     }
 }
 
-/// Carries messages both ways until either way ends; then the connection is closed.
+/// Transfers messages in both directions until one of them ends; then closes the connection.
 async fn converse(reader: Reader, writer: Writer, incoming: mpsc::Sender<ToNode>, outgoing: Outgoing) {
     let reading = read_all(reader, incoming);
     tokio::pin!(reading);
@@ -268,7 +270,7 @@ async fn converse(reader: Reader, writer: Writer, incoming: mpsc::Sender<ToNode>
         () = &mut reading => {}
         done = write_all(writer, outgoing) => {
             if done.is_ok() {
-                // Closing with unread pings would reset the connection, and our last message with it.
+                // Closing with unread pings would reset the connection and lose our last message.
                 let _ = timeout(FAREWELL_LIMIT, reading).await;
             }
         }
@@ -295,7 +297,8 @@ async fn read_all(mut reader: Reader, incoming: mpsc::Sender<ToNode>) {
     }
 }
 
-/// Writes what there is in one go, then flushes: a burst of reports costs one TLS record, not one each.
+/// Writes all queued messages at once, then flushes, so that a burst of reports needs one TLS record rather
+/// than one each.
 async fn write_all(mut writer: Writer, mut outgoing: Outgoing) -> io::Result<()> {
     while let Some(message) = outgoing.recv().await {
         let mut bytes = control::encode(&message);
@@ -304,7 +307,7 @@ async fn write_all(mut writer: Writer, mut outgoing: Outgoing) -> io::Result<()>
         {
             bytes.extend(control::encode(&next));
         }
-        // A coordinator that reads slowly is there as long as it pings, which the reader watches.
+        // A coordinator that reads slowly is alive as long as it pings, which the reader monitors.
         writer.write_all(&bytes).await?;
         writer.flush().await?;
     }

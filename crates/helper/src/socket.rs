@@ -1,7 +1,7 @@
-//! The two ends of an edge as state machines over a non-blocking socket.
+//! The two ends of an edge, as state machines over a non-blocking socket.
 //!
-//! Payloads are received straight into slice buffers and sent straight out of them. One system call reads
-//! the rest of a payload and the next header; one writes several frames.
+//! Payloads are received directly into slice buffers and sent directly from them. One system call reads the
+//! rest of a payload together with the next header; one writes several frames.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,26 +14,26 @@ use repair::wire::edge::{EdgeError, FrameHeader, HEADER_BYTES};
 
 use crate::stream::{EdgeStream, Receiver};
 
-/// A connection that is being made.
+/// A connection being established.
 pub(crate) type Connecting = Pin<Box<dyn Future<Output = io::Result<EdgeStream>> + Send>>;
 
-/// At most so many frames go out in one system call.
+/// The maximum number of frames in one system call.
 const MAX_FRAMES_AT_ONCE: usize = 8;
 
-/// Why an edge ends before it is complete.
+/// Why an edge ended before it was complete.
 #[derive(Debug)]
 pub(crate) enum SocketError {
-    /// The connection broke, or could not be made.
+    /// The connection broke or could not be established.
     Closed(io::Error),
-    /// What came is not what the protocol allows.
+    /// The received data violates the protocol.
     Bad(EdgeError),
 }
 
-/// A connection, made or in the making.
+/// A connection, established or not.
 enum Link {
     Connecting(Connecting),
     Open(EdgeStream),
-    /// Taken back when the edge was complete.
+    /// The connection was taken when the edge was complete.
     Gone,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct InletSocket {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     frame: Option<Partial>,
-    /// Bytes that may come until more are granted, and that came since.
+    /// Bytes that may be received before the next grant, and bytes received since the last query.
     granted: usize,
     moved: usize,
 }
@@ -82,8 +82,8 @@ impl InletSocket {
         Self { link, receiver, header, header_filled: 0, frame: None, granted: usize::MAX, moved: 0 }
     }
 
-    /// Receives until a whole frame is here and its checksum holds. `take` provides a buffer of the length
-    /// that is due; a frame of another length is refused.
+    /// Receives until a whole frame is available and its checksum matches. `take` provides a buffer of the
+    /// expected length; a longer frame is refused.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -102,18 +102,18 @@ impl InletSocket {
         }
     }
 
-    /// Whether bytes have come, as far as can be told without reading them.
+    /// Whether data may be available, as far as that is known without reading.
     pub(crate) fn could_receive(&self, cx: &mut Context<'_>) -> bool {
         let Link::Open(stream) = &self.link else { return false };
         stream.tcp.poll_read_ready(cx).is_ready()
     }
 
-    /// Takes no more than so many bytes until more are granted.
+    /// Limits reception to `bytes` until the next grant.
     pub(crate) fn grant(&mut self, bytes: usize) {
         self.granted = bytes;
     }
 
-    /// Bytes that came since this was last asked.
+    /// The bytes received since the last query.
     pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
     }
@@ -129,12 +129,12 @@ impl InletSocket {
         Ok(Partial { header, buffer: take(header.bytes as usize), filled: 0 })
     }
 
-    /// Reads what is there: the rest of the payload, and as much of the next header as follows it.
+    /// Reads the available data: the rest of the payload, and as much of the next header as follows.
     fn poll_fill(&mut self, cx: &mut Context<'_>, due_bytes: usize) -> Poll<io::Result<()>> {
         let missing = self.missing(due_bytes).min(self.granted);
         let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
         if self.granted == 0 {
-            return Poll::Pending; // Whoever grants polls again.
+            return Poll::Pending; // The next grant is followed by another poll.
         }
         let payload: &mut [u8] = match &mut self.frame {
             Some(frame) => &mut frame.buffer[frame.filled..],
@@ -164,14 +164,14 @@ impl InletSocket {
         Poll::Ready(Ok(()))
     }
 
-    /// The connection of a complete edge, fit to carry another one.
+    /// The connection of a complete edge, if it can carry another one.
     pub(crate) fn take(&mut self) -> Option<EdgeStream> {
         let mut stream = self.link.take()?;
-        // Bytes after the last frame mean that the other end does not keep to the protocol.
+        // Bytes after the last frame violate the protocol.
         (self.header_filled == 0 && stream.is_drained()).then_some(stream)
     }
 
-    /// Bytes without which the frame that is due is not complete.
+    /// Bytes still missing from the current frame.
     fn missing(&self, due_bytes: usize) -> usize {
         match &self.frame {
             Some(frame) => frame.buffer.len() - frame.filled,
@@ -184,9 +184,9 @@ impl InletSocket {
 pub(crate) struct OutletSocket {
     link: Link,
     queue: VecDeque<Outgoing>,
-    /// Bytes of the first frame that have gone.
+    /// The number of bytes of the first frame that were sent.
     gone: usize,
-    /// Bytes that may go until more are granted, and that went since.
+    /// Bytes that may be sent before the next grant, and bytes sent since the last query.
     granted: usize,
     moved: usize,
 }
@@ -213,17 +213,17 @@ impl OutletSocket {
         self.queue.push_back(Outgoing { header, slice, buffer });
     }
 
-    /// Sends no more than so many bytes until more are granted.
+    /// Limits sending to `bytes` until the next grant.
     pub(crate) fn grant(&mut self, bytes: usize) {
         self.granted = bytes;
     }
 
-    /// Bytes that went since this was last asked.
+    /// The bytes sent since the last query.
     pub(crate) fn take_moved(&mut self) -> usize {
         std::mem::take(&mut self.moved)
     }
 
-    /// Whether there is something to send, and the other end takes it.
+    /// Whether frames are queued and the socket accepts data.
     pub(crate) fn could_send(&self, cx: &mut Context<'_>) -> bool {
         let Link::Open(stream) = &self.link else { return false };
         !self.queue.is_empty() && stream.tcp.poll_write_ready(cx).is_ready()
@@ -242,7 +242,7 @@ impl OutletSocket {
         matches!(self.link, Link::Gone)
     }
 
-    /// Sends until a frame has gone in full; returns its slice and buffer.
+    /// Sends until a frame has been sent completely; returns its slice and buffer.
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(u32, Buffer)>> {
         loop {
             if self.queue.front().is_some_and(|frame| self.gone >= HEADER_BYTES + frame.buffer.len()) {
@@ -251,7 +251,7 @@ impl OutletSocket {
                 return Poll::Ready(Ok((frame.slice, frame.buffer)));
             }
             if self.queue.is_empty() {
-                // An open link is polled all the same, to be connected by the time a frame is ready.
+                // The link is polled even without frames, so that it is connected by the time one is ready.
                 ready!(self.link.poll(cx))?;
                 return Poll::Pending;
             }
@@ -266,7 +266,7 @@ impl OutletSocket {
         let EdgeStream { tcp, tls } = ready!(self.link.poll(cx))?;
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(2 * MAX_FRAMES_AT_ONCE);
         if self.granted == 0 {
-            return Poll::Pending; // Whoever grants polls again.
+            return Poll::Pending; // The next grant is followed by another poll.
         }
         let (mut skip, mut room) = (self.gone, self.granted);
         for frame in self.queue.iter().take(MAX_FRAMES_AT_ONCE) {

@@ -1,4 +1,4 @@
-//! The connection of an edge: TCP, and TLS over it if the edge is encrypted.
+//! The connection of an edge: TCP, with TLS on top if the edge is encrypted.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 use crate::secure::Tls;
 
 sockopt_impl!(
-    /// `SO_RCVLOWAT`: fewer bytes do not make a socket ready to be read. The end of the stream and errors do.
+    /// `SO_RCVLOWAT`: the number of bytes that make a socket readable. The end of the stream and errors
+    /// always do.
     RecvLowWater, SetOnly, libc::SOL_SOCKET, libc::SO_RCVLOWAT, i32
 );
 
@@ -26,29 +27,29 @@ pub(crate) struct EdgeStream {
     pub(crate) tls: Option<Box<Tls>>,
 }
 
-/// A connection between two edges. It belongs to no runtime.
+/// An idle connection between two edges. It belongs to no runtime.
 #[derive(Debug)]
 pub(crate) struct Resting {
     tcp: std::net::TcpStream,
     tls: Option<Box<Tls>>,
 }
 
-/// How a socket is read from, and when the kernel wakes us for it.
+/// The state of reading from a socket: when to read, and when the kernel wakes the task.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// The last read took all that was there.
+    /// Whether the last read took all available bytes.
     drained: bool,
-    /// Bytes that must have come before the kernel wakes us.
+    /// The number of bytes that must arrive before the kernel wakes the task.
     wake_at: usize,
 }
 
 impl EdgeStream {
-    /// The name in the certificate of the other end, if the connection is encrypted.
+    /// The name in the other end's certificate, if the connection is encrypted.
     pub(crate) fn tls_name(&self) -> Option<&str> {
         self.tls.as_ref().map(|tls| tls.name())
     }
 
-    /// The first bytes of an edge that the other end dialled.
+    /// Reads the first bytes of an edge that the other end dialled.
     pub(crate) async fn read_greeting(&mut self) -> io::Result<[u8; GREETING_BYTES]> {
         let mut bytes = [0; GREETING_BYTES];
         let Some(tls) = &mut self.tls else {
@@ -65,7 +66,7 @@ impl EdgeStream {
         Ok(bytes)
     }
 
-    /// Presents the key of an edge.
+    /// Sends the greeting with the key of an edge.
     pub(crate) async fn write_greeting(&mut self, greeting: &Greeting) -> io::Result<()> {
         let bytes = greeting.encode();
         let Some(tls) = &mut self.tls else { return self.tcp.write_all(&bytes).await };
@@ -76,13 +77,13 @@ impl EdgeStream {
         Ok(())
     }
 
-    /// Whether nothing has come that was not asked for, so that another edge may follow. From now on every byte
-    /// wakes whoever waits.
+    /// Whether no unexpected bytes have arrived, so that another edge may follow. Also resets the low-water
+    /// mark, so that every byte wakes the reader.
     pub(crate) fn is_drained(&mut self) -> bool {
         self.tls.as_mut().is_none_or(|tls| tls.is_drained()) && RecvLowWater.set(&self.tcp, &1).is_ok()
     }
 
-    /// Takes it off its runtime.
+    /// Detaches the connection from its runtime.
     pub(crate) fn rest(mut self) -> io::Result<Resting> {
         if let Some(tls) = &mut self.tls {
             tls.shrink();
@@ -90,7 +91,7 @@ impl EdgeStream {
         Ok(Resting { tcp: self.tcp.into_std()?, tls: self.tls })
     }
 
-    /// Moves it to the runtime of the caller.
+    /// Moves the connection to the caller's runtime.
     pub(crate) fn moved_here(self) -> io::Result<Self> {
         Ok(Self { tcp: TcpStream::from_std(self.tcp.into_std()?)?, tls: self.tls })
     }
@@ -102,12 +103,13 @@ impl Resting {
         self.tcp.peer_addr()
     }
 
-    /// Puts it on the runtime of the caller.
+    /// Attaches the connection to the caller's runtime.
     pub(crate) fn wake(self) -> io::Result<EdgeStream> {
         Ok(EdgeStream { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
     }
 
-    /// Presents the key of the next edge; `None` if the other end has closed it, or sent what it should not.
+    /// Sends the greeting of the next edge. Returns `None` if the other end has closed the connection or sent
+    /// unexpected data.
     pub(crate) fn use_again(mut self, greeting: &Greeting) -> Option<EdgeStream> {
         let quiet = self.tcp.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         let bytes = match &mut self.tls {
@@ -124,9 +126,9 @@ impl Receiver {
         Self { drained: false, wake_at: 1 }
     }
 
-    /// Reads what is there into `parts`, which hold `wanted` bytes, at least one. If that is nothing the kernel wakes
-    /// us when there are `wake_at` bytes. The end of the stream is an error, since both ends know which byte is the
-    /// last.
+    /// Reads the available bytes into `parts`, which hold `wanted` bytes in total, at least one. If none are
+    /// available, the kernel wakes the task once `wake_at` bytes are. The end of the stream is an error,
+    /// since both ends know the last byte.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -137,7 +139,7 @@ impl Receiver {
     ) -> Poll<io::Result<usize>> {
         loop {
             if self.drained && wake_at != self.wake_at {
-                // Links bring a slice in many pieces; to be woken for each of them costs more than the slice.
+                // A slice arrives in many pieces; waking for each one would cost more than the slice itself.
                 RecvLowWater.set(tcp, &(wake_at as i32))?;
                 self.wake_at = wake_at;
             }
@@ -147,8 +149,8 @@ impl Receiver {
                 let read = readv(tcp, parts)?;
                 bytes = Some(read);
                 match read {
-                    // All that was there: the next byte makes the socket ready anew, and asking again now
-                    // would only be told to wait.
+                    // All available bytes were read, and the next one makes the socket readable again.
+                    // Another read now would only return `WouldBlock`.
                     1.. if read < wanted => Err(io::ErrorKind::WouldBlock.into()),
                     _ => Ok(()),
                 }

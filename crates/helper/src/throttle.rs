@@ -1,6 +1,6 @@
-//! The caps of this node, asked by all its jobs.
+//! The caps of this node, shared by all its jobs.
 //!
-//! Without caps nothing is locked on the way of a slice: one flag is read.
+//! Without caps, no lock is taken on the path of a slice: only one flag is read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use repair::{Caps, Class, Grant, JobId, Limits, Meter};
 use tokio::time::Instant;
 
-/// Whoever waits asks again after this long at the latest: the caps may have changed.
+/// The longest wait before asking again, because the caps may have changed.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Limits that all jobs of a node share; cheap to clone.
+/// The limits shared by all jobs of a node; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Throttle {
     shared: Arc<Shared>,
@@ -20,7 +20,7 @@ pub(crate) struct Throttle {
 
 #[derive(Debug)]
 struct Shared {
-    /// Caps of the node's own configuration, below which no message goes.
+    /// The caps from the node's own configuration; messages can only lower them.
     own: Caps,
     is_limited: AtomicBool,
     limits: Mutex<Limits>,
@@ -29,14 +29,14 @@ struct Shared {
 
 #[derive(Debug)]
 enum Clock {
-    /// Since then.
+    /// Real time since this instant.
     Running(Instant),
-    /// Moved on by tests.
+    /// A clock advanced by tests.
     #[cfg(test)]
     Standing(Mutex<Duration>),
 }
 
-/// What one job may do, or what is done besides all of them.
+/// Access to the limits for one job, or for work outside jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance {
     throttle: Throttle,
@@ -55,14 +55,14 @@ impl Throttle {
         Self { shared: Arc::new(Shared { own, is_limited, limits, clock }) }
     }
 
-    /// Keeps to these caps from now on, and to its own where they are lower.
+    /// Applies these caps from now on; where the node's own caps are lower, they take precedence.
     pub(crate) fn set(&self, caps: Caps) {
         let caps = self.shared.own.and(&caps);
         self.limits().set(caps, self.now());
         self.shared.is_limited.store(!caps.are_none(), Ordering::Relaxed);
     }
 
-    /// Which part of what repairs may move is left unused, see [`Limits::unused`].
+    /// The unused share of the cap on repairs, see [`Limits::unused`].
     pub(crate) fn unused(&self, meter: Meter) -> Option<f64> {
         if self.is_limited() { self.limits().unused(meter, self.now()) } else { None }
     }
@@ -92,7 +92,7 @@ impl Throttle {
 
 #[cfg(test)]
 impl Throttle {
-    /// One whose time is moved on by [`let_pass`](Self::let_pass).
+    /// A throttle whose clock is advanced by [`let_pass`](Self::let_pass).
     pub(crate) fn standing(own: Caps) -> Self {
         Self::by(Clock::Standing(Mutex::default()), own)
     }
@@ -108,12 +108,12 @@ impl Allowance {
         Self { throttle, job, class }
     }
 
-    /// Whether there is any cap.
+    /// Whether any cap is set.
     pub(crate) fn is_limited(&self) -> bool {
         self.throttle.is_limited()
     }
 
-    /// How many bytes may move now; [`usize::MAX`] if nothing limits them. Otherwise, how long to wait.
+    /// The number of bytes that may move now, [`usize::MAX`] if unlimited; or else the time to wait.
     pub(crate) fn ask(&self, meter: Meter) -> Result<usize, Duration> {
         if !self.throttle.is_limited() {
             return Ok(usize::MAX);
@@ -125,7 +125,7 @@ impl Allowance {
         }
     }
 
-    /// So many bytes have moved.
+    /// Charges bytes that have moved.
     pub(crate) fn spend(&self, meter: Meter, bytes: usize) {
         if bytes > 0 && self.throttle.is_limited() {
             self.throttle.limits().spend(meter, self.class, self.job, bytes, self.throttle.now());

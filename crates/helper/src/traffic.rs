@@ -1,9 +1,9 @@
-//! What went through a node: payload bytes, counted where they move.
+//! The traffic of a node: payload bytes, counted where they move.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one engine; cheap to clone, all clones count together.
+/// The counters of one engine; cheap to clone, and all clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     counters: Arc<Counters>,
@@ -17,21 +17,21 @@ struct Counters {
     delivered: AtomicU64,
 }
 
-/// The counters at one moment, in bytes of slices; headers are not counted.
+/// A snapshot of the counters, in bytes of slices without headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Sent to other nodes.
+    /// Bytes sent to other nodes.
     pub sent: u64,
-    /// Received from other nodes.
+    /// Bytes received from other nodes.
     pub received: u64,
-    /// Read for relays, padding beyond the end of a short block included.
+    /// Bytes read for relays, including padding beyond the end of a short block.
     pub read: u64,
-    /// Delivered to sinks, padding included.
+    /// Bytes delivered to sinks, including padding.
     pub delivered: u64,
 }
 
 impl Traffic {
-    /// The counters now.
+    /// A snapshot of the counters.
     pub fn now(&self) -> Moved {
         Moved {
             sent: self.counters.sent.load(Ordering::Relaxed),

@@ -1,9 +1,10 @@
-//! Connections at the data port that have not yet presented an expected key: how many are kept, and which is evicted when
-//! there are more.
+//! Bounds the connections at the data port that have not yet presented an expected key, and chooses which one
+//! to evict.
 //!
-//! Anybody can dial the data port, so unauthenticated connections get a fixed share of this process's descriptors. A new
-//! connection is always accepted; it evicts the oldest from the same address or, when all addresses together hold too
-//! many, the oldest from the address that holds most. So a flood from one address evicts its own connections only.
+//! Anyone can dial the data port, so unauthenticated connections get a fixed share of the process's file
+//! descriptors. A new connection is always accepted. It evicts the oldest one from the same address or, if
+//! all addresses together hold too many, the oldest one from the address that holds most. So a flood from one
+//! address evicts only its own connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,11 +14,11 @@ use tokio::sync::oneshot;
 
 /// So many of one process's descriptors, one of so many, are for unauthenticated connections.
 const SHARE: u64 = 4;
-/// They need not be more, however many descriptors there are.
+/// The maximum and minimum number of strangers, whatever the number of descriptors.
 const MOST: u64 = 1024;
 const FEWEST: u64 = 16;
 
-/// A connection that is watched, by order of coming.
+/// A tracked connection, numbered in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
@@ -33,7 +34,7 @@ pub(crate) struct Unauthenticated {
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
-    /// The key under which it waits for its task.
+    /// The key of the task that it waits for.
     key: Option<EdgeKey>,
     evict: oneshot::Sender<()>,
 }
@@ -48,14 +49,15 @@ impl Unauthenticated {
         Self { limit, next: 0, known: BTreeMap::new(), by_address: BTreeMap::new() }
     }
 
-    /// Takes one in. The receiver hears if it must go for another; the keys of those that must go now are returned.
+    /// Admits a connection. The returned receiver is notified if the connection is evicted later. The last
+    /// value is the connection evicted now, if it was waiting under a key.
     pub(crate) fn admit(
         &mut self,
         address: IpAddr,
     ) -> (ConnectionId, oneshot::Receiver<()>, Option<(ConnectionId, EdgeKey)>) {
         let evicted = self.in_the_way(address).and_then(|oldest| {
             let connection = self.leave(oldest)?;
-            let _ = connection.evict.send(()); // It may be just ending.
+            let _ = connection.evict.send(()); // It may have just ended.
             Some((oldest, connection.key?))
         });
         let (evict, hears) = oneshot::channel();
@@ -66,7 +68,7 @@ impl Unauthenticated {
         (id, hears, evicted)
     }
 
-    /// Who must go if one more comes from this address.
+    /// The connection to evict if another one arrives from this address.
     fn in_the_way(&self, address: IpAddr) -> Option<ConnectionId> {
         let here = self.by_address.get(&address);
         if let Some(here) = here.filter(|here| here.len() >= self.limit.div_ceil(2)) {
@@ -78,19 +80,19 @@ impl Unauthenticated {
         self.by_address.values().max_by_key(|ids| ids.len())?.first().copied()
     }
 
-    /// It waits for its task under this key.
+    /// Records that a connection waits for its task under this key.
     pub(crate) fn waits_for(&mut self, id: ConnectionId, key: EdgeKey) {
         if let Some(connection) = self.known.get_mut(&id) {
             connection.key = Some(key);
         }
     }
 
-    /// Forgets a connection that has ended or has presented an expected key.
+    /// Stops tracking a connection, because it has ended or is authenticated.
     pub(crate) fn forget(&mut self, id: ConnectionId) {
         self.leave(id);
     }
 
-    /// Whether there are none.
+    /// Whether no connection is tracked.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_for_another_takes_its_key_along() {
+    fn an_evicted_connection_releases_its_key() {
         let mut unauthenticated = Unauthenticated::new(2);
         let (first, ..) = unauthenticated.admit(address(1));
         unauthenticated.waits_for(first, EdgeKey([7; 16]));

@@ -1,8 +1,8 @@
-//! The threads that jobs run on.
+//! The threads that run jobs.
 //!
-//! A job stays on one thread, which polls its own sockets: nothing is handed from thread to thread on the way
-//! of a slice, and a buffer stays in one core's cache. A lone job runs on the thread that receives messages,
-//! so that it starts at once; further jobs go to the least-loaded thread.
+//! A job stays on one thread, which polls the job's own sockets: no slice is handed from thread to thread,
+//! and a buffer stays in one core's cache. A lone job runs on the thread that receives messages, so that it
+//! starts at once; further jobs go to the least loaded thread.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,8 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A set of threads; cheap to clone. The last clone ends those that it started, and what runs on them.
+/// A set of threads; cheap to clone. Dropping the last clone ends the threads that it started, with
+/// everything that runs on them.
 #[derive(Clone, Debug)]
 pub struct Workers {
     workers: Arc<Vec<Worker>>,
@@ -23,27 +24,27 @@ pub struct Workers {
 struct Worker {
     runtime: Handle,
     jobs: AtomicUsize,
-    /// Its thread ends when this is dropped.
+    /// Dropping this ends the thread.
     _alive: Option<oneshot::Sender<()>>,
 }
 
 impl Workers {
-    /// Only the runtime of the caller.
+    /// Uses only the caller's runtime.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// Outside a runtime.
     pub fn here() -> Self {
         let here = Worker { runtime: Handle::current(), jobs: AtomicUsize::new(0), _alive: None };
         Self { workers: Arc::new(vec![here]) }
     }
 
-    /// The runtime of the caller, and `more` threads.
+    /// Uses the caller's runtime and `more` additional threads.
     ///
     /// # Errors
-    /// The system starts no more threads.
+    /// If the system cannot start the threads.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// Outside a runtime.
     pub fn here_and(more: usize) -> io::Result<Self> {
         let here = Worker { runtime: Handle::current(), jobs: AtomicUsize::new(0), _alive: None };
         let started = (1..=more).map(Worker::start);
@@ -51,7 +52,7 @@ impl Workers {
         Ok(Self { workers: Arc::new(workers) })
     }
 
-    /// Runs a job where the fewest are.
+    /// Runs a job on the least loaded thread.
     pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) {
         let counts = self.workers.iter().map(|worker| worker.jobs.load(Ordering::Relaxed));
         let (chosen, _) = counts.enumerate().min_by_key(|&(_, jobs)| jobs).expect("at least one");
@@ -64,7 +65,7 @@ impl Workers {
     }
 }
 
-/// A job's place on a worker, free again when it is dropped.
+/// A job's place on a worker, freed when it is dropped.
 struct WorkerSlot {
     workers: Workers,
     chosen: usize,
@@ -82,7 +83,7 @@ impl Worker {
         let handle = runtime.handle().clone();
         let (alive, ended) = oneshot::channel::<()>();
         thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-            let _ = runtime.block_on(ended); // It is never sent to, only dropped.
+            let _ = runtime.block_on(ended); // The channel is never used, only dropped.
             runtime.shutdown_background();
         })?;
         Ok(Self { runtime: handle, jobs: AtomicUsize::new(0), _alive: Some(alive) })

@@ -1,6 +1,5 @@
-//! Engines over real sockets in one process, driven by a real job: whatever the code, the losses, the
-//! scheme, the window and the slices, the bytes equal direct decoding, and the bytes moved equal what the
-//! plan said.
+//! Engines over real sockets in one process, driven by a real job. For any code, losses, scheme, window and
+//! slice size, the bytes equal direct decoding, and the traffic equals the plan's cost.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,15 +26,15 @@ use stores::{
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// Blocks in memory, and some in files.
+/// Blocks in memory, some of them in files.
 #[derive(Clone, Default)]
 struct Memory {
     blocks: Arc<Mutex<BTreeMap<BlockId, Vec<u8>>>>,
     files: Arc<Mutex<BTreeMap<BlockId, Arc<OnDisk>>>>,
 }
 
-/// A block in a file that has no name any more, so that nothing is left behind. Its bytes are never at hand, and it
-/// counts what is read.
+/// A block in an unlinked file, which is removed automatically. Its bytes never count as cached, and it
+/// counts reads.
 struct OnDisk {
     file: File,
     bytes: u64,
@@ -49,7 +48,7 @@ struct Bytes(Vec<u8>);
 struct Growing {
     id: BlockId,
     bytes: Vec<u8>,
-    /// Nobody keeps it.
+    /// Whether the delivery is only taken, without a commit.
     is_taken: bool,
     memory: Memory,
 }
@@ -123,7 +122,7 @@ impl Intake for Growing {
         let end = offset as usize + bytes.len();
         self.bytes[offset as usize..end].copy_from_slice(bytes);
         if self.is_taken {
-            self.keep(); // It has no commit: what was written is the caller's at once.
+            self.keep(); // Without a commit, written bytes belong to the caller at once.
         }
         Ok(())
     }
@@ -201,7 +200,7 @@ impl Memory {
     }
 }
 
-/// Who nodes are where edges are encrypted: helpers, and a client after them.
+/// The identities of nodes with encrypted edges: helpers, followed by a client.
 static MEMBERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
     let scratch = tempfile::tempdir().unwrap();
     let options = InitOptions { helpers: 24, ..InitOptions::default() };
@@ -211,7 +210,7 @@ static MEMBERS: LazyLock<Vec<Identity>> = LazyLock::new(|| {
     roles.map(|role| cluster.identity(&role).unwrap()).collect()
 });
 
-/// Some engines, and the messages they send to the coordinator that this test plays.
+/// Several engines, and their messages to the coordinator, which the test plays.
 struct Nodes {
     engines: BTreeMap<NodeId, (Engine, Memory)>,
     topology: Topology,
@@ -220,7 +219,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// `helpers` engines that listen, and one that only dials, as a client does.
+    /// Starts `helpers` engines that listen, and one that only dials, like a client.
     async fn new(helpers: u32) -> Self {
         Self::start(helpers, false).await
     }
@@ -264,7 +263,7 @@ impl Nodes {
         Self { engines, topology, said, started: Instant::now() }
     }
 
-    /// Carries a job to its end.
+    /// Runs a job to its end.
     async fn carry_out(&mut self, request: JobRequest) -> Result<repair::Outcome, repair::JobError> {
         let now = |started: Instant| started.elapsed();
         let mut job = Job::new(request, [7; 32], &self.topology, now(self.started));
@@ -354,7 +353,7 @@ fn encode(code: &dyn codes::Code, chunking: &Chunking, seed: u64, short: bool) -
     let mut blocks: Vec<Vec<u8>> =
         (0..code.data_blocks()).map(|index| noise(seed.wrapping_add(index as u64), block_bytes)).collect();
     if short {
-        // The last data block ends early: zeros beyond its end.
+        // The last data block is short, with zeros beyond its end.
         let last = blocks.last_mut().unwrap();
         last[block_bytes / 3..].fill(0);
     }
@@ -383,7 +382,7 @@ async fn play(scene: &Scene) {
     order.sort_by_key(|&index| noise(scene.seed ^ (index as u64 + 1) << 20, 8));
     let lost = &order[..lost_count];
     if code.repair(&[BlockIndex(lost[0] as u16)], &kept(n, lost)).is_err() {
-        return; // A pattern that a local code cannot decode.
+        return; // A local code cannot decode every pattern.
     }
     let spare = lost_count as u32;
     let mut nodes = Nodes::start(n as u32 + spare, scene.encrypted).await;
@@ -444,7 +443,7 @@ async fn play(scene: &Scene) {
     for wanted in &wanted {
         let index = usize::from(wanted.block.0);
         let memory = &nodes.engines[&wanted.requestor].1;
-        // A window past the end of a short block leaves nothing to write.
+        // A window past the end of a short block writes nothing.
         let got = memory.blocks.lock().unwrap().get(&id(index)).cloned();
         let got = got.unwrap_or_else(|| vec![0; length(index) as usize]);
         for range in (0..chunking.sub_blocks()).flat_map(|sub| chunking.ranges(sub, window.clone())) {
@@ -460,7 +459,7 @@ async fn play(scene: &Scene) {
             read: cost.read_bytes,
             delivered: cost.delivered_bytes,
         });
-        // A sender counts a frame when its last byte has left; the receiver may have it by then.
+        // A sender counts a frame after its last byte has left, and the receiver may have it by then.
         let patience = Instant::now() + Duration::from_secs(5);
         while engine.traffic().now() != said && Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -493,11 +492,11 @@ proptest! {
 }
 
 #[test]
-fn a_node_that_encrypts_its_edges_refuses_plain_ones_and_says_what_to_do() {
+fn a_node_that_encrypts_edges_refuses_plain_ones_with_advice() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let mut nodes = Nodes::start(3, true).await;
-        // The coordinator's configuration knows nothing of it.
+        // The coordinator's configuration does not encrypt edges.
         let plain = nodes.topology.iter().fold(Topology::new(), |mut plain, (node, view)| {
             plain.set(node, view.clone());
             plain
@@ -534,13 +533,13 @@ fn a_node_that_encrypts_its_edges_refuses_plain_ones_and_says_what_to_do() {
     });
 }
 
-/// What a conventional repair of one block did, as counted at files and sockets, and what its plan says.
+/// The measured file and socket traffic of a conventional repair of one block, and the cost of its plan.
 struct Counted {
-    /// Bytes read from files, and as many sent over sockets.
+    /// Bytes read from files, equal to the bytes sent over sockets.
     bytes: u64,
-    /// Reads of files.
+    /// The number of file reads.
     reads: u64,
-    /// Ranges that were asked for ahead of the reads.
+    /// The number of ranges announced ahead of the reads.
     ahead: u64,
     planned: Cost,
 }
@@ -609,10 +608,10 @@ async fn single_loss(
     let moved =
         |of: fn(Moved) -> u64| nodes.engines.values().map(|(engine, _)| of(engine.traffic().now())).sum();
     let ahead = || -> u64 { files.iter().map(|file| file.asked_ahead.lock().unwrap().len() as u64).sum() };
-    // A sender counts a frame when its last byte has left, and the receiver may have it by then. Nobody waits for
-    // reading ahead either.
+    // A sender counts a frame after its last byte has left, and the receiver may have it by then.
+    // Announcements are not awaited either.
     let patience = Instant::now() + Duration::from_secs(5);
-    // All of these helpers read several sub-blocks of their blocks.
+    // All helpers of this code read several sub-blocks of their blocks.
     let scattered = code.spec().to_string().starts_with("clay");
     while (moved(|moved| moved.sent) != planned.read_bytes || (scattered && ahead() < planned.reads))
         && Instant::now() < patience
@@ -623,7 +622,7 @@ async fn single_loss(
         (moved(|moved| moved.sent), moved(|moved| moved.received), moved(|moved| moved.read));
     let wanted = planned.read_bytes;
     assert_eq!((sent, received, read), (wanted, wanted, wanted), "{} b{lost}", code.spec());
-    // Where chunks are small, a file is read through the gaps between what is wanted.
+    // With small chunks, gaps between the needed ranges are read through.
     assert!((wanted..=planned.disk_bytes).contains(&bytes), "{bytes} of {wanted} to {}", planned.disk_bytes);
     let asked: u64 =
         files.iter().flat_map(|file| file.asked_ahead.lock().unwrap().clone()).map(|r| r.end - r.start).sum();
@@ -636,15 +635,15 @@ fn counted(code: &str, lost: usize, sub_block_bytes: u64, slice_bytes: Option<u3
     counted_in_chunks(code, lost, (sub_block_bytes, 1), slice_bytes)
 }
 
-/// The same of blocks of several chunks.
+/// The same for blocks of several chunks.
 fn counted_in_chunks(code: &str, lost: usize, cut: (u64, u64), slice_bytes: Option<u32>) -> Counted {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(single_loss(code, lost, cut, slice_bytes))
 }
 
-/// Blocks read and sent for each of these losses.
+/// The number of blocks read and sent for each of these losses.
 fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
-    // A page: gaps of whole sub-blocks are not read through.
+    // A page, so that gaps of whole sub-blocks are skipped.
     const SUB_BLOCK_BYTES: u64 = 4096;
     let sub_blocks = code.parse::<CodeSpec>().unwrap().build().unwrap().sub_blocks() as u64;
     let in_blocks = |bytes: u64| bytes as f64 / (SUB_BLOCK_BYTES * sub_blocks) as f64;
@@ -653,7 +652,7 @@ fn measured(code: &str, lost: impl IntoIterator<Item = usize>) -> Vec<f64> {
 
 #[test]
 fn neighbouring_sub_blocks_are_read_together() {
-    // A slice of every sub-block is all of it.
+    // One slice covers every sub-block completely.
     let reads = |lost| {
         let counted = counted("clay-14-10-13", lost, 4096, None);
         assert_eq!((counted.reads, counted.ahead), (counted.planned.reads, counted.planned.reads));
@@ -665,25 +664,27 @@ fn neighbouring_sub_blocks_are_read_together() {
 }
 
 #[test]
-fn the_disk_is_asked_for_neighbouring_bytes_of_many_slices_at_once() {
+fn neighbouring_bytes_of_many_slices_are_announced_together() {
     let clay = counted("clay-6-4-5", 0, 64 << 10, Some(4096));
     assert_eq!((clay.reads, clay.ahead, clay.planned.reads), (5 * 4 * 16, 5, 5));
     let clay = counted("clay-6-4-5", 5, 64 << 10, Some(4096));
     assert_eq!((clay.reads, clay.ahead, clay.planned.reads), (5 * 4 * 16, 5 * 4, 5 * 4));
-    // Each helper reads two sub-blocks: eight megabytes of either at first, and then the rest.
+    // Each helper reads two sub-blocks: first eight megabytes of each, then the rest.
     let clay = counted("clay-4-2-3", 3, 11 << 20, Some(256 << 10));
     assert_eq!((clay.ahead, clay.planned.reads), (3 * 2 * 2, 3 * 2 * 2));
 }
 
 #[test]
 fn reads_follow_the_chunks() {
-    // 8 sub-blocks of 64 KiB in 4 chunks: b0 needs the first half of each chunk, b5 every other sub-block of it.
+    // 8 sub-blocks of 64 KiB in 4 chunks: b0 needs the first half of each chunk, b5 every other sub-block of
+    // it.
     let whole = counted("clay-6-4-5", 0, 64 << 10, Some(16 << 10));
     let clay = counted_in_chunks("clay-6-4-5", 0, (64 << 10, 4), Some(16 << 10));
     assert_eq!((clay.reads, clay.planned.reads, clay.bytes), (5 * 4, 5 * 4, whole.bytes));
     let clay = counted_in_chunks("clay-6-4-5", 5, (64 << 10, 4), Some(16 << 10));
     assert_eq!((clay.reads, clay.planned.reads, clay.bytes), (5 * 4 * 4, 5 * 4 * 4, whole.bytes));
-    // Of 64 parts of 1 KiB: nobody skips less than a page, so all of the block is read, in as many pieces as there are slices.
+    // 64 chunks with parts of 1 KiB: gaps below a page are not skipped, so the whole block is read, in one
+    // read per slice.
     let clay = counted_in_chunks("clay-6-4-5", 5, (64 << 10, 64), Some(16 << 10));
     assert_eq!((clay.planned.reads, clay.planned.read_bytes), (5, whole.bytes));
     assert!(clay.bytes > whole.bytes * 19 / 10, "{} bytes of {}", clay.bytes, whole.bytes);
@@ -691,7 +692,7 @@ fn reads_follow_the_chunks() {
 }
 
 #[test]
-fn hitchhiker_reads_and_sends_two_thirds_of_what_reed_solomon_does() {
+fn hitchhiker_reads_and_sends_two_thirds_as_much_as_reed_solomon() {
     assert_eq!(measured("hitchhiker-xorplus-14-10", 0..10), [6.5; 10]);
     assert_eq!(measured("hitchhiker-nonxor-14-10", 0..10), [6.5; 10]);
     let xor = measured("hitchhiker-xor-14-10", 0..10);
@@ -702,7 +703,7 @@ fn hitchhiker_reads_and_sends_two_thirds_of_what_reed_solomon_does() {
 }
 
 #[test]
-fn clay_reads_and_sends_the_least_that_a_regenerating_code_can() {
+fn clay_reads_and_sends_the_minimum_of_a_regenerating_code() {
     assert_eq!(measured("clay-14-10-13", [0, 7, 9, 13]), [3.25; 4]);
     assert_eq!(measured("clay-9-6-8", 0..9), [8.0 / 3.0; 9]);
 }
@@ -713,9 +714,9 @@ fn local_groups_and_rotated_rows_read_and_send_less() {
     assert_eq!(measured("rotated-16-12-4", 0..12), [7.5; 12]);
 }
 
-/// Reads block 0, which is lost, while every helper sends at `cap` bytes per second at most, and another cap from the
-/// middle on. For each helper: the most that it sent of what its caps allowed, sample by sample; and what they all sent of
-/// it in the end, the busiest helper's part.
+/// Reads the lost block 0 while every helper is capped at `caps[0]` bytes per second, and at `caps[1]` from
+/// the middle on. Returns the highest share of its cap that any helper has used at any sample, and the share
+/// that the busiest helper has used in the end.
 async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     const BYTES: u64 = 1 << 20;
     let code = "rs-6-4".parse::<CodeSpec>().unwrap().build().unwrap();
@@ -763,7 +764,7 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
         }
         allowed += cap as f64 * std::mem::replace(&mut since, Instant::now()).elapsed().as_secs_f64();
-        // Short bursts count little once some time has passed.
+        // Short bursts matter little once some time has passed.
         if start.elapsed() > Duration::from_millis(500) {
             most = most.max(sent() as f64 / allowed);
         }
@@ -777,8 +778,8 @@ async fn read_capped(scheme: Scheme, caps: [u64; 2]) -> (f64, f64) {
     (most, sent() as f64 / allowed)
 }
 
-/// Over one connection and over many, also when the caps change on the way. The bounds are wide below, as this machine may
-/// be busy; whether the arithmetic is exact is tested with a clock of its own, in `repair`.
+/// The cap holds over one connection and over many, and when it changes in between. The lower bounds are
+/// loose, since the machine may be busy; `repair` tests the exact arithmetic with a simulated clock.
 #[tokio::test]
 async fn a_cap_holds_for_all_connections_of_a_node_together() {
     for scheme in [Scheme::Pipelined, Scheme::Scatter] {

@@ -1,5 +1,6 @@
-//! Helpers whose store has a process of its own that must take every new block over: real files, real sockets, and that
-//! process in this one. It may refuse, hang, have somebody else at work, or serve other bytes than it was given.
+//! Helpers whose store has a process of its own that must accept every new block, with real files, real
+//! sockets, and the process simulated in the test. The process may refuse, hang, have another writer at work,
+//! or serve wrong bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,28 +25,28 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 const BLOCK_BYTES: u64 = 200_000;
-/// The node that the lost block goes to, if nothing is in the way.
+/// The first choice for the lost block's new node.
 const FIRST: NodeId = NodeId(0);
-/// The node that has no block of the stripe.
+/// The node that holds no block of the stripe.
 const OTHER: NodeId = NodeId(4);
 
-/// What a store's process does.
+/// The behaviour of a store's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     Obliging,
-    /// Somebody else works on the stripe from the start.
+    /// Another writer has the stripe locked from the start.
     LockedBefore,
-    /// Somebody else begins to while slices move.
+    /// Another writer locks the stripe while slices move.
     LockedAfter,
     Refuses,
     Hangs,
-    /// It takes blocks, and serves other bytes.
+    /// The process accepts blocks but serves other bytes.
     Garbles,
     /// There is no process; the store takes bytes and keeps nothing.
     KeepsNothing,
 }
 
-/// A store's process, and what it was asked.
+/// A store's process, with a record of the requests to it.
 struct Server {
     mood: Mood,
     asked: Mutex<Vec<&'static str>>,
@@ -83,7 +84,7 @@ impl Server {
     }
 }
 
-/// A folder of blocks that nobody sees before the server serves them.
+/// A folder of blocks that are invisible until the server serves them.
 #[derive(Clone)]
 struct Served {
     files: Arc<DirBlocks>,
@@ -295,7 +296,7 @@ impl Nodes {
         }
     }
 
-    /// The repaired block is on this node: in its folder as it was, and served.
+    /// Asserts that the repaired block is on this node: correct in its folder, and served.
     fn assert_served_by(&self, node: NodeId) {
         let store = &self.stores[&node];
         assert!(store.server.serves.lock().unwrap().contains(&id(0)), "{node}");
@@ -339,7 +340,7 @@ fn stripe_bytes() -> Vec<Vec<u8>> {
     blocks
 }
 
-/// The first node's store is in this mood, and all others oblige.
+/// The first node's store has this behaviour; all others cooperate.
 fn first(mood: Mood) -> impl Fn(NodeId) -> Mood {
     move |node| if node == FIRST { mood } else { Mood::Obliging }
 }
@@ -396,7 +397,7 @@ async fn a_stripe_that_somebody_else_works_on_is_left_alone_before_a_byte_moves(
     }
 }
 
-/// What a job asks of a store cannot be asked of a node that has none.
+/// Requests that need a store are refused by a node without one.
 #[tokio::test]
 async fn a_client_seals_and_rereads_nothing() {
     struct Nothing;

@@ -1,11 +1,12 @@
-//! What the scheduler of many repairs costs: 1,000 helpers, 100,000 stripes of RS(14,10), all of which lack a block.
+//! Measures the scheduler of many repairs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which
+//! has lost block 0.
 //!
 //! Every stripe has lost block 0. All are queued; then jobs end one after another, among heartbeats and nodes that go
 //! and come back now and then, and whatever starts is planned with the real planner. The time of the planner is shown
 //! beside that of the scheduler. `cargo bench -p recovery --bench scheduler` takes some seconds;
 //! `RECOVERY_STRIPES` and `RECOVERY_NODES` change the size.
 
-// The room has no clock, and what measures it needs one.
+// Benchmarks measure time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 use std::collections::VecDeque;
@@ -24,11 +25,11 @@ use repair::{
 
 const BLOCK_BYTES: u64 = 64 << 20;
 const REPAIR: RepairId = RepairId(1);
-/// Jobs that end in the measured part.
+/// The number of jobs that end in the measured part.
 const ENDS: usize = 20_000;
-/// Heartbeats that come in between two ends of jobs.
+/// The number of heartbeats between the ends of two jobs.
 const HEARTBEATS: usize = 8;
-/// Ends between two deaths of a node, which comes back at once.
+/// The number of jobs that end between two deaths of a node, which returns at once.
 const ENDS_PER_DEATH: usize = 1_000;
 
 struct Bench {
@@ -144,7 +145,7 @@ impl Bench {
         self.scheduler.close(REPAIR);
     }
 
-    /// One event, and all that follows from it.
+    /// Passes one event to the scheduler and handles its consequences.
     fn event(&mut self, event: impl FnOnce(&mut Scheduler)) {
         let (begun, planned) = (Instant::now(), self.planning);
         event(&mut self.scheduler);
@@ -208,7 +209,8 @@ impl Bench {
             self.event(|scheduler| scheduler.handle_done(done.item, Duration::ZERO));
             if end % ENDS_PER_DEATH == 0 {
                 let node = NodeId((end / ENDS_PER_DEATH) as u32);
-                // Nothing is planned while it is away: the topology of this table knows no deaths.
+                // No plan is made while the node is away, because this benchmark's topology does not track
+                // deaths.
                 let scheduler = &mut self.scheduler;
                 let begun = Instant::now();
                 scheduler.handle_node(node, false);

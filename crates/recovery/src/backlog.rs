@@ -1,9 +1,9 @@
-//! Repairs and their items, each item indexed by what it does or waits for.
+//! Repairs and their items. Each item is indexed by what it does or waits for.
 //!
 //! **Always true:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's sets of running items and
 //! of those set aside) and in no other, and its repair counts it there. Only [`Backlog::put`] changes a place.
 //!
-//! Deliberately absent: which place is right for an item. The scheduler says so, as that depends on stripes and nodes.
+//! Out of scope: choosing the place. It depends on stripes and nodes, and the scheduler decides it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -20,19 +20,19 @@ use super::{RepairId, RepairState};
 pub(super) struct Repair {
     pub spec: RepairSpec,
     pub counters: Counters,
-    /// Bytes that its last rebuild brought to the node that keeps the block, for each byte of the block.
+    /// Bytes received by the node that keeps the block, per byte of the block, in the last rebuild.
     pub brought: f64,
     pub paused: bool,
     pub cancelled: bool,
     items: Vec<u32>,
     aside: BTreeSet<u32>,
     running: BTreeSet<u32>,
-    /// All its items are named.
+    /// No further items will be added.
     closed: bool,
     ended: bool,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     items: Vec<Option<Item>>,
@@ -40,11 +40,12 @@ pub(super) struct Backlog {
     repairs: BTreeMap<RepairId, Repair>,
     queue: BTreeSet<Key>,
     timers: BTreeSet<(Duration, u32)>,
-    /// When jobs are late.
+    /// Deadlines of running jobs.
     dues: BTreeSet<(Duration, u32)>,
-    /// Repairs of which an item has ended.
+    /// Repairs in which an item has ended or was set aside, or that were closed or cancelled, since the last
+    /// look.
     stirred: BTreeSet<RepairId>,
-    /// Items that were ever named.
+    /// Number of items added so far.
     sequence: u64,
 }
 
@@ -53,7 +54,7 @@ impl Backlog {
         self.items[no as usize].as_ref().expect("its repair is not forgotten")
     }
 
-    /// An item, to change anything but its place.
+    /// Mutable access to an item. Its place must only be changed by [`put`](Self::put).
     pub fn item_mut(&mut self, no: u32) -> &mut Item {
         self.items[no as usize].as_mut().expect("its repair is not forgotten")
     }
@@ -87,7 +88,7 @@ impl Backlog {
         assert!(self.repairs.insert(id, repair).is_none(), "repair {id} is opened once");
     }
 
-    /// Adds an item, which is held, to a repair that is open.
+    /// Adds an item to an open repair. The item starts out held.
     pub fn push(&mut self, repair: RepairId, stripe: u32, new: NewItem) -> u32 {
         self.sequence += 1;
         let item = Item {
@@ -118,7 +119,7 @@ impl Backlog {
         no
     }
 
-    /// All items of a repair are named.
+    /// Marks a repair as complete: no further items will be added.
     pub fn close(&mut self, id: RepairId) {
         if let Some(repair) = self.repairs.get_mut(&id) {
             repair.closed = true;
@@ -126,7 +127,8 @@ impl Backlog {
         }
     }
 
-    /// Marks a repair as cancelled; returns its items. None if it has ended.
+    /// Marks a repair as cancelled and returns its items. The list is empty if the repair is unknown or has
+    /// ended.
     pub fn cancel(&mut self, id: RepairId) -> Vec<u32> {
         let open = self.repairs.get_mut(&id).filter(|repair| !repair.ended);
         let Some(repair) = open else { return Vec::new() };
@@ -135,13 +137,13 @@ impl Backlog {
         repair.items.clone()
     }
 
-    /// Returns whether there is such a repair.
+    /// Pauses or resumes a repair. Returns whether the repair exists.
     pub fn set_paused(&mut self, id: RepairId, paused: bool) -> bool {
         let repair = self.repairs.get_mut(&id);
         repair.map(|repair| repair.paused = paused).is_some()
     }
 
-    /// Drops a repair that has ended.
+    /// Drops a repair and its items if it has ended.
     pub fn forget(&mut self, id: RepairId) {
         if self.repairs.get(&id).is_some_and(|repair| repair.ended) {
             let repair = self.repairs.remove(&id).expect("just seen");
@@ -150,7 +152,9 @@ impl Backlog {
         }
     }
 
-    /// A repair all of whose open items are set aside, and these; each at most once until something of it ends.
+    /// Returns a closed repair that has only set-aside items left open, together with these items.
+    ///
+    /// A repair is returned at most once until another of its items ends or is set aside.
     pub fn next_finished(&mut self) -> Option<(RepairId, Vec<u32>)> {
         while let Some(id) = self.stirred.pop_first() {
             let Some(repair) = self.repairs.get(&id) else { continue };
@@ -162,7 +166,7 @@ impl Backlog {
         None
     }
 
-    /// Ends a repair of which no item is open any more.
+    /// Marks a repair as ended. None of its items may be open.
     pub fn end(&mut self, id: RepairId) {
         self.stirred.remove(&id);
         self.repairs.get_mut(&id).expect("it is not forgotten").ended = true;
@@ -177,7 +181,7 @@ impl Backlog {
         })
     }
 
-    /// The items of a repair on which a job works, and the jobs.
+    /// The running items of a repair and their jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         let running = self.repairs.get(&id).into_iter().flat_map(|repair| &repair.running);
         running.filter_map(|&no| match self.item(no).phase {
@@ -186,14 +190,16 @@ impl Backlog {
         })
     }
 
-    /// Notes what a rebuild of an item's repair brings to its taker.
+    /// Records how many bytes a rebuild of this item's repair brings to its taker, per byte of the block.
     pub fn note_brought(&mut self, no: u32, brought: f64) {
         let repair = self.item(no).repair;
         self.repairs.get_mut(&repair).expect("its items are open").brought = brought;
     }
 
-    /// What limits a repair now: the resource that most of its waiting items were refused; else, if anything waits,
-    /// the resource of which most is reserved. `None` if nothing waits for room.
+    /// The resource that limits a repair now, or `None` if no item waits for room.
+    ///
+    /// This is the resource that most of the queued items were refused. If none was refused, it is the
+    /// resource with the largest reserved share.
     pub fn limited_by(&self, id: RepairId, table: &NodeTable) -> Option<Resource> {
         let repair = self.repairs.get(&id).filter(|repair| !repair.paused)?;
         let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
@@ -212,7 +218,7 @@ impl Backlog {
 
     // ---- places ----
 
-    /// Moves an item from index to index; returns the place where it was.
+    /// Moves an item to another place, updates the indexes, and returns the old place.
     pub fn put(&mut self, no: u32, to: ItemPhase) -> ItemPhase {
         let item = self.items[no as usize].as_mut().expect("its repair is not forgotten");
         let from = std::mem::replace(&mut item.phase, ItemPhase::Held);
@@ -247,7 +253,7 @@ impl Backlog {
         from
     }
 
-    /// What the job of an item has reserved, if it has a job.
+    /// The reservation of an item's job, if the item has a job.
     pub fn booking(&self, no: u32) -> Option<&Booking> {
         match &self.item(no).phase {
             ItemPhase::Running(_, booking) => Some(booking),
@@ -255,7 +261,7 @@ impl Backlog {
         }
     }
 
-    /// The same, to be replaced.
+    /// The reservation of an item's job, to be replaced.
     pub fn booking_mut(&mut self, no: u32) -> Option<&mut Booking> {
         match &mut self.item_mut(no).phase {
             ItemPhase::Running(_, booking) => Some(booking),
@@ -263,12 +269,12 @@ impl Backlog {
         }
     }
 
-    /// Whether the job of an item stores something at a node.
+    /// Whether the item's job stores something at a node.
     pub fn stores_at(&self, no: u32, node: NodeNo) -> bool {
         self.booking(no).is_some_and(|booking| booking.stores_at(node))
     }
 
-    /// The most urgent item in the queue, or the next one behind `after`.
+    /// The most urgent queued item, or the next one after `after`.
     pub fn next(&self, after: Option<Key>) -> Option<Key> {
         match after {
             None => self.queue.first().copied(),
@@ -278,14 +284,14 @@ impl Backlog {
 
     // ---- time ----
 
-    /// An item that has backed off for long enough, each once.
+    /// Removes and returns an item whose back-off has passed.
     pub fn next_timer(&mut self, now: Duration) -> Option<u32> {
         let &(at, no) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&(at, no));
         Some(no)
     }
 
-    /// Sets when the job of an item is late, in place of what was set before.
+    /// Sets the deadline of an item's job. It replaces an earlier one.
     pub fn set_due(&mut self, no: u32, due: Duration) {
         self.forget_due(no);
         if let ItemPhase::Running(..) = self.item(no).phase {
@@ -300,8 +306,11 @@ impl Backlog {
         }
     }
 
-    /// A job that is late and is to be called off, each once. All its nodes count as slow. After so many `attempts` an
-    /// item's job may take as long as it does.
+    /// Returns a late job that has to be cancelled. Each job is returned once, and all its nodes are then
+    /// treated as slow.
+    ///
+    /// An item whose jobs were late `attempts` times gets no further deadline: its next job may take any
+    /// time.
     pub fn next_late(&mut self, now: Duration, attempts: u32) -> Option<JobId> {
         while let Some(&(_, no)) = self.dues.first().filter(|&&(at, _)| at <= now) {
             self.forget_due(no);
@@ -319,7 +328,7 @@ impl Backlog {
         None
     }
 
-    /// When the next timer or due is.
+    /// The time of the next back-off or deadline.
     pub fn wakes_at(&self) -> Option<Duration> {
         let (timer, due) = (self.timers.first(), self.dues.first());
         timer.into_iter().chain(due).map(|&(at, _)| at).min()

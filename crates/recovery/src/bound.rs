@@ -1,18 +1,19 @@
-//! How fast a whole-node recovery can be at best: what reports divide by.
+//! Lower bound for the time of a whole-node recovery. Reports divide by it.
 //!
-//! Three things have to be carried, and each of them alone bounds the time from below:
+//! Three kinds of traffic each bound the time from below:
 //!
-//! 1. **Sent.** Rebuilding a block of an MDS code takes k blocks' worth of data out of the stripe's survivors, none of
-//!    which can usefully send more than one block's worth. This holds for partial sums as well: a helper that sends
-//!    less than a block's worth of sums leaves others to send more.
-//! 2. **Received.** Every byte that is sent is received, by another survivor or where the block goes.
+//! 1. **Sent.** Rebuilding a block of an MDS code takes k blocks' worth of data from the survivors of its
+//!    stripe, at most one block's worth from each. This holds for partial sums as well: if one helper sends
+//!    less than a block's worth of sums, the others have to send more.
+//! 2. **Received.** Every byte that is sent is received, by another survivor or by the requestor.
 //! 3. **Delivered.** Every lost block arrives at a node that may take it.
 //!
-//! *Sent* is a transport problem: stripes supply, survivors with `rate * T` take. The least `T` for which it can be
-//! solved is that of the tightest set of nodes S: all that the stripes cannot get from nodes outside S has to come out of
-//! S, so that `T >= sum over stripes of (k - survivors outside S) / rate of S`. It is found by Newton's method on
-//! cuts: solve for `T`, take the minimum cut as the next S, until the flow carries everything. `T` only grows and there
-//! are finitely many cuts, so that the result is exact; a handful of flows is enough in practice.
+//! *Sent* is a transport problem: stripes supply data, and each survivor carries at most `rate * T`. The
+//! tightest set S of nodes determines the least `T`. Nodes in S have to send all that the stripes cannot get
+//! from nodes outside S: `T >= sum over stripes of (k - survivors outside S) / rate of S`. Newton's method on
+//! cuts finds it: compute `T` for the current S, take the minimum cut at that `T` as the next S, and stop
+//! when the flow carries everything. `T` only grows and there are finitely many cuts, so the result is exact.
+//! In practice a handful of flows suffices.
 //!
 //! The three bounds are not added up; with nodes of equal rates and free choice of requestors the linear programme of
 //! all of them together has the same value (docs/explanation/whole-nodes.md). Deliberately absent: latency,
@@ -25,27 +26,27 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 use repair::{NodeId, Rates};
 
-/// One stripe that is to be repaired.
+/// A stripe to repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Blocks' worth that survivors have to send: k for an MDS code.
+    /// Blocks' worth of data that the survivors have to send: k for an MDS code.
     pub sends: u32,
-    /// Its lost blocks.
+    /// Number of lost blocks.
     pub lost: u32,
-    /// The nodes with a block that can be read.
+    /// The nodes with a readable block of the stripe.
     pub survivors: Vec<NodeId>,
-    /// The nodes that may take lost blocks, if they are few; `None` if any node may.
+    /// The only nodes that may take lost blocks. `None` if any node may.
     pub takers: Option<Vec<NodeId>>,
 }
 
-/// What a bound comes from.
+/// The resource that determines a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bottleneck {
     /// Uplinks of survivors.
     Uplinks,
-    /// Downlinks, wherever data goes.
+    /// Downlinks of all nodes that receive data.
     Downlinks,
     /// Downlinks of the nodes that take repaired blocks.
     Takers,
@@ -56,17 +57,17 @@ pub enum Bottleneck {
 /// The least time that a recovery can take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// Seconds.
+    /// Time in seconds.
     pub seconds: f64,
-    /// What it comes from.
+    /// The resource that determines it.
     pub bottleneck: Bottleneck,
-    /// The nodes that cannot be spared, ascending.
+    /// The nodes in the tightest set, in ascending order.
     pub nodes: Vec<NodeId>,
 }
 
-/// The least time in which all that is demanded can be carried; stripes with too few survivors are left out.
+/// Computes the least time in which all demands can be met. Stripes with too few survivors are left out.
 ///
-/// `nodes` are those that are up.
+/// `nodes` are the nodes that are up.
 pub fn bound(demands: &[Demand], nodes: &BTreeMap<NodeId, Rates>) -> Bound {
     let demands: Vec<&Demand> =
         demands.iter().filter(|demand| demand.survivors.len() >= demand.sends as usize).collect();
@@ -90,7 +91,7 @@ pub fn bound(demands: &[Demand], nodes: &BTreeMap<NodeId, Rates>) -> Bound {
     bounds.into_iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are five")
 }
 
-/// What has to be carried, and by whom: none of them more than one block's worth.
+/// Data to carry. Each of `nodes` can carry at most one block's worth.
 struct Supply<'a> {
     block_bytes: u64,
     blocks: u32,
@@ -105,7 +106,7 @@ fn supplies<'a>(demands: &[&'a Demand], of: fn(&'a Demand) -> (u32, &'a Vec<Node
     demands.iter().map(supply).collect()
 }
 
-/// Newton's method on the cuts of a transport problem.
+/// Solves a transport problem by Newton's method on cuts.
 fn transport(
     bottleneck: Bottleneck,
     supplies: &[Supply],
@@ -124,7 +125,8 @@ fn transport(
     Bound { seconds, bottleneck, nodes: tight }
 }
 
-/// What `tight` has to carry as others cannot, over its rate.
+/// Time that the nodes of `tight` need for the data that only they can carry. `None` if there is no such
+/// data.
 fn least_time(
     supplies: &[Supply],
     tight: &[NodeId],
@@ -141,7 +143,8 @@ fn least_time(
     (bytes > 0).then(|| bytes as f64 / rate)
 }
 
-/// The nodes that are in the way when each may carry so many bytes, ascending; `None` if everything can be carried.
+/// The minimum cut when each node may carry `bytes`, as nodes in ascending order. `None` if everything can be
+/// carried.
 fn cut(
     supplies: &[Supply],
     nodes: &BTreeMap<NodeId, Rates>,
@@ -153,7 +156,7 @@ fn cut(
     for (&id, rates) in nodes {
         let node = graph.add_node(());
         numbers.insert(id, node);
-        // A byte more than it takes, so that rounding finds no cut where there is none.
+        // One extra byte of capacity, or rounding could produce a false cut.
         graph.add_edge(node, sink, bytes(rates).ceil() as u64 + 1);
     }
     let mut wanted = 0;
@@ -173,7 +176,8 @@ fn cut(
     Some(numbers.into_iter().filter(|(_, node)| reached[node.index()]).map(|(id, _)| id).collect())
 }
 
-/// What can be reached from `source` over edges with room, or backwards over edges with flow.
+/// Marks the nodes that can be reached from `source` over edges with free capacity, or backwards over edges
+/// with flow.
 fn reachable(graph: &DiGraph<(), u64>, source: NodeIndex, flows: &[u64]) -> Vec<bool> {
     let mut reached = vec![false; graph.node_count()];
     let mut open = vec![source];
@@ -217,8 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_that_cannot_be_spared_decide() {
-        // Both stripes need n1 or n2 for one of their two blocks, as n3 sends only one block of each.
+    fn the_tightest_set_of_nodes_determines_the_bound() {
+        // n3 sends only one block of each stripe, hence both stripes need n1 or n2 for one of their two
+        // blocks.
         let demands = [demand(&[1, 2, 3], 2), demand(&[1, 2, 3], 2)];
         let bound = bound(&demands, &even(9, 1000.0));
         assert_eq!((bound.seconds, bound.bottleneck), (4.0 / 3.0, Bottleneck::Uplinks));
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_disks_are_seen() {
+    fn slow_disks_can_be_the_bottleneck() {
         let mut nodes = even(4, 1000.0);
         nodes.values_mut().for_each(|rates| (rates.read, rates.write) = (500.0, 500.0));
         let bound = bound(&[demand(&[1, 2, 3], 2)], &nodes);
@@ -253,9 +258,9 @@ mod tests {
     }
 
     proptest! {
-        /// All sets of nodes, one after another.
+        /// Compares with a brute-force search over all sets of nodes.
         #[test]
-        fn it_is_that_of_the_tightest_set(
+        fn the_bound_equals_that_of_the_tightest_set(
             stripes in prop::collection::vec((prop::sample::subsequence((1..=6u32).collect::<Vec<_>>(), 1..=6), 1..4u32), 1..8),
             rates in prop::collection::vec(1..9u32, 6),
         ) {

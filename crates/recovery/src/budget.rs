@@ -1,17 +1,21 @@
-//! What a repair moves, and how much of that a node or a rack may have under way.
+//! The data that a repair moves, and how much a node or a rack may have in flight.
 
 use repair::{NodeId, NodeProfile, Pacing, Plan, Resource, WHOLE_BLOCK_BYTES};
 
-/// Parts of repairs that a node takes at once, unless its driver says otherwise. What bounds them is rather the bytes that are
-/// under way; this is what a helper holds in memory and sockets.
+/// Default limit on parts of repairs at one node at a time.
+///
+/// Memory and sockets of a helper determine this number. Bytes in flight are usually the tighter limit.
 pub const JOBS_AT_ONCE: u64 = 40;
-/// A node's budgets are what its links and its disk move in so many seconds: the more is under way, the less it matters that one
-/// repair waits for its slowest node, and the longer urgent work has to wait (`docs/results/recovery.md`).
+/// A node's byte budgets are what its links and its disk move in this many seconds.
+///
+/// With a larger value it matters less that one repair waits for its slowest node, but urgent work waits
+/// longer (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
-/// Budgets hold so many blocks, however large these are: with one or two on each node, links are idle a third of the time.
+/// Budgets hold at least this many blocks, however large a block is. With one or two blocks per node, links
+/// are idle a third of the time.
 pub(super) const BLOCKS_AHEAD: u64 = 8;
 
-/// Amounts of a node's resources: a budget, or what is reserved of it.
+/// Amounts of a node's resources: a budget, or the part of it that is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     /// Parts of jobs.
@@ -20,28 +24,28 @@ pub struct Budget {
     pub up_bytes: u64,
     /// Bytes on the downlink.
     pub down_bytes: u64,
-    /// Bytes read from and written to the disk.
+    /// Bytes read from the disk and written to it.
     pub disk_bytes: u64,
 }
 
 impl Budget {
-    /// The usual budget of a node with these rates.
+    /// The default budget of a node with these rates.
     pub fn of(profile: &NodeProfile) -> Self {
         Self::at_rates(profile.rates.up, profile.rates.down, profile.rates.disk())
     }
 
-    /// The usual budget of a node whose links and disk move so many bytes per second.
+    /// The default budget of a node with these rates of links and disk, in bytes per second.
     pub fn at_rates(up: f64, down: f64, disk: f64) -> Self {
         let ahead = |rate: f64| ((rate * SECONDS_AHEAD) as u64).max(1);
         Self { jobs: JOBS_AT_ONCE, up_bytes: ahead(up), down_bytes: ahead(down), disk_bytes: ahead(disk) }
     }
 
-    /// No bound on bytes.
+    /// A budget of `jobs` jobs and unlimited bytes.
     pub fn jobs(jobs: u64) -> Self {
         Self { jobs, up_bytes: u64::MAX, down_bytes: u64::MAX, disk_bytes: u64::MAX }
     }
 
-    /// No more than `most` of anything.
+    /// The minimum of both, field by field.
     pub(super) fn at_most(self, most: Self) -> Self {
         Self {
             jobs: self.jobs.min(most.jobs),
@@ -51,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Half of everything.
+    /// Half of each amount.
     pub(super) fn half(self) -> Self {
         Self {
             jobs: self.jobs / 2,
@@ -61,7 +65,7 @@ impl Budget {
         }
     }
 
-    /// So many times the bytes.
+    /// The byte amounts multiplied by `stretch`. Jobs are unchanged.
     pub(super) fn stretched(self, stretch: f64) -> Self {
         Self {
             jobs: self.jobs,
@@ -71,13 +75,13 @@ impl Budget {
         }
     }
 
-    /// The need as it is reserved: what alone is more than a whole budget reserves all of it, so that it runs when
-    /// nothing else does.
+    /// The amount that is actually reserved for a need. A need larger than the budget reserves all of it and
+    /// then runs alone.
     fn capped(self, budget: &Self) -> Self {
         Self { jobs: self.jobs, ..self.at_most(*budget) }
     }
 
-    /// Reserves, and returns what was reserved.
+    /// Reserves `need` and returns the amount actually reserved.
     pub(super) fn add(&mut self, need: Self, budget: &Self) -> Self {
         let need = need.capped(budget);
         self.jobs += need.jobs;
@@ -87,7 +91,7 @@ impl Budget {
         need
     }
 
-    /// Gives back what was reserved.
+    /// Gives back a reserved amount.
     pub(super) fn take(&mut self, reserved: Self) {
         self.jobs -= reserved.jobs;
         self.up_bytes = self.up_bytes.saturating_sub(reserved.up_bytes);
@@ -95,7 +99,7 @@ impl Budget {
         self.disk_bytes = self.disk_bytes.saturating_sub(reserved.disk_bytes);
     }
 
-    /// What of `need` there is no room for beside `self`, if anything.
+    /// The first resource without room for `need` next to existing reservations (`self`), if any.
     pub(super) fn lacks(&self, need: &Self, budget: &Self, node: NodeId) -> Option<Lack> {
         let lack = |resource: fn(NodeId) -> Resource, need| Some(Lack { resource: resource(node), need });
         if !fits(self.jobs, need.jobs, budget.jobs) {
@@ -113,7 +117,7 @@ impl Budget {
         None
     }
 
-    /// The largest share that is reserved of anything, in thousandths.
+    /// The largest reserved share of any resource, in thousandths.
     pub(super) fn fullness(&self, budget: &Self) -> u64 {
         let share = |used: u64, of: u64| {
             (u128::from(used) * 1000).checked_div(of.into()).map_or(u64::MAX, |share| share as u64)
@@ -125,38 +129,38 @@ impl Budget {
     }
 }
 
-/// So many times a budget; what is not bounded stays so.
+/// Multiplies an amount by `stretch`. An unlimited amount stays unlimited.
 pub(super) fn stretched(bytes: u64, stretch: f64) -> u64 {
     if bytes == u64::MAX { bytes } else { (bytes as f64 * stretch).ceil() as u64 }
 }
 
-/// Whether `need` has room beside `used`; what alone is more than a whole budget has if nothing else is there.
+/// Whether `need` fits next to `used`. A need larger than the whole budget fits if nothing is reserved.
 pub(super) fn fits(used: u64, need: u64, budget: u64) -> bool {
     need == 0 || (budget > 0 && used.saturating_add(need.min(budget)) <= budget)
 }
 
-/// A resource of which there is too little, and how much is needed.
+/// A resource without enough room, and the amount needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lack {
     pub resource: Resource,
     pub need: u64,
 }
 
-/// What a plan moves: what its repair reserves.
+/// The data that a plan moves. Its repair reserves this much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loads {
-    /// Every node with a part, ascending.
+    /// The load of every node that takes part, in ascending order of nodes.
     pub nodes: Vec<NodeLoad>,
-    /// Bytes from one node to another: what trunks between racks carry.
+    /// Bytes from one node to another. Trunks between racks carry them.
     pub links: Vec<(NodeId, NodeId, u64)>,
 }
 
-/// One node's part.
+/// The load of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLoad {
     /// The node.
     pub node: NodeId,
-    /// Jobs that its part counts for.
+    /// Number of jobs that its part counts as.
     pub jobs: u64,
     /// Bytes that it sends.
     pub sent_bytes: u64,
@@ -169,7 +173,7 @@ pub struct NodeLoad {
 }
 
 impl NodeLoad {
-    /// Its share of a budget: nothing, if no job moves anything.
+    /// The part of a budget that it takes. A load of zero jobs takes nothing.
     pub(super) fn need(&self) -> Budget {
         if self.jobs == 0 {
             return Budget::default();
@@ -184,9 +188,9 @@ impl NodeLoad {
 }
 
 impl Loads {
-    /// What `plan` moves; `stores` tells whether its requestors keep what they receive.
+    /// The load of `plan`. `stores` tells whether requestors store the received data.
     pub fn of(plan: &Plan, stores: bool) -> Self {
-        // Whole blocks are held in memory, of which there is some for each job.
+        // Whole blocks are held in memory, and each job slot stands for a share of that memory.
         let held = |cost: &repair::NodeCost| match plan.pacing() {
             Pacing::WholeBlock => cost.read_bytes.max(cost.received_bytes),
             Pacing::Pipelined | Pacing::Serial => 0,
@@ -205,7 +209,7 @@ impl Loads {
         }
     }
 
-    /// The load while nothing moves: the space of the blocks that are to be stored.
+    /// The load while the job rests: only the space of the blocks to be stored.
     pub(super) fn at_rest(&self) -> Self {
         let keeps = self.nodes.iter().filter(|load| load.stored_bytes > 0);
         let rests =
@@ -213,7 +217,7 @@ impl Loads {
         Self { nodes: rests.collect(), links: Vec::new() }
     }
 
-    /// Bytes that the nodes that keep blocks receive, for each byte that they keep; `None` if none is kept.
+    /// Bytes received per byte stored, over the nodes that store blocks. `None` if no node stores any.
     pub(super) fn brought(&self) -> Option<f64> {
         let takers = || self.nodes.iter().filter(|load| load.stored_bytes > 0);
         let stored: u64 = takers().map(|load| load.stored_bytes).sum();
@@ -227,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_larger_than_a_budget_runs_alone() {
+    fn a_need_larger_than_the_budget_runs_alone() {
         let budget = Budget { jobs: 4, up_bytes: 100, down_bytes: 100, disk_bytes: 100 };
         let need = Budget { jobs: 1, up_bytes: 250, down_bytes: 0, disk_bytes: 30 };
         let mut used = Budget::default();
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_nothing_has_room_for_nothing() {
+    fn an_empty_budget_has_no_room() {
         let need = Budget { jobs: 1, up_bytes: 1, down_bytes: 1, disk_bytes: 1 };
         let lack = |budget: Budget| Budget::default().lacks(&need, &budget, NodeId(1)).unwrap().resource;
         assert_eq!(lack(Budget { jobs: 1, ..Budget::default() }), Resource::Uplink(NodeId(1)));

@@ -1,58 +1,60 @@
-//! Which blocks a helper has in memory: a bounded list by last use, and how the coordinator hears of it.
+//! The blocks that a helper has in memory: a bounded LRU list, and the deltas that tell the coordinator about
+//! it.
 //!
-//! m-PPR prefers sources that have a block in memory. A helper names what it was told to read, drops what was not used
-//! for longest when its bound is reached, and sends the difference to what it said last along with its next
-//! heartbeat, a bounded number of names at a time. What comes and goes between two heartbeats is never said.
+//! m-PPR prefers sources that have a block in memory. A helper records the blocks that it was told to read
+//! and evicts the least recently used ones when the list is full. Each heartbeat carries the difference from
+//! the last report, with a bounded number of names. A block that comes and goes between two heartbeats is
+//! never reported.
 //!
-//! Deliberately absent: bytes. Whether the operating system still has the block is a guess, and only a preference
-//! hangs on it.
+//! Only names are kept, not the bytes of the blocks. Whether the operating system still caches a block is a
+//! guess, and only a preference depends on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use repair::BlockId;
 use serde::{Deserialize, Serialize};
 
-/// Blocks by last use; see the module's documentation.
+/// LRU list of blocks. See the module documentation.
 #[derive(Clone, Debug)]
 pub struct BlockCache {
     most_bytes: u64,
     bytes: u64,
     uses: u64,
-    /// The last use of each block, and its bytes.
+    /// For each block, the number of its last use and its size in bytes.
     blocks: BTreeMap<BlockId, (u64, u64)>,
     by_use: BTreeMap<u64, BlockId>,
-    /// What the other side knows.
+    /// The blocks that the coordinator knows of.
     told: BTreeSet<BlockId>,
-    /// Blocks that may differ from what was told.
+    /// Blocks whose state may differ from the reported one.
     changed: BTreeSet<BlockId>,
-    /// The next delta replaces all that was told.
+    /// Whether the next delta replaces everything reported before.
     anew: bool,
 }
 
-/// What has changed since the last heartbeat.
+/// Changes since the last heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheDelta {
-    /// Whether everything that was said before is void.
+    /// Whether to discard everything reported before.
     #[serde(default)]
     pub anew: bool,
-    /// Blocks that are in memory now.
+    /// Blocks that are now in memory.
     #[serde(default)]
     pub added: Vec<BlockId>,
-    /// Blocks that are no more.
+    /// Blocks that are no longer in memory.
     #[serde(default)]
     pub removed: Vec<BlockId>,
 }
 
 impl CacheDelta {
-    /// Whether there is nothing to say.
+    /// Whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         !self.anew && self.added.is_empty() && self.removed.is_empty()
     }
 }
 
 impl BlockCache {
-    /// Nothing, of up to so many bytes.
+    /// An empty list for up to `most_bytes` bytes of blocks.
     pub fn new(most_bytes: u64) -> Self {
         Self {
             most_bytes,
@@ -66,7 +68,7 @@ impl BlockCache {
         }
     }
 
-    /// A block was read or written in whole. One that is larger than the bound is not kept.
+    /// Records that a whole block was read or written. A block larger than the bound is not recorded.
     pub fn touch(&mut self, block: &BlockId, bytes: u64) {
         self.drop_block(block);
         if bytes > self.most_bytes {
@@ -83,7 +85,7 @@ impl BlockCache {
         }
     }
 
-    /// A block is gone, from the disk too.
+    /// Removes a block, for example because it was deleted from the disk.
     pub fn drop_block(&mut self, block: &BlockId) {
         if let Some((at, bytes)) = self.blocks.remove(block) {
             self.by_use.remove(&at);
@@ -92,19 +94,20 @@ impl BlockCache {
         }
     }
 
-    /// Whether a block is there.
+    /// Whether the list contains a block.
     pub fn contains(&self, block: &BlockId) -> bool {
         self.blocks.contains_key(block)
     }
 
-    /// The other side has forgotten everything, or may have missed something.
+    /// Makes the next delta a full report. Call it when the coordinator has lost its state or may have missed
+    /// a delta.
     pub fn say_anew(&mut self) {
         self.anew = true;
         self.told.clear();
         self.changed = self.blocks.keys().cloned().collect();
     }
 
-    /// What to say now, `most` names at most; the rest is for later heartbeats.
+    /// The next report, with at most `most` names. The rest is left for later heartbeats.
     pub fn delta(&mut self, most: usize) -> CacheDelta {
         let mut delta = CacheDelta { anew: std::mem::take(&mut self.anew), ..CacheDelta::default() };
         while delta.added.len() + delta.removed.len() < most {
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes() {
+    fn the_least_recently_used_block_is_evicted() {
         let mut cache = BlockCache::new(30);
         (1..=3).for_each(|number| cache.touch(&block(number), 10));
         cache.touch(&block(1), 10);
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_not_said() {
+    fn a_block_that_comes_and_goes_is_not_reported() {
         let mut cache = BlockCache::new(10);
         assert!(cache.delta(9).anew);
         cache.touch(&block(1), 10);
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_is_small_on_the_wire() {
+    fn a_delta_survives_serialization() {
         let delta = CacheDelta { added: vec![block(1)], ..CacheDelta::default() };
         let text = serde_json::to_string(&delta).unwrap();
         assert_eq!(serde_json::from_str::<CacheDelta>(&text).unwrap(), delta);
@@ -167,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn deltas_add_up_to_what_is_there(
+        fn deltas_add_up_to_the_list(
             steps in prop::collection::vec((0..4u8, 0..12u32, 1..20u64), 1..60),
             most in 1..4usize,
         ) {

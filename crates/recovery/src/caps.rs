@@ -1,10 +1,14 @@
-//! Caps on what repairs may move, as budgets and as paces.
+//! Rate caps for repairs, enforced as budgets and as paces.
 //!
-//! A cap is kept in two places. The scheduler reserves no more than what a capped link or disk moves in the seconds of
-//! a budget, so that repairs do not pile up behind a cap; and every node's half of a job keeps to its pace, which is
-//! what makes a cap exact. A cap that several nodes share is dealt out among those that are up, by what they have under way, and
-//! dealt anew as they use it ([`Dealer`]); budgets go by even shares, in proportion to links, so that work is not sent where it
-//! was before. A cap that changes changes both: what is under way stays reserved and finishes at the new pace.
+//! A cap acts in two places. The scheduler reserves no more than a capped link or disk moves in the seconds
+//! of a budget, which keeps repairs from piling up behind the cap. And every node paces its part of a job,
+//! which makes the cap exact.
+//!
+//! A cap shared by several nodes is divided among those that are up, in proportion to their work in flight,
+//! and divided again as they use it ([`Dealer`]). Budgets instead use even shares, in proportion to links:
+//! otherwise new work would go to the nodes that had work before.
+//!
+//! A change of a cap changes both. Work in flight stays reserved and finishes at the new pace.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +18,21 @@ use super::budget::{Budget, SECONDS_AHEAD};
 use super::nodes::TrunkBudget;
 use super::shares::{Member, Shares};
 
-/// Bytes per second that repairs may move; what is not named is not capped.
+/// Caps for repair traffic in bytes per second. An absent entry means no cap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caps {
-    /// Sent by all nodes together: what one receives was counted where it was sent.
+    /// Sent by all nodes together. Received bytes are not counted a second time.
     pub cluster: Option<f64>,
-    /// Sent by a node, and received by it.
+    /// Sent by a node, and likewise received by it.
     pub nodes: BTreeMap<NodeId, f64>,
     /// Read from and written to the disks of a node.
     pub disks: BTreeMap<NodeId, f64>,
-    /// Sent by the nodes of a rack together, and received by them, also from each other: a node cannot see who is in its
-    /// rack.
+    /// Sent by the nodes of a rack together, and likewise received by them. Traffic within the rack counts
+    /// too, because a node cannot tell which nodes are in its rack.
     pub racks: BTreeMap<String, f64>,
 }
 
-/// What repairs keep to at a node, in bytes per second; what is absent is not capped.
+/// The rates that repairs keep to at a node, in bytes per second. `None` means no cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// Sending.
@@ -39,40 +43,42 @@ pub struct Pace {
     pub disk: Option<f64>,
 }
 
-/// The part of what repairs may send from a node and receive there that they left unused; `None` where that is not known.
+/// The unused part of a node's pace for repairs, from 0 to 1. `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Unused {
-    /// Of sending.
+    /// Unused part of sending.
     pub up: Option<f64>,
-    /// Of receiving.
+    /// Unused part of receiving.
     pub down: Option<f64>,
 }
 
-/// A node that has nothing under way has a share as if it had this part of the mean, with which something can begin.
+/// Minimum weight of a node, as a part of the mean weight. It leaves an idle node enough pace to begin.
 const IDLE: f64 = 0.05;
 
-/// The paces of nodes, where what is common goes by what each has under way, and is dealt anew as it is used. The driver says
-/// what nodes left unused and what they have, and deals, about every second.
+/// Computes the paces of nodes from caps, and divides shared caps by work in flight and by use.
+///
+/// About once a second, the driver reports the nodes' work and the unused part of their paces, and calls
+/// [`deal`](Self::deal).
 #[derive(Clone, Debug, Default)]
 pub struct Dealer {
     caps: Caps,
     nodes: BTreeMap<NodeId, NodeLink>,
     cluster: Shares,
-    /// Of sending and of receiving.
+    /// Shares of sending and of receiving.
     racks: BTreeMap<String, [Shares; 2]>,
 }
 
-/// What a node's shares go by.
+/// The facts that determine a node's shares.
 #[derive(Clone, Debug)]
 struct NodeLink {
     rates: Rates,
     rack: Option<String>,
-    /// Bytes that it is to send and to receive for repairs under way.
+    /// Bytes that it has to send and to receive for repairs in flight.
     work: [f64; 2],
 }
 
 impl Caps {
-    /// The paces of nodes that are up, if each has an even share of what is common, in proportion to its link.
+    /// The paces of the nodes that are up if shared caps are divided evenly, in proportion to links.
     pub fn paces<'a>(
         &self,
         nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>,
@@ -82,7 +88,7 @@ impl Caps {
         dealer.paces()
     }
 
-    /// What a node of this rack may do if others leave it all that is common.
+    /// The pace of a node of this rack if no other node uses the shared caps.
     pub fn utmost(&self, node: NodeId, rack: Option<&str>) -> Pace {
         let (own, rack) =
             (self.nodes.get(&node).copied(), rack.and_then(|rack| self.racks.get(rack)).copied());
@@ -90,7 +96,7 @@ impl Caps {
         Pace { up: least([own, rack, self.cluster]), down: least([own, rack]), disk }
     }
 
-    /// What repairs may have under way over the trunk of a rack.
+    /// The budget of repairs for the trunk of a rack.
     pub fn trunk(&self, rack: &str) -> TrunkBudget {
         let bytes = self.racks.get(rack).map_or(u64::MAX, |cap| (cap * SECONDS_AHEAD) as u64);
         TrunkBudget { up_bytes: bytes, down_bytes: bytes }
@@ -98,7 +104,7 @@ impl Caps {
 }
 
 impl Dealer {
-    /// These caps hold, for these nodes as far as they are up. Who had a share keeps its part.
+    /// Sets the caps and the nodes. A node that had a share keeps it. Nodes that are down get none.
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
         let before = std::mem::take(&mut self.nodes);
         let work = |node| before.get(&node).map_or([0.0; 2], |place| place.work);
@@ -114,7 +120,7 @@ impl Dealer {
         self.share_out();
     }
 
-    /// What repairs have under way at nodes now. Shares go by that, and by links where nobody has anything.
+    /// Sets the work in flight at nodes and divides the shared caps by it. If no node has work, links decide.
     pub fn tell_work(&mut self, under_way: impl Iterator<Item = (NodeId, Budget)>) {
         self.nodes.values_mut().for_each(|place| place.work = [0.0; 2]);
         for (node, budget) in under_way {
@@ -137,7 +143,7 @@ impl Dealer {
         self.set_cluster();
     }
 
-    /// The cluster's cap is shared within what racks and nodes may have.
+    /// Divides the cluster's cap within the limits of racks and nodes.
     fn set_cluster(&mut self) {
         let Some(cap) = self.caps.cluster else { return self.cluster = Shares::default() };
         let most = |node| self.alone(node, &self.nodes[&node], UP).unwrap_or(f64::INFINITY);
@@ -145,7 +151,7 @@ impl Dealer {
         self.cluster.set(cap, &members);
     }
 
-    /// What a node left unused since the last dealing.
+    /// Records the part that a node left unused since the last [`deal`](Self::deal).
     pub fn note(&mut self, node: NodeId, unused: Unused) {
         let Some(place) = self.nodes.get(&node) else { return };
         let rack = place.rack.as_ref().and_then(|rack| self.racks.get_mut(rack));
@@ -156,14 +162,14 @@ impl Dealer {
         unused.up.into_iter().for_each(|unused| self.cluster.note(node, unused));
     }
 
-    /// Deals anew what is common.
+    /// Divides the shared caps again, by the recorded use.
     pub fn deal(&mut self) {
         self.racks.values_mut().flatten().for_each(Shares::deal);
         self.set_cluster();
         self.cluster.deal();
     }
 
-    /// Nothing is under way any more: all have even shares again.
+    /// Returns to even shares, because nothing is in flight any more.
     pub fn rest(&mut self) {
         self.tell_work(std::iter::empty());
         self.racks.values_mut().flatten().for_each(Shares::even);
@@ -171,7 +177,7 @@ impl Dealer {
         self.cluster.even();
     }
 
-    /// What each node that is up keeps to.
+    /// The pace of each node that is up.
     pub fn paces(&self) -> BTreeMap<NodeId, Pace> {
         let pace = |(&node, place): (&NodeId, &NodeLink)| {
             let up = least([self.alone(node, place, UP), self.cluster.of(node)]);
@@ -181,7 +187,7 @@ impl Dealer {
         self.nodes.iter().map(pace).collect()
     }
 
-    /// What a node keeps to by its own cap and that of its rack.
+    /// A node's pace by its own cap and that of its rack.
     fn alone(&self, node: NodeId, place: &NodeLink, way: usize) -> Option<f64> {
         let rack = place.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
         least([self.caps.nodes.get(&node).copied(), rack])
@@ -191,7 +197,7 @@ impl Dealer {
 const UP: usize = 0;
 const DOWN: usize = 1;
 
-/// Those who share: by what each has under way, one way.
+/// The members that share a cap, weighted by their work in flight in one direction.
 fn members<'a>(
     places: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,
@@ -217,7 +223,7 @@ fn least<const N: usize>(rates: [Option<f64>; N]) -> Option<f64> {
 }
 
 impl Pace {
-    /// What is left of a node's rates at this pace.
+    /// The node's rates, limited to this pace.
     pub fn slow(&self, rates: Rates) -> Rates {
         let least = |rate: f64, cap: Option<f64>| cap.map_or(rate, |cap| cap.min(rate));
         Rates {
@@ -269,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_common_goes_by_what_nodes_have_under_way() {
+    fn a_shared_cap_is_divided_by_work_in_flight() {
         let nodes = nodes();
         let caps = Caps { cluster: Some(40.0), ..Caps::default() };
         let mut dealer = Dealer::default();
@@ -287,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_down_gets_no_part() {
+    fn a_node_that_is_down_gets_no_share() {
         let mut nodes = nodes();
         nodes[1].1.alive = false;
         nodes[2].1.alive = false;
@@ -298,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_of_a_rack_holds_within_the_clusters_as_both_are_dealt_anew() {
+    fn rack_and_cluster_caps_hold_while_both_are_divided_again() {
         let nodes = nodes();
         let caps = Caps { cluster: Some(40.0), racks: [("a".into(), 30.0)].into(), ..Caps::default() };
         let mut dealer = Dealer::default();
@@ -307,7 +313,7 @@ mod tests {
             let paces = dealer.paces();
             of.iter().map(|&node| paces[&NodeId(node)].up.unwrap()).sum::<f64>()
         };
-        // Only the second node sends, and what others send it goes over its downlink.
+        // Only the second node sends, and only it receives.
         for _ in 0..10 {
             let idle = Unused { up: Some(1.0), down: Some(1.0) };
             [1, 3].into_iter().for_each(|node| dealer.note(NodeId(node), idle));

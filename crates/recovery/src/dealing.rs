@@ -1,19 +1,21 @@
-//! Work dealt out so that all nodes are done at the same time: our helper policy.
+//! The `deal` helper policy: divides the work of each stripe among nodes so that all nodes finish at the same
+//! time.
 //!
 //! A stripe of an MDS code needs a block's worth from each of k survivors, at every offset; which k may differ from
 //! offset to offset. So survivors can send any shares of their blocks that add up to k blocks, none more than one
 //! (docs/explanation/whole-nodes.md has the proof), and whole-node recovery is limited by the sum of what
 //! nodes send, not by how whole chains happen to fall on them.
 //!
-//! *Shares.* Every node has a level: the blocks that it has under way, and a part of those that the waiting stripes will ask
-//! of it in the mean. Shares raise the lowest levels first, like water that fills a vessel. Without the second term the
-//! survivors of the last stripes would be found busy when nothing is left to choose; with too much of it nodes rest now for the
-//! sake of what comes much later. What is under way is counted and not what was ever dealt, as that is what decides how fast jobs go
-//! now.
+//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of those that the waiting
+//! stripes will ask of it on average. Shares raise the lowest levels first (water-filling). Without the
+//! second term, the survivors of the last stripes would all be busy when no choice is left. With too much of
+//! it, nodes idle now for the sake of work that comes much later. The level counts work in flight and not all
+//! past work, because only work in flight slows down jobs now.
 //!
-//! *Stretches.* The shares are laid one behind the other around a circle as long as a block, k times around; what lies above an
-//! offset are its k helpers. As no share is longer than the circle, no node lies above itself. That makes at most as
-//! many stretches as there are shares. The head of a chain receives nothing, so that the node with most to receive leads.
+//! *Stretches.* The shares are laid end to end around a circle with the length of a block, and go around k
+//! times. The shares that cover an offset are its k helpers. No share is longer than the circle, so no node
+//! covers an offset twice. This gives at most one stretch more than there are shares. The head of a chain
+//! receives nothing, and the node with most to receive becomes the head.
 
 use std::ops::Range;
 
@@ -23,23 +25,25 @@ use super::budget::{Budget, Loads, NodeLoad};
 use super::nodes::{Node, NodeNo, NodeTable};
 use super::stripes::Stripe;
 
-/// Halvings of the interval in which the water level is; a double has no more digits.
+/// Bisection steps when searching the water level: enough for the precision of a double.
 const HALVINGS: usize = 60;
-/// What waits and would soon be under way counts for so much of it: the last few stripes still have some choice.
+/// Weight of waiting stripes relative to work in flight. It leaves some choice for the last few stripes.
 const FORESIGHT: f64 = 0.5;
-/// Shares are multiples of so many bytes, unless a block is small.
+/// Shares are multiples of this many bytes, unless the block is small.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// How full a node is, in blocks over its part of the mean rate.
+/// Node load: queued blocks divided by relative rate.
 #[derive(Clone, Copy, Debug)]
 struct Vessel {
     level: f64,
-    /// Its rate over those of others.
+    /// The node's rate relative to that of the fastest node.
     width: f64,
 }
 
-/// The stretches of a stripe that `helpers`, all different, rebuild by one block of each; none if they are fewer than the code
-/// needs. Then some have several blocks, and the planner has to choose among these.
+/// Divides the rebuild of a stripe among `helpers`. They must be distinct, and each uses one block.
+///
+/// Returns no stretches if there are fewer helpers than the code needs. Then some nodes hold several blocks,
+/// and the planner has to choose among these.
 pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Vec<Stretch> {
     let data = stripe.code.data_blocks();
     if helpers.len() < data {
@@ -71,15 +75,17 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
         .collect()
 }
 
-/// Bytes that bound how soon a node is done. Of what it receives somewhat less counts: it may lead chains, one part in `data` of
-/// all, and then receives nothing.
+/// Bytes in flight that determine when a node finishes.
+///
+/// Received bytes count for slightly less: the node heads one chain in `data`, and receives nothing there.
 fn bytes_under_way(node: &Node, data: usize) -> f64 {
     let Budget { up_bytes, down_bytes, .. } = node.used();
     (up_bytes as f64).max(down_bytes as f64 * (data - 1) as f64 / data as f64)
 }
 
-/// How much a stripe that waits counts, beside one that is under way and asks `bytes` of each of these in the mean: the less, the
-/// longer it will be until there is room for it.
+/// Weight of a waiting stripe relative to one in flight that asks `bytes` of each helper on average.
+///
+/// The longer it will take until there is room for waiting stripes, the lower the weight.
 fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
     let sum = |of: fn(&Node, f64) -> f64| -> f64 { helpers.iter().map(|&no| of(table.get(no), bytes)).sum() };
     let room = sum(|node, bytes| {
@@ -90,7 +96,7 @@ fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
     FORESIGHT * (room / asked.max(1.0)).min(1.0)
 }
 
-/// Shares, none above 1, that add up to `total` and leave the lowest level as high as can be.
+/// Water-filling: shares of at most 1 that add up to `total` and maximise the lowest level.
 fn fill(vessels: &[Vessel], total: f64) -> Vec<f64> {
     let share = |vessel: &Vessel, level: f64| ((level - vessel.level) * vessel.width).clamp(0.0, 1.0);
     let lowest = vessels.iter().map(|vessel| vessel.level).fold(f64::INFINITY, f64::min);
@@ -105,13 +111,13 @@ fn fill(vessels: &[Vessel], total: f64) -> Vec<f64> {
     vessels.iter().map(|vessel| share(vessel, high)).collect()
 }
 
-/// Shares in whole grains that add up to exactly `blocks` blocks.
+/// Rounds shares to whole grains that add up to exactly `blocks` blocks.
 fn grains(shares: &[f64], blocks: u64, block_bytes: u64) -> Vec<u64> {
     let grain = if block_bytes >= 64 * GRAIN_BYTES { GRAIN_BYTES } else { 1 };
     let mut bytes: Vec<u64> =
         shares.iter().map(|share| (share * block_bytes as f64) as u64 / grain * grain).collect();
     let mut rest = blocks * block_bytes - bytes.iter().sum::<u64>().min(blocks * block_bytes);
-    // What rounding left goes to those that have most already, and room.
+    // The remainder goes to the largest shares that still have room.
     let mut order: Vec<usize> = (0..bytes.len()).collect();
     order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
     for at in order {
@@ -124,7 +130,7 @@ fn grains(shares: &[f64], blocks: u64, block_bytes: u64) -> Vec<u64> {
 
 type Helpers = (Range<u64>, Vec<NodeNo>);
 
-/// Lays shares around a circle as long as a block, and cuts it wherever one begins.
+/// Lays shares around a circle with the length of a block, and cuts the circle wherever a share begins.
 fn around(shares: &[(NodeNo, u64)], block_bytes: u64) -> Vec<Helpers> {
     let mut arcs = Vec::with_capacity(shares.len());
     let mut cuts = vec![0, block_bytes];
@@ -143,7 +149,7 @@ fn around(shares: &[(NodeNo, u64)], block_bytes: u64) -> Vec<Helpers> {
     cuts.windows(2).map(|pair| (pair[0]..pair[1], above(pair[0]))).collect()
 }
 
-/// Brings the node with most to receive to the head of each chain.
+/// Makes the node with most to receive the head of each chain.
 fn lead(stretches: &mut [Helpers], table: &NodeTable) {
     let mut received: Vec<(NodeNo, f64)> = Vec::new();
     for (offsets, nodes) in stretches {
@@ -163,7 +169,7 @@ fn lead(stretches: &mut [Helpers], table: &NodeTable) {
 }
 
 impl Loads {
-    /// What chains of partial sums over `stretches` move to the requestors, which keep it.
+    /// The load of chains of partial sums over `stretches`, with requestors that store the result.
     pub fn of_stretches(stretches: &[Stretch], wanted: &[Wanted]) -> Self {
         let mut loads = Self::default();
         let sums = wanted.len() as u64;
@@ -239,13 +245,13 @@ mod tests {
         }
 
         #[test]
-        fn nobody_is_above_whom_it_could_spare(levels in prop::collection::vec(0.0..5.0f64, 2..10), data in 1..8usize) {
+        fn no_share_could_move_to_a_node_with_a_lower_level(levels in prop::collection::vec(0.0..5.0f64, 2..10), data in 1..8usize) {
             prop_assume!(data <= levels.len());
             let vessels: Vec<Vessel> = levels.iter().map(|&level| Vessel { level, width: 1.0 }).collect();
             let shares = fill(&vessels, data as f64);
             let after: Vec<f64> = levels.iter().zip(&shares).map(|(level, share)| level + share).collect();
             for (high, low) in (0..levels.len()).flat_map(|a| (0..levels.len()).map(move |b| (a, b))) {
-                // Else some of the share of `high` would better be sent by `low`.
+                // If so, moving part of the share from `high` to `low` would be better.
                 let better = shares[high] > 1e-6 && shares[low] < 1.0 - 1e-6 && after[high] > after[low] + 1e-6;
                 prop_assert!(!better, "{levels:?} {shares:?}");
             }
@@ -253,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_those_of_chains() {
+    fn loads_of_stretches_are_those_of_chains() {
         let stretch = |offsets, helpers: [u32; 2]| Stretch { offsets, helpers: helpers.map(NodeId).to_vec() };
         let stretches = [stretch(0..60, [1, 2]), stretch(60..100, [3, 1])];
         let wanted = [Wanted { block: codes::BlockIndex(0), requestor: NodeId(9) }];

@@ -1,22 +1,26 @@
-//! Which way each block leaves a node that is emptied: copied from it, or rebuilt from the other nodes.
+//! Decides how each block leaves a node that is being drained: copied from the node, or rebuilt from the
+//! others.
 //!
-//! The two ways use different links, so the drain is over soonest if both finish together. The rule, applied whenever
-//! an item could start: **a block is copied only if its copy, queued behind what the node is sending already, ends no
-//! later than the others would be done rebuilding all that waits, this block included.** Neither side needs a clock:
-//! both finishing times are bytes over rates, and rates are known in proportion, from budgets.
+//! The two ways use different links, so the drain ends soonest if both finish together. The rule applies
+//! whenever an item could start: **a block is copied only if its copy, queued behind what the node already
+//! sends, ends no later than the other nodes would finish rebuilding all waiting blocks, this one included.**
+//! No clock is needed: both finishing times are bytes divided by rates, and budgets give the rates up to a
+//! common factor.
 //!
-//! *The others' finishing time* is the longest of three: until the survivors have sent what the waiting blocks need,
-//! until few takers (hot standbys) have received it, and until a single block has been received.
+//! *Finishing time of the others.* It is the longest of three times: until the survivors have sent what the
+//! waiting blocks need, until the takers (if only few nodes may take blocks, such as hot standbys) have
+//! received it, and until one single block has been received.
 //!
-//! *What is under way.* A reservation does not shrink while its job runs. The others' jobs started one after another, so
-//! that on average they are half done, and half of what is reserved for them counts. Copies may all have started
-//! together: they count in full, at the node and where they arrive. And what waits counts as if every link were used
-//! fully. All of this takes the others' time as rather too short than too long, as it should: a copy too few costs
-//! nothing beside rebuilding everything, a copy too many is waited for.
+//! *Work in flight.* A reservation does not shrink while its job runs. Jobs of the other nodes started one
+//! after another and are half done on average, so half of their reservations counts. Copies may all have
+//! started together, so they count in full, at the node and where they arrive. Waiting work counts as if
+//! every link were fully used. All this underestimates the time of the others rather than overestimates it.
+//! That is the safe side: one copy too few costs little when everything else is rebuilt, but a copy too many
+//! has to be waited for.
 //!
-//! *Few takers.* A copy brings one block to its taker; a rebuild by a star brings k. Where takers are few, such a
-//! rebuild takes their downlinks from several copies. While copying keeps up, it starts only on a taker that is done
-//! with it before the node is done with its copies.
+//! *Few takers.* A copy brings one block to its taker; a rebuild by a star brings k. With few takers, such a
+//! rebuild takes as much of their downlinks as several copies. While copying keeps up, a rebuild starts only
+//! on a taker that finishes it before the node finishes its copies.
 
 use repair::NodeId;
 
@@ -30,10 +34,10 @@ use super::view::ItemView;
 
 /// The part of its bytes that a job still has to move, on average over jobs that started one after another.
 const LEFT_OF_A_JOB: f64 = 0.5;
-/// Finishing times this close are equal, whatever rounding makes of them.
+/// Finishing times within this factor count as equal, to absorb rounding.
 const ROUNDING: f64 = 1.0 + 1e-9;
 
-/// Bytes that some nodes have to move, and how fast they do together.
+/// Bytes that a group of nodes has to move, and their total rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     bytes: f64,
@@ -48,19 +52,19 @@ impl Work {
         self.nodes += 1;
     }
 
-    /// When they are done if each does its part; at once if there are none.
+    /// When the group finishes if the work is divided evenly. Zero for an empty group.
     fn ends(&self) -> f64 {
         if self.nodes == 0 { 0.0 } else { self.bytes / self.width }
     }
 
-    /// When one of them has moved so many bytes, if it is as fast as they are on average.
+    /// When one node of average rate has moved `bytes`.
     fn moves_one(&self, bytes: f64) -> f64 {
         if self.nodes == 0 { 0.0 } else { bytes * f64::from(self.nodes) / self.width }
     }
 }
 
 impl Walk<'_> {
-    /// Whether an item of [`Kind::Drain`] can start, and which way.
+    /// Checks whether an item of [`Kind::Drain`] can start, and whether it is copied or rebuilt.
     pub fn check_drain(&mut self, of: &ItemView<'_>, from: NodeId, class: Class) -> Check {
         if !of.others_suffice(from, self.known.redundancy) {
             return self.check_as(of, Kind::Migrate { from }, class);
@@ -78,7 +82,8 @@ impl Walk<'_> {
 }
 
 impl<'a> ItemView<'a> {
-    /// Whether a copy of this item's block ends no later than the others are done rebuilding all that waits.
+    /// Whether a copy of this item's block ends no later than the others finish rebuilding all waiting
+    /// blocks.
     fn copying_keeps_up(&self, from: NodeId, redundancy: &mut Redundancy) -> bool {
         let sends = self.blocks_sent(from, redundancy);
         let brought = self.stripe.block_bytes as f64 * self.repair.brought;
@@ -88,14 +93,15 @@ impl<'a> ItemView<'a> {
         self.copy_ends(from).is_none_or(|copy| copy <= others * ROUNDING)
     }
 
-    /// When a copy of its block ends that starts now.
+    /// When a copy of its block would end if it started now.
     fn copy_ends(&self, from: NodeId) -> Option<f64> {
         let node = self.table.get(self.table.find(from)?);
         Some((node.under_way() + self.stripe.block_bytes) as f64 / node.width())
     }
 
-    /// What its survivors still have to send, if all that waits of its repair is rebuilt and each stripe
-    /// asks its survivors for `sends` blocks, evenly.
+    /// The data that its survivors still have to send if all waiting blocks of the repair are rebuilt.
+    ///
+    /// Each stripe is assumed to ask its survivors for `sends` blocks in total, divided evenly.
     fn sending_left(&self, from: NodeId, sends: f64) -> Work {
         let from = self.table.find(from);
         let waiting = self.repair.counters.waiting;
@@ -104,14 +110,17 @@ impl<'a> ItemView<'a> {
         let mut work = Work::default();
         for (_, node) in others() {
             let node = self.table.get(node);
-            // Stripes of other repairs may wait here as well; that there are many must not make the node copy more.
+            // Stripes of other repairs may wait here too. They must not make the node copy more.
             let waiting = node.waiting_stripes().min(waiting) as f64;
             work.add(node.under_way() as f64 * LEFT_OF_A_JOB + waiting * share, node.width());
         }
         work
     }
 
-    /// What the only takers of its repair still have to receive if all that waits is rebuilt; nothing if any node takes.
+    /// The data that the permitted takers still have to receive if all waiting blocks of the repair are
+    /// rebuilt.
+    ///
+    /// Empty if any node may take blocks.
     fn taking_left(&self, brought: f64) -> Work {
         let mut work = Work::default();
         for node in self.takers() {
@@ -121,7 +130,7 @@ impl<'a> ItemView<'a> {
         work
     }
 
-    /// The nodes that alone may take blocks of its repair, as far as they are up; none if any node may.
+    /// The permitted takers of its repair that are up and not draining. Empty if any node may take blocks.
     fn takers(&self) -> impl Iterator<Item = &'a Node> {
         let table = self.table;
         let allowed = self.repair.spec.requestors.iter();
@@ -129,11 +138,14 @@ impl<'a> ItemView<'a> {
         nodes.filter(|node| node.facts.alive && !node.facts.draining)
     }
 
-    /// Whether a rebuild would take downlinks away from copies that are under way: it brings its taker more than the
-    /// block, and even the idlest of few takers is then done later than the node.
+    /// Whether a rebuild would take downlinks away from copies in flight.
+    ///
+    /// This is so if a rebuild brings its taker more than the block itself, and even the least busy taker
+    /// would finish it later than the node finishes its copies.
     fn crowds_out_copies(&self, from: NodeId) -> bool {
         let brought = self.repair.brought;
-        // A node that sends nothing frees nothing when it ends, and would be waited for forever.
+        // If the node sends nothing, there are no copies to protect, and waiting for their end would never
+        // stop.
         let sends = self.table.find(from).is_some_and(|node| self.table.get(node).under_way() > 0);
         if brought <= 1.0 || !sends {
             return false;
@@ -144,13 +156,13 @@ impl<'a> ItemView<'a> {
         first.zip(self.copy_ends(from)).is_some_and(|(taker, copy)| taker > copy * ROUNDING)
     }
 
-    /// Blocks' worth that survivors send to rebuild its block without the node.
+    /// Blocks' worth of data that survivors send to rebuild its block without the drained node.
     fn blocks_sent(&self, from: NodeId, redundancy: &mut Redundancy) -> f64 {
         let (lost, wanted) = self.losses(Kind::Rebuild { from });
         redundancy.blocks_read(&*self.stripe.code, &lost, &wanted)
     }
 
-    /// Whether the blocks of a node can be rebuilt without it.
+    /// Whether the blocks of a node can be rebuilt without reading from it.
     pub fn others_suffice(&self, from: NodeId, redundancy: &mut Redundancy) -> bool {
         let (lost, wanted) = self.losses(Kind::Rebuild { from });
         let readable = redundancy.survives(&*self.stripe.code, &lost).is_some();
@@ -158,8 +170,9 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// What a rebuild of an item of this kind brings to its taker, if it is one: the scheduler knows no shapes, but the next one
-/// will have the same.
+/// Bytes received per byte stored in a rebuild for this kind of item. `None` for copies.
+///
+/// The scheduler does not know the shape of the next rebuild and assumes that it has the same ratio.
 pub(super) fn brought(kind: Kind, loads: &Loads) -> Option<f64> {
     let copies = |from| loads.nodes.iter().any(|load| load.node == from && load.sent_bytes > 0);
     let rebuilds = kind.leaves().is_some_and(|from| !copies(from));

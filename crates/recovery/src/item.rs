@@ -1,4 +1,4 @@
-//! What is asked for, stripe by stripe, and what becomes of it.
+//! Items of repairs: one per stripe, with what was asked for and how it ended.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,21 +14,21 @@ use super::nodes::{Booking, NodeNo};
 use super::queue::{Key, Priority};
 use super::{HelperPolicy, RepairId};
 
-/// What a repair is about. The driver, who knows the stripes, names its items.
+/// The subject of a repair. The driver knows the stripes and adds the items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// One block.
     Block(BlockId),
-    /// All that is lost of a stripe.
+    /// All lost blocks of a stripe.
     Stripe(StripeId),
-    /// All that is lost of the stripes that have a block on a node.
+    /// All lost blocks of the stripes that have a block on a node.
     Node(NodeId),
-    /// All blocks of a node that is to be emptied.
+    /// All blocks of a node that is being drained.
     Drain(NodeId),
-    /// Blocks that are to be on emptier nodes.
+    /// Blocks to move to emptier nodes.
     Rebalance(Vec<BlockId>),
-    /// All that is lost.
+    /// All lost blocks.
     All,
 }
 
@@ -48,15 +48,15 @@ impl fmt::Display for Target {
 /// A repair as the scheduler sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairSpec {
-    /// How much it matters beside others.
+    /// Priority relative to other repairs.
     pub priority: Priority,
-    /// Who helps.
+    /// How helpers are chosen.
     pub helpers: HelperPolicy,
-    /// The only nodes that get blocks, such as hot standbys; any, if there are none.
+    /// The only nodes that may get blocks, such as hot standbys. Any node may if the list is empty.
     pub requestors: Vec<NodeId>,
 }
 
-/// An item of the scheduler; its number may be another's once its repair is forgotten.
+/// Number of an item. It may be reused once the item's repair is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId(pub(super) u32);
 
@@ -66,24 +66,26 @@ impl fmt::Display for ItemId {
     }
 }
 
-/// How a stripe's blocks get to where they shall be.
+/// How the blocks of a stripe get to their new nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// What is lost is rebuilt from what survives.
+    /// Lost blocks are rebuilt from survivors.
     #[default]
     Reconstruct,
-    /// What a node holds is copied from it. Once that node is down, it is rebuilt.
+    /// Blocks of a node are copied from it. If the node goes down, they are rebuilt.
     Migrate {
         /// The node.
         from: NodeId,
     },
-    /// What a node holds is rebuilt from what others hold, though the node can still be read.
+    /// Blocks of a node are rebuilt from other nodes, though the node can still be read.
     Rebuild {
         /// The node, which is not read.
         from: NodeId,
     },
-    /// What a node holds is copied from it while that ends no later than rebuilding the rest does, and rebuilt from
-    /// others otherwise. Each proposal is one of both.
+    /// Blocks of a node are copied as long as that ends no later than rebuilding the rest, and rebuilt
+    /// otherwise.
+    ///
+    /// Each proposal is either a copy or a rebuild.
     Drain {
         /// The node.
         from: NodeId,
@@ -91,7 +93,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The node that is to be emptied.
+    /// The node that blocks move away from.
     pub fn leaves(self) -> Option<NodeId> {
         match self {
             Self::Reconstruct => None,
@@ -100,67 +102,68 @@ impl Kind {
     }
 }
 
-/// One stripe of a repair.
+/// A stripe to add to a repair.
 #[derive(Clone, Debug)]
 pub struct NewItem {
     /// The stripe.
     pub stripe: StripeId,
     /// Its code.
     pub code: Arc<dyn Code>,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Where its blocks are, all n by index.
+    /// Locations of all n blocks, by index.
     pub blocks: Vec<BlockFacts>,
-    /// How.
+    /// How the blocks are repaired.
     pub kind: Kind,
-    /// The only blocks that are wanted; all that are lost, or on the node that is emptied, if it is empty.
+    /// The only wanted blocks. If empty, all blocks that are lost or on the drained node are wanted.
     pub only: Vec<BlockIndex>,
 }
 
-/// What the store says of a block.
+/// The stored facts about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFacts {
-    /// The node that has it, or had it last.
+    /// The node that has the block, or had it last.
     pub node: Option<NodeId>,
-    /// Whether it can be read if the node is up.
+    /// Whether the block can be read if the node is up.
     pub good: bool,
 }
 
-/// What an item is doing.
+/// Current state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemState {
-    /// It waits for its turn, or for its stripe.
+    /// Waits for its turn, or for its stripe.
     Waiting,
-    /// It failed and waits to be tried again.
+    /// Failed, and waits for the next attempt.
     BackingOff {
-        /// When.
+        /// Time of the next attempt.
         until: Duration,
     },
-    /// Its stripe cannot be read now. It ends so if that does not change before its repair has nothing else to do.
+    /// Set aside, because the stripe cannot be read now. If it stays so, the item ends as unreadable once its
+    /// repair has nothing else to do.
     SetAside,
-    /// A job works on it.
+    /// A job is running.
     Running(JobId),
-    /// It has ended.
+    /// Ended.
     Ended(End),
 }
 
 /// How an item ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// What was wanted is where it shall be.
+    /// All wanted blocks are in place.
     Repaired,
     /// There was nothing to do.
     NothingLost,
-    /// It failed too often, or will never succeed.
+    /// It failed too often, or failed permanently.
     Failed,
-    /// It was repaired again and again, and each time something else was lost.
+    /// It was repaired several times, and each time another block was lost.
     LostAgain,
     /// The stripe cannot be read.
     Unreadable {
-        /// Its blocks that are lost.
+        /// Number of lost blocks.
         lost: u16,
     },
-    /// It was called off.
+    /// Cancelled.
     Cancelled,
 }
 
@@ -169,24 +172,24 @@ pub enum End {
 pub enum Failure {
     /// It may succeed later, or with other nodes.
     Transient,
-    /// It never will.
+    /// It will never succeed.
     Permanent,
 }
 
-/// Items of a repair by what they do.
+/// Number of items of a repair, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Waiting for anything, those set aside included.
+    /// Waiting for anything, including items set aside.
     pub waiting: u64,
     /// Running.
     pub running: u64,
-    /// Repaired, or with nothing lost.
+    /// Repaired, or nothing was lost.
     pub done: u64,
     /// Failed.
     pub failed: u64,
     /// Ended as unreadable.
     pub unreadable: u64,
-    /// Called off.
+    /// Cancelled.
     pub cancelled: u64,
 }
 
@@ -223,35 +226,37 @@ pub struct Proposal {
     pub repair: RepairId,
     /// Its stripe.
     pub stripe: StripeId,
-    /// How: a migration from a node that is down is a reconstruction, and a drain is one of both.
+    /// The resolved kind: a migration from a node that is down becomes a reconstruction, and a drain becomes
+    /// a migration or a rebuild.
     pub kind: Kind,
-    /// What goes where. Blocks that no node may take are left for a later round; none at all means that there is
-    /// no such node.
+    /// Wanted blocks and their requestors. Blocks without a permitted node are left for a later round. If the
+    /// list is empty, no block has one.
     pub wanted: Vec<Wanted>,
-    /// Nodes to read from, the preferred ones first.
+    /// Nodes to read from, preferred ones first.
     pub helpers: Vec<NodeId>,
-    /// Chains that level what nodes send and receive, if the policy deals; the driver may do it otherwise.
+    /// Chains that balance the load of nodes, if the policy computes them. The driver may plan differently.
     pub stretches: Vec<Stretch>,
 }
 
-/// What the driver has to know or to do.
+/// An event or request for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Something can start.
+    /// An item can start.
     Propose(Proposal),
-    /// A job is to be called off; report its end with [`handle_cancelled`](super::Scheduler::handle_cancelled).
+    /// Cancel a job, then report its end with [`handle_cancelled`](super::Scheduler::handle_cancelled).
     CancelJob {
         /// The job.
         job: JobId,
     },
-    /// A node has a copy of a block that is not counted, and all blocks of the stripe can be read without it. The
-    /// driver checks that once more before the copy is removed.
+    /// A node has a surplus copy of a block, and all blocks of the stripe can be read without it.
+    ///
+    /// The driver checks this once more before it removes the copy.
     DropSurplus {
         /// The stripe.
         stripe: StripeId,
         /// The block.
         block: BlockIndex,
-        /// Who has the copy.
+        /// The node with the copy.
         node: NodeId,
     },
     /// An item has ended.
@@ -262,7 +267,7 @@ pub enum Action {
         item: ItemId,
         /// Its stripe.
         stripe: StripeId,
-        /// How.
+        /// How it ended.
         end: End,
     },
     /// All items of a repair have ended.
@@ -272,11 +277,11 @@ pub enum Action {
     },
 }
 
-/// Where an item is.
+/// The index that an item is in.
 #[derive(Debug)]
 pub(super) enum ItemPhase {
     Queued(Key),
-    /// Its stripe is worked on by somebody else.
+    /// Someone else works on its stripe.
     Held,
     Aside,
     BackingOff(Duration),
@@ -288,7 +293,7 @@ pub(super) enum ItemPhase {
 #[derive(Debug)]
 pub(super) struct Item {
     pub repair: RepairId,
-    /// Its stripe's number, until it ends.
+    /// Number of its stripe, valid until the item ends.
     pub stripe: u32,
     pub sequence: u64,
     pub kind: Kind,
@@ -297,17 +302,17 @@ pub(super) struct Item {
     pub failures: u32,
     pub rounds: u32,
     pub not_before: Option<Duration>,
-    /// What its last plan did not get.
+    /// The resource that its last plan was refused.
     pub lack: Option<Lack>,
-    /// Its job is called off because what it wanted is back.
+    /// Its job is being cancelled, and the item goes back to the queue.
     pub stopping: bool,
-    /// When its job is late.
+    /// Deadline of its job.
     pub due: Option<Duration>,
-    /// Jobs of it that were late.
+    /// Number of its jobs that were late.
     pub late: u32,
-    /// Nodes that had a part in jobs that were late.
+    /// Nodes that took part in late jobs.
     pub slow: BTreeSet<NodeNo>,
-    /// It was put back, and waits for news later than this.
+    /// The item was put back and waits until the news count exceeds this number.
     pub sat_out: Option<u64>,
 }
 

@@ -1,35 +1,41 @@
-//! Many repairs at once: what starts next, where and how.
+//! The scheduler of many repairs: decides which stripe is repaired next, from which nodes and onto which
+//! nodes.
 //!
 //! A [`Scheduler`] has the stripes that are to be repaired in a queue, the one that can lose the fewest further
 //! blocks first, and a table of nodes with what each may have under way. It is a state machine like [`Job`](repair::Job):
 //! everything that happens comes in by a call, time included, and [`poll`](Scheduler::poll) says what to do. The
 //! coordinator and the simulator drive the same one.
 //!
-//! # One repair, followed through
-//! Node n3 died, and it held a block of `s1` and `s2`, both of rs-4-2. `s2` lacks another block already.
+//! # Example: one repair
+//! Node n3 died. It held a block of `s1` and one of `s2`, both of code rs-4-2. `s2` already lacks another
+//! block.
 //!
-//! 1. The driver tells what it knows: `set_node` for every node, `open(repair, spec)`, then `push` for `s1` and
-//!    `s2` with the places of their blocks, and `close`. The scheduler sees that `s1` can lose one block more and `s2`
-//!    none, so that `s2` is first in the queue. Had `s2` lost three, it would be *set aside*.
-//! 2. `poll` looks at `s2`: do as many of its survivors have room for one more block on their uplinks as the code
-//!    reads (2 of 2), and is there a node that may take each lost block and has room for it? Then it answers
-//!    [`Action::Propose`]: what goes where, and the helpers in the order of the repair's [`HelperPolicy`].
-//! 3. The driver makes the plan and says what it moves: `admit(item, job, &Loads::of(&plan, true))`. The scheduler
-//!    reserves it at every node and trunk (or names the [`Resource`] that has no room, and `s2` waits for that one).
-//!    The driver starts the job and polls again: `s1` may have room beside it.
-//! 4. Blocks that the job publishes come in by `handle_block`, its end by `handle_done`. What was reserved is given
-//!    back, nothing of `s2` is lost any more, so its item ends ([`Action::ItemEnded`]); with the last one the
-//!    repair does ([`Action::RepairEnded`]).
+//! 1. The driver reports what it knows: `set_node` for every node, `open(repair, spec)`, `push` for `s1` and
+//!    `s2` with the locations of their blocks, and `close`. `s1` can lose one more block and `s2` none, so
+//!    `s2` comes first in the queue. Had `s2` lost three blocks, it would be *set aside*.
+//! 2. `poll` checks `s2`. Enough survivors need room for one more block on their uplinks: as many as the code
+//!    reads (2 of 2). And each lost block needs a node that may take it and has room. If both hold, `poll`
+//!    returns [`Action::Propose`] with the requestors of the blocks, and the helpers in the order of the
+//!    repair's [`HelperPolicy`].
+//! 3. The driver makes the plan and reports its load: `admit(item, job, &Loads::of(&plan, true))`. The
+//!    scheduler reserves the load at every node and trunk. If there is no room, it names the [`Resource`],
+//!    and `s2` waits for it. The driver starts the job and polls again: `s1` may fit as well.
+//! 4. Each published block comes in by `handle_block`, and the end of the job by `handle_done`. The
+//!    reservation is given back. No block of `s2` is lost any more, so its item ends ([`Action::ItemEnded`]).
+//!    When the last item has ended, the repair ends ([`Action::RepairEnded`]).
 //!
-//! If n4, with another block of `s1`, dies meanwhile, `handle_node(n4, false)` finds the stripes that n4 has a block of
-//! and moves their items in the queue: `s1` now goes before all that can lose one more.
+//! Suppose n4 holds another block of `s1` and dies meanwhile. `handle_node(n4, false)` finds the stripes with
+//! a block on n4 and moves their items in the queue: `s1` now comes before all stripes that can lose one more
+//! block.
 //!
-//! **Always true:** a stripe has at most one job; nothing starts for which there is no budget; nothing starts
-//! that would take what a more urgent item waits for. **Costs:** an event costs O(log n) for each item that it changes,
-//! and a proposal looks at no more items than [`Limits::look_ahead`].
+//! **Invariants:** a stripe has at most one job. No job starts without budget for it, and none starts if it
+//! would take resources that a more urgent item waits for.
 //!
-//! Deliberately absent: plans (the planner's), what is wrong in a job (the job's), names, texts and records (the
-//! driver's), and any knowledge of what a block is worth beyond its stripe.
+//! **Costs:** an event costs O(log n) for each item that it changes. A proposal looks at no more than
+//! [`Limits::look_ahead`] items.
+//!
+//! Out of scope: plans (the planner makes them), faults within a job (the job handles them), names, messages
+//! and records (the driver's), and the value of a block beyond its stripe.
 
 #![forbid(unsafe_code)]
 
@@ -88,7 +94,7 @@ use stripes::Stripes;
 use surplus::Surplus;
 use view::ItemView;
 
-/// A repair: something that was asked for.
+/// A repair: one request, by an operator or by the coordinator itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RepairId(pub u64);
@@ -99,20 +105,22 @@ impl fmt::Display for RepairId {
     }
 }
 
-/// How far the scheduler goes.
+/// Limits of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Items without room that are passed over before it is taken that nothing more can start.
+    /// Number of items without room after which a walk over the queue stops.
     pub look_ahead: usize,
-    /// A stripe whose repair fails is tried so often, as nodes may have come or gone.
+    /// Attempts for a stripe whose repair fails. Between attempts, nodes may come or go.
     pub attempts: u32,
-    /// A stripe of which further blocks are found lost during its repair is repaired so often.
+    /// Rounds for a stripe that loses further blocks during its repair.
     pub rounds: u32,
-    /// The pause after a first failure; it doubles with every further one.
+    /// Pause after the first failure. It doubles with every further one.
     pub back_off: Duration,
-    /// Whether a node may get several blocks of a stripe, up to an even share, where there are fewer nodes than blocks.
+    /// Whether a node may get several blocks of a stripe, up to an even share. For clusters with fewer nodes
+    /// than blocks.
     pub shares_nodes: bool,
-    /// Where blocks are large, budgets are stretched, all alike, until half of the nodes have room for so many of the largest.
+    /// Budgets are stretched, all by the same factor, until half of the nodes have room for this many of the
+    /// largest blocks.
     pub blocks_ahead: u64,
 }
 
@@ -129,11 +137,11 @@ impl Default for Limits {
     }
 }
 
-/// What is reserved for a repair in the foreground; it passes all others.
+/// Reservation of a foreground repair, which does not queue behind others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReservationId(u64);
 
-/// Whose reservation it is.
+/// Owner of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
     /// The job of an item.
@@ -142,18 +150,18 @@ pub enum Mover {
     Foreground(ReservationId),
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 ///
-/// Routes events to its parts. No part holds a reference to another: a part gets the others that it looks at as arguments, and
-/// returns what follows.
+/// This type routes events to its parts. No part holds a reference to another: a part receives the others as
+/// arguments and returns the consequences.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     limits: Limits,
-    /// Nodes and trunks, with what is reserved of each.
+    /// Nodes and trunks, with their reservations.
     table: NodeTable,
-    /// Stripes with open items: where their blocks are, and who works on them.
+    /// Stripes with open items: locations of their blocks, and the job or other party that works on them.
     stripes: Stripes,
-    /// Repairs and their items, by what they wait for.
+    /// Repairs and their items, indexed by what they wait for.
     backlog: Backlog,
     scan: Scan,
     surplus: Surplus,
@@ -162,28 +170,28 @@ pub struct Scheduler {
     now: Duration,
 }
 
-/// A repair as it is now.
+/// State of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairState {
-    /// Its items.
+    /// Number of its items by state.
     pub counters: Counters,
-    /// Whether nothing of it starts for now.
+    /// Whether it is paused: no job of it starts.
     pub paused: bool,
-    /// Whether it was called off.
+    /// Whether it was cancelled.
     pub cancelled: bool,
     /// Whether all its items have ended.
     pub ended: bool,
 }
 
 impl Scheduler {
-    /// A scheduler without nodes and repairs.
+    /// Creates a scheduler without nodes and repairs.
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
     // ---- nodes ----
 
-    /// Says what is known of a node, in place of what was.
+    /// Sets the facts about a node. They replace the earlier ones.
     pub fn set_node(&mut self, id: NodeId, facts: NodeFacts) {
         let no = self.table.number(id);
         let before = self.table.get(no).facts.alive;
@@ -195,13 +203,13 @@ impl Scheduler {
         self.scan.restart();
     }
 
-    /// What users move at a node now, in bytes, as its heartbeat says; m-PPR goes by it.
+    /// Sets the bytes that users move at a node, as its heartbeat reports. m-PPR uses it.
     pub fn handle_user_load(&mut self, id: NodeId, bytes: u64) {
         let no = self.table.number(id);
         self.table.get_mut(no).user_bytes = bytes;
     }
 
-    /// A node has a block in memory now, or has it no more; m-PPR goes by it.
+    /// Records whether a node has a block in memory. m-PPR uses it.
     pub fn handle_cached(&mut self, id: NodeId, stripe: &StripeId, block: BlockIndex, cached: bool) {
         let no = self.table.number(id);
         let blocks = &mut self.table.get_mut(no).cached;
@@ -211,7 +219,7 @@ impl Scheduler {
         };
     }
 
-    /// A node has come or gone.
+    /// Records that a node has come up or gone down.
     pub fn handle_node(&mut self, id: NodeId, alive: bool) {
         let no = self.table.number(id);
         if self.table.get(no).facts.alive != alive {
@@ -221,25 +229,26 @@ impl Scheduler {
         }
     }
 
-    /// Says what a node holds and has room for.
+    /// Sets the number of blocks and the free space of a node.
     pub fn handle_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) {
         if self.table.set_space(id, blocks, free_bytes) {
             self.scan.restart();
         }
     }
 
-    /// Bounds what repairs have under way out of and into a rack.
+    /// Sets the budget of a rack's trunk, in both directions.
     pub fn set_trunk(&mut self, rack: &str, trunk: TrunkBudget) {
         self.table.set_trunk(rack, trunk);
         self.scan.restart();
     }
 
-    /// Every node with what is reserved of its budget, and the budget.
+    /// Every node with its reservations and its budget.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.table.reservations()
     }
 
-    /// What repairs have under way at each node, ascending, by which a [`Dealer`] shares out what is common.
+    /// The work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides shared
+    /// caps by it.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.table.under_way()
     }
@@ -258,16 +267,17 @@ impl Scheduler {
         self.table.reserved_beside(nodes, booking)
     }
 
-    /// Reserves for something that does not wait, such as a degraded read: it takes from what recoveries may have, up
-    /// to half of it, and fewer start until it is given back.
+    /// Reserves for work that does not wait, such as a degraded read.
+    ///
+    /// It takes up to half of the budget of recoveries, and fewer of these start until it is released.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
-        // What keeps others from starting may now wait for something else.
+        // Waiting items may now lack another resource than before.
         self.scan.restart();
         id
     }
 
-    /// Gives back what was reserved in the foreground.
+    /// Releases a foreground reservation.
     pub fn release(&mut self, reservation: ReservationId) {
         if self.table.release(reservation) {
             self.scan.restart();
@@ -276,7 +286,7 @@ impl Scheduler {
 
     // ---- stripes ----
 
-    /// Says where a block is now.
+    /// Sets the location of a block.
     pub fn handle_block(&mut self, stripe: &StripeId, block: BlockIndex, facts: BlockFacts) {
         let Some(no) = self.stripes.find(stripe) else { return };
         if self.stripes.set_block(no, block, facts, &mut self.table) {
@@ -292,20 +302,21 @@ impl Scheduler {
         }
     }
 
-    /// Somebody else works on a stripe: nothing of it starts until as many have let it go.
+    /// Records that someone else works on a stripe. No job of it starts until every hold is released by
+    /// [`let_go`](Self::let_go).
     pub fn hold(&mut self, stripe: &StripeId) {
         self.stripes.hold(stripe);
         self.stripes.find(stripe).into_iter().for_each(|no| self.settle_stripe(no));
     }
 
-    /// Ends a hold.
+    /// Releases one hold.
     pub fn let_go(&mut self, stripe: &StripeId) {
         if self.stripes.let_go(stripe) {
             self.stripes.find(stripe).into_iter().for_each(|no| self.settle_stripe(no));
         }
     }
 
-    /// A stripe is gone: what waits for it is called off, and so is what works on it.
+    /// Cancels all items of a deleted stripe, and the job that works on it.
     pub fn drop_stripe(&mut self, stripe: &StripeId) {
         let Some(no) = self.stripes.find(stripe) else { return };
         for item in self.stripes.get(no).items.clone() {
@@ -313,7 +324,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends an item, or has its job cancelled first.
+    /// Ends an item, or requests that its job is cancelled first.
     fn call_off(&mut self, no: u32) {
         match self.backlog.item(no).phase {
             ItemPhase::Ended(_) => {}
@@ -322,10 +333,11 @@ impl Scheduler {
         }
     }
 
-    /// A node has a copy of a block that belongs elsewhere. `blocks` are the counted ones, all n by index.
+    /// Records that a node has a surplus copy of a block. `blocks` are the locations that count, all n by
+    /// index.
     ///
-    /// [`Action::DropSurplus`] follows as soon as the stripe is whole and nobody works on it: at once, or when a
-    /// repair of the stripe ends. For stripes that are repaired later, say it again once they are.
+    /// [`Action::DropSurplus`] follows as soon as the stripe is whole and no job works on it: at once, or
+    /// when a repair of the stripe ends. If the stripe is repaired later, report the copy again after that.
     pub fn handle_surplus(
         &mut self,
         stripe: &StripeId,
@@ -344,24 +356,25 @@ impl Scheduler {
         }
     }
 
-    /// Copies that wait for their stripes to be whole.
+    /// Surplus copies that wait until their stripes are whole.
     pub fn surplus(&self) -> impl Iterator<Item = (&StripeId, BlockIndex, NodeId)> {
         self.surplus.iter()
     }
 
-    /// How many further blocks a stripe can lose, by its code and what it lacks.
+    /// The redundancy calculator: how many further blocks a stripe can lose, given its code and its lost
+    /// blocks.
     pub fn redundancy(&mut self) -> &mut Redundancy {
         &mut self.redundancy
     }
 
     // ---- repairs ----
 
-    /// Begins a repair, whose items follow.
+    /// Opens a repair. Its items are added by [`push`](Self::push).
     pub fn open(&mut self, id: RepairId, spec: RepairSpec) {
         self.backlog.open(id, spec);
     }
 
-    /// Adds a stripe to a repair that is open. Of equally urgent ones, those added earlier go first.
+    /// Adds a stripe to an open repair. Among equally urgent items, the one added first goes first.
     ///
     /// # Panics
     /// If there is no such repair.
@@ -377,26 +390,26 @@ impl Scheduler {
         ItemId(no)
     }
 
-    /// All items of a repair are named: it ends with the last of them.
+    /// Marks a repair as complete: no further items follow, and it ends with the last of its items.
     pub fn close(&mut self, id: RepairId) {
         self.backlog.close(id);
     }
 
-    /// Calls a repair off: what waits ends now, what runs is to be cancelled.
+    /// Cancels a repair. Waiting items end now, and running jobs are to be cancelled.
     pub fn cancel(&mut self, id: RepairId) {
         for no in self.backlog.cancel(id) {
             self.call_off(no);
         }
     }
 
-    /// Nothing of a repair starts until it is resumed; what runs goes on.
+    /// Pauses a repair: none of its items starts until it is resumed. Running jobs continue.
     pub fn pause(&mut self, id: RepairId) {
         if self.backlog.set_paused(id, true) {
             self.scan.restart();
         }
     }
 
-    /// A repair that was paused goes on.
+    /// Resumes a paused repair.
     pub fn resume(&mut self, id: RepairId) {
         if self.backlog.set_paused(id, false) {
             self.scan.restart();
@@ -408,34 +421,36 @@ impl Scheduler {
         self.backlog.forget(id);
     }
 
-    /// What a repair is doing.
+    /// The state of a repair. `None` if it is unknown.
     pub fn repair(&self, id: RepairId) -> Option<RepairState> {
         self.backlog.state(id)
     }
 
-    /// What limits a repair now: the resource that most of its waiting items were refused; else, if anything waits,
-    /// that of which most is reserved. `None` if nothing waits for room.
+    /// The resource that limits a repair now, or `None` if no item waits for room.
+    ///
+    /// This is the resource that most of the queued items were refused. If none was refused, it is the
+    /// resource with the largest reserved share.
     pub fn limited_by(&self, id: RepairId) -> Option<Resource> {
         self.backlog.limited_by(id, &self.table)
     }
 
-    /// The items of a repair on which a job works, and the jobs.
+    /// The running items of a repair and their jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         self.backlog.running(id)
     }
 
-    /// What an item is doing.
+    /// The state of an item.
     pub fn state(&self, item: ItemId) -> ItemState {
         self.backlog.item(item.0).state()
     }
 
-    /// What an item waits for that its last plan did not get.
+    /// The resource that an item waits for because its last plan was refused.
     pub fn lack(&self, item: ItemId) -> Option<&Resource> {
         self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
     }
 
-    /// How many further blocks the stripe of an item can surely lose; `None` if it cannot be read, or the item has
-    /// ended.
+    /// How many further blocks the item's stripe can lose in the worst case. `None` if the stripe cannot be
+    /// read or the item has ended.
     pub fn survives(&mut self, item: ItemId) -> Option<u32> {
         if let ItemPhase::Ended(_) = self.backlog.item(item.0).phase {
             return None;
@@ -446,7 +461,7 @@ impl Scheduler {
 
     // ---- proposals ----
 
-    /// Other requestors for what is proposed, when some of the nodes cannot take it.
+    /// Chooses other requestors for a proposal, without the `barred` nodes.
     pub fn place(&mut self, item: ItemId, barred: &[NodeId]) -> Placement {
         let of = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table);
         let class = of.class(&mut self.redundancy);
@@ -454,13 +469,13 @@ impl Scheduler {
         Placer::of(&of, &self.limits, class, &self.scan.claims, barred).place(&of.wanted())
     }
 
-    /// Reserves what the plan of a proposal moves: then the job is to be started.
+    /// Reserves the load of a proposal's plan. On success the driver starts the job.
     ///
     /// # Errors
-    /// The [`Resource`] that has no room for it. The item waits for that, and the plan is to be dropped.
+    /// The [`Resource`] without room for the load. The item waits for it, and the driver drops the plan.
     ///
     /// # Panics
-    /// If the item was not just proposed.
+    /// If the item is not proposed.
     pub fn admit(&mut self, item: ItemId, job: JobId, loads: &Loads) -> Result<(), Resource> {
         self.backlog.assert_proposed(item);
         if let Some(lack) = self.table.lacks(loads) {
@@ -479,17 +494,17 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A proposal cannot start now: it waits until something changes.
+    /// Returns a proposal that cannot start now. The item waits until something changes.
     ///
     /// # Panics
-    /// If the item was not just proposed.
+    /// If the item is not proposed.
     pub fn put_back(&mut self, item: ItemId) {
         self.backlog.assert_proposed(item);
         self.backlog.item_mut(item.0).sat_out = Some(self.scan.news());
         self.return_to_queue(item.0);
     }
 
-    /// Going back to the queue is no news.
+    /// Returns an item to the queue without counting that as news.
     fn return_to_queue(&mut self, no: u32) {
         let news = self.scan.news();
         self.requeue(no);
@@ -497,10 +512,10 @@ impl Scheduler {
         self.scan.go_on();
     }
 
-    /// A proposal will not start.
+    /// Ends the item of a proposal that will not start.
     ///
     /// # Panics
-    /// If the item was not just proposed.
+    /// If the item is not proposed.
     pub fn decline(&mut self, item: ItemId, end: End) {
         self.backlog.assert_proposed(item);
         self.move_to(item.0, ItemPhase::Ended(end));
@@ -515,7 +530,8 @@ impl Scheduler {
             table: &self.table,
             redundancy: &mut self.redundancy,
         })?;
-        // That it is proposed is no news to those that sat out: else two of them would have each other proposed for ever.
+        // A proposal must not count as news for items that were put back. Otherwise two of them would trigger
+        // each other for ever.
         let news = self.scan.news();
         self.move_to(proposal.item.0, ItemPhase::Proposed);
         self.scan.forget_since(news);
@@ -524,8 +540,8 @@ impl Scheduler {
 
     // ---- jobs ----
 
-    /// The job of an item moves something else than it did, as it made another plan. It runs on whether there is room
-    /// or not.
+    /// Replaces the reservation of an item's job after it made another plan. The job continues even without
+    /// room.
     pub fn handle_replanned(&mut self, item: ItemId, loads: &Loads) {
         if let Some(booking) = self.backlog.booking_mut(item.0) {
             self.table.give_back(std::mem::take(booking));
@@ -534,15 +550,17 @@ impl Scheduler {
         }
     }
 
-    /// The job of an item moves nothing until [`wake`](Self::wake), as its repair is paused: it gives back what it has
-    /// reserved, but for the space of what it is to store. It is not late meanwhile.
+    /// Suspends an item's job until [`wake`](Self::wake), because its repair is paused.
+    ///
+    /// The job gives back its reservation except for the space of the blocks that it will store. It has no
+    /// deadline meanwhile.
     pub fn rest(&mut self, item: ItemId, loads: &Loads) {
         self.backlog.forget_due(item.0);
         self.handle_replanned(item, &loads.at_rest());
     }
 
-    /// Reserves what the job of an item that rests is to move from now on. Without room for that it goes on resting; returns
-    /// whether it may move.
+    /// Reserves the load of a suspended job and returns whether it may continue. Without room it stays
+    /// suspended.
     pub fn wake(&mut self, item: ItemId, loads: &Loads) -> bool {
         let Some(booking) = self.backlog.booking_mut(item.0) else { return true };
         self.table.give_back(std::mem::take(booking));
@@ -551,8 +569,9 @@ impl Scheduler {
         is_room
     }
 
-    /// Whether a repair that is not paused waits for the stripe of an item whose job rests. That job is to be called off then; its
-    /// item waits for its turn again.
+    /// Whether a suspended job has to give way to a repair that is not paused and waits for the same stripe.
+    ///
+    /// If so, the driver cancels the job, and its item returns to the queue.
     pub fn make_way(&mut self, item: ItemId) -> bool {
         let mut others = self.view(item.0).stripe.items.iter().filter(|&&no| no != item.0);
         let waits = others.any(|&no| !self.backlog.repair_of(no).paused);
@@ -562,18 +581,20 @@ impl Scheduler {
         waits
     }
 
-    /// The job of an item is late if it has not ended by then. The driver, who knows what its plan was predicted
-    /// to take, says so after [`admit`](Self::admit).
+    /// Sets the deadline of an item's job. The driver calls this after [`admit`](Self::admit), because it
+    /// knows the predicted time of the plan.
     ///
-    /// A late job is called off and begins anew on other nodes (m-PPR). Which of its nodes is slow, the scheduler does not know:
-    /// all of them come last when the item is proposed again, as far as there are others. After as many times as
-    /// [`Limits::attempts`] a job may take as long as it does.
+    /// A late job is cancelled and restarted on other nodes (m-PPR). The scheduler does not know which node
+    /// was slow, so all nodes of the job come last in the next proposal, as far as there are others. After
+    /// [`Limits::attempts`] late jobs, the next one has no deadline.
     pub fn set_due(&mut self, item: ItemId, due: Duration) {
         self.backlog.set_due(item.0, due);
     }
 
-    /// The job of an item delivers a block to a node, which may be another one than was proposed. To be told before
-    /// [`handle_block`](Self::handle_block), which would take the block for one that came back by itself.
+    /// Records that an item's job delivers a block to a node, possibly another node than proposed.
+    ///
+    /// Call it before [`handle_block`](Self::handle_block). Otherwise that call would conclude that the block
+    /// came back by itself, and cancel the job.
     pub fn handle_delivery(&mut self, item: ItemId, node: NodeId) {
         let Some(node) = self.table.find(node) else { return };
         if let Some(booking) = self.backlog.booking_mut(item.0) {
@@ -581,7 +602,7 @@ impl Scheduler {
         }
     }
 
-    /// The job of an item has done what it was to do; where blocks are now was said before.
+    /// Records that an item's job succeeded. The new locations of blocks must have been reported before.
     pub fn handle_done(&mut self, item: ItemId, now: Duration) {
         self.now = self.now.max(now);
         let of = self.backlog.item_mut(item.0);
@@ -595,7 +616,7 @@ impl Scheduler {
         }
     }
 
-    /// The job of an item has failed.
+    /// Records that an item's job failed.
     pub fn handle_failed(&mut self, item: ItemId, failure: Failure, now: Duration) {
         self.now = self.now.max(now);
         let limits = (self.limits.attempts, self.limits.back_off);
@@ -610,7 +631,7 @@ impl Scheduler {
         self.requeue(item.0);
     }
 
-    /// The job of an item was called off.
+    /// Records that an item's job was cancelled.
     pub fn handle_cancelled(&mut self, item: ItemId) {
         if std::mem::take(&mut self.backlog.item_mut(item.0).stopping) {
             return self.requeue(item.0);
@@ -622,7 +643,7 @@ impl Scheduler {
 
     // ---- time ----
 
-    /// The next thing to do, if there is one.
+    /// Returns the next action, if there is one.
     pub fn poll(&mut self, now: Duration) -> Option<Action> {
         self.now = self.now.max(now);
         while let Some(no) = self.backlog.next_timer(self.now) {
@@ -635,12 +656,12 @@ impl Scheduler {
         self.actions.pop_front().or_else(|| self.propose())
     }
 
-    /// When [`poll`](Self::poll) may have something to do though nothing happens before.
+    /// The time at which [`poll`](Self::poll) may have an action even if no event comes before.
     pub fn wakes_at(&self) -> Option<Duration> {
         self.backlog.wakes_at()
     }
 
-    /// Ends repairs of which nothing can be done any more.
+    /// Ends repairs that have nothing left to do.
     fn end_repairs(&mut self) {
         while let Some((id, aside)) = self.backlog.next_finished() {
             for no in aside {

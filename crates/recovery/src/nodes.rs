@@ -1,4 +1,4 @@
-//! The nodes as the scheduler sees them: a dense table of what each may take, has reserved and has done.
+//! The nodes as the scheduler sees them: a dense table of budgets, reservations and past work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,30 +8,30 @@ use repair::{NodeId, Resource, StripeId};
 use super::ReservationId;
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
 
-/// Budgets are stretched no further: where caps leave little, or a block is huge, what becomes urgent must not wait for hours.
+/// Upper limit for stretching budgets. With tight caps or huge blocks, urgent work must not wait for hours.
 const MOST_STRETCH: f64 = 8.0;
 
-/// A node's place in the table.
+/// Index of a node in the table.
 pub(super) type NodeNo = u32;
 
-/// What the driver knows of a node.
+/// The driver's facts about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Whether it takes tasks now.
+    /// Whether it accepts tasks now.
     pub alive: bool,
     /// Its failure domain.
     pub rack: Option<String>,
-    /// Bytes free for blocks.
+    /// Free space for blocks, in bytes.
     pub free_bytes: u64,
-    /// Blocks that it holds.
+    /// Number of blocks that it holds.
     pub blocks: u64,
-    /// What repairs may have under way on it.
+    /// Budget of repairs on it.
     pub budget: Budget,
-    /// Whether it is being emptied, so that nothing new is placed on it.
+    /// Whether it is being drained. No block is placed on it then.
     pub draining: bool,
 }
 
-/// The trunk of a rack: bytes that repairs may have under way out of it and into it.
+/// Budget of the trunk of a rack: bytes of repairs in flight out of the rack and into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrunkBudget {
     /// Out of the rack.
@@ -50,41 +50,41 @@ impl TrunkBudget {
 pub(super) struct Node {
     pub id: NodeId,
     pub facts: NodeFacts,
-    /// What repairs may have under way on it: its budget, or more where blocks are large.
+    /// Effective budget: that of the facts, stretched if blocks are large.
     pub budget: Budget,
     pub rack: Option<usize>,
     pub in_flight: InFlight,
     pub done: Done,
-    /// What users move there, as it says itself.
+    /// Bytes that users move there, as its heartbeat reports.
     pub user_bytes: u64,
     /// Blocks that it has in memory.
     pub cached: BTreeSet<(StripeId, BlockIndex)>,
     /// Stripes with open items that have a block here.
     pub stripes: BTreeSet<u32>,
-    /// Those among them that are proposed or have a job.
+    /// Number of these stripes that are proposed or have a job.
     pub busy_stripes: u64,
 }
 
-/// A node's part in jobs that run: the sum of its [`Booked`] ones.
+/// A node's part in running jobs: the sum of its [`Booked`] entries.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// What recoveries have reserved.
+    /// Reserved by recoveries.
     reserved: Budget,
-    /// What the foreground moves.
+    /// Load of the foreground.
     foreground: Budget,
-    /// What is spoken for in all.
+    /// Total of both, with the foreground limited to half of the budget.
     used: Budget,
-    /// Blocks on their way to it, and their bytes.
+    /// Blocks in transit to the node, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
     /// Running repairs that read from it.
     pub sources: u64,
 }
 
-/// A node's part in all jobs that were ever begun.
+/// A node's part in all jobs so far.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// When it last helped, counted in repairs.
+    /// Number of the repair in which it last helped.
     pub helped_at: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -98,18 +98,18 @@ struct Rack {
     down_bytes: u64,
 }
 
-/// What was reserved for one job, to be given back.
+/// The reservation of one job.
 #[derive(Debug, Default)]
 pub(super) struct Booking {
     nodes: Vec<Booked>,
     /// Rack, bytes out of it, bytes into it.
     racks: Vec<(usize, u64, u64)>,
-    /// Nodes that took the place of requestors while the job ran.
+    /// Nodes that replaced requestors while the job ran.
     stand_ins: Vec<NodeNo>,
 }
 
 impl Booking {
-    /// The nodes that have a part in the job.
+    /// The nodes that take part in the job.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.nodes.iter().map(|booked| booked.node)
     }
@@ -120,7 +120,7 @@ impl Booking {
             || self.nodes.iter().any(|booked| booked.node == node && booked.stored_bytes > 0)
     }
 
-    /// The job has stored a block at a node.
+    /// Records that the job has stored a block at a node.
     pub fn note_delivery(&mut self, node: NodeNo) {
         if !self.stores_at(node) {
             self.stand_ins.push(node);
@@ -137,23 +137,23 @@ struct Booked {
     reads: bool,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct NodeTable {
     nodes: Vec<Node>,
     numbers: BTreeMap<NodeId, NodeNo>,
     racks: Vec<Rack>,
-    /// What is reserved for repairs in the foreground.
+    /// Reservations of foreground repairs.
     foreground: BTreeMap<ReservationId, Booking>,
-    /// Reservations that were ever made.
+    /// Number of foreground reservations made so far.
     reservations: u64,
-    /// Repairs that were ever begun.
+    /// Number of repairs started so far.
     repairs: u64,
-    /// Of all stripes that were ever named: a node with room for so many bytes has room for any block.
+    /// Largest block of all stripes added so far. A node with this much free space has room for any block.
     largest_block_bytes: u64,
-    /// Half of the nodes have room for so many bytes, if stretching their budgets suffices for that.
+    /// Bytes for which half of the nodes should have room, as far as stretching allows.
     least_bytes: u64,
-    /// The factor by which all budgets are stretched.
+    /// Factor by which all budgets are stretched.
     stretch: f64,
 }
 
@@ -174,7 +174,7 @@ impl Default for NodeTable {
 }
 
 impl NodeTable {
-    /// The number of a node, which is down until something is known of it.
+    /// The index of a node. A new node counts as down until its facts are set.
     pub fn number(&mut self, id: NodeId) -> NodeNo {
         *self.numbers.entry(id).or_insert_with(|| {
             self.nodes.push(Node::unknown(id));
@@ -209,7 +209,8 @@ impl NodeTable {
         no
     }
 
-    /// Sets what a node holds and has room for; returns whether it may have room now for a block that it had none for.
+    /// Sets blocks and free space. Returns whether the node may now have room for a block that did not fit
+    /// before.
     pub fn set_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) -> bool {
         let (no, largest) = (self.number(id), self.largest_block_bytes);
         let node = self.get_mut(no);
@@ -219,8 +220,9 @@ impl NodeTable {
         more && was_short
     }
 
-    /// Makes room for `ahead` blocks of this size on half of the nodes: a budget in seconds may hold too few large blocks for
-    /// links to be kept busy.
+    /// Stretches budgets until half of the nodes have room for `ahead` blocks of this size.
+    ///
+    /// Budgets are measured in seconds. With large blocks they could hold too few blocks to keep links busy.
     pub fn hold(&mut self, block_bytes: u64, ahead: u64) {
         if block_bytes > self.largest_block_bytes {
             self.largest_block_bytes = block_bytes;
@@ -229,7 +231,7 @@ impl NodeTable {
         }
     }
 
-    /// Budgets keep their proportions.
+    /// Stretches all budgets by the same factor.
     fn stretch(&mut self) {
         let bytes = |node: &Node| node.facts.budget.up_bytes.min(node.facts.budget.down_bytes);
         let live = self.nodes.iter().filter(|node| node.facts.alive).map(bytes);
@@ -256,7 +258,8 @@ impl NodeTable {
         })
     }
 
-    /// What is in the way of `loads`, if anything. Nodes that are not known, such as clients, have no budget.
+    /// The first resource without room for `loads`, if any. Unknown nodes, such as clients, have no budget
+    /// and never lack room.
     pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
         let of_node = |load: &NodeLoad| {
             let node = self.get(self.find(load.node)?);
@@ -275,7 +278,7 @@ impl NodeTable {
         })
     }
 
-    /// Whether there is still no room for what lacked.
+    /// Whether the lack persists.
     pub fn still_lacks(&self, lack: &Lack) -> bool {
         let (used, budget) = match &lack.resource {
             Resource::TrunkOut(name) => self.trunk(name, |rack, trunk| (rack.up_bytes, trunk.up_bytes)),
@@ -284,7 +287,7 @@ impl NodeTable {
             Resource::Uplink(id) => self.share(*id, |budget| budget.up_bytes),
             Resource::Downlink(id) => self.share(*id, |budget| budget.down_bytes),
             Resource::Disk(id) => self.share(*id, |budget| budget.disk_bytes),
-            // Nothing is reserved of what a single pair shares: it never lacks.
+            // Nothing is reserved on links between a single pair, so they never lack room.
             Resource::Pair(..) | Resource::Between(..) => (0, u64::MAX),
         };
         !fits(used, lack.need, budget)
@@ -300,7 +303,7 @@ impl NodeTable {
         node.map_or((0, u64::MAX), |node| (of(&node.used()), of(&node.budget)))
     }
 
-    /// Reserves what `loads` says, whether there is room or not.
+    /// Reserves `loads`, whether there is room or not.
     pub fn book(&mut self, loads: &Loads) -> Booking {
         let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, false)).collect();
         let mut racks = self.trunks(loads);
@@ -314,7 +317,7 @@ impl NodeTable {
         Booking { nodes, racks, stand_ins: Vec::new() }
     }
 
-    /// Reserves for the foreground, whose trunks are not counted.
+    /// Reserves for the foreground. Its load on trunks is not counted.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
         self.reservations += 1;
@@ -323,7 +326,7 @@ impl NodeTable {
         id
     }
 
-    /// Gives back what was reserved for the foreground; returns whether it was still reserved.
+    /// Releases a foreground reservation. Returns whether it existed.
     pub fn release(&mut self, id: ReservationId) -> bool {
         let booking = self.foreground.remove(&id);
         booking.map(|booking| self.give_back(booking)).is_some()
@@ -353,7 +356,7 @@ impl NodeTable {
         }
     }
 
-    /// Remembers who helped, for policies that go by it.
+    /// Adds to the past work of nodes, for policies that use it.
     pub fn count(&mut self, loads: &Loads) {
         self.repairs += 1;
         let at = self.repairs;
@@ -382,7 +385,7 @@ impl NodeTable {
         trunks.into_iter().map(|(rack, (up, down))| (rack, up, down)).collect()
     }
 
-    /// What is reserved of ports, disks and trunks.
+    /// Reserved bytes of ports, disks and trunks.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         let of_node = |node: &Node| node.resources(node.used());
         let of_rack = |rack: &Rack| rack.resources((rack.up_bytes, rack.down_bytes));
@@ -390,8 +393,8 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0)
     }
 
-    /// What others than the owner of a booking have reserved of the ports and disks of some nodes, and of the trunks of
-    /// their racks.
+    /// Reserved bytes of the ports and disks of some nodes and the trunks of their racks, without the booking
+    /// `own`.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<&Booking>) -> Vec<(Resource, u64)> {
         let numbers: Vec<NodeNo> = nodes.iter().filter_map(|&id| self.find(id)).collect();
         let racks: BTreeSet<usize> = numbers.iter().filter_map(|&no| self.get(no).rack).collect();
@@ -410,12 +413,12 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
-    /// What repairs have under way at each node, ascending.
+    /// The work that repairs have in flight at each node, in ascending order.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).in_flight.reserved))
     }
 
-    /// What each node has reserved, ascending, for tests and people.
+    /// Reservation and budget of each node, in ascending order, for tests and displays.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).budget))
     }
@@ -478,22 +481,22 @@ impl Node {
         self.add_up();
     }
 
-    /// What is spoken for.
+    /// The reserved amounts.
     pub fn used(&self) -> Budget {
         self.in_flight.used
     }
 
-    /// The larger of what it is sending and receiving, in bytes of jobs that have not ended.
+    /// The larger of the bytes being sent and received, over jobs that have not ended.
     pub fn under_way(&self) -> u64 {
         self.in_flight.used.up_bytes.max(self.in_flight.used.down_bytes)
     }
 
-    /// Stripes that wait and have a block here.
+    /// Number of waiting stripes with a block here.
     pub fn waiting_stripes(&self) -> u64 {
         self.stripes.len() as u64 - self.busy_stripes
     }
 
-    /// How fast its links are beside others', as far as budgets tell.
+    /// Speed of its links relative to other nodes, derived from budgets.
     pub fn width(&self) -> f64 {
         match self.facts.budget.up_bytes.min(self.facts.budget.down_bytes) {
             u64::MAX => 1.0,
@@ -501,7 +504,7 @@ impl Node {
         }
     }
 
-    /// What users move there: as it says itself, and what is reserved for reads.
+    /// Bytes that users move there: the reported load plus the reservations for reads.
     pub fn user_load(&self) -> u64 {
         let Budget { up_bytes, down_bytes, .. } = self.in_flight.foreground;
         self.user_bytes.saturating_add(up_bytes).saturating_add(down_bytes)
@@ -511,8 +514,9 @@ impl Node {
         self.in_flight.used = self.used_beside(None);
     }
 
-    /// What is spoken for by others than the owner of a booking. The foreground gets up to half of any budget: whatever is
-    /// read, repairs go on.
+    /// The reserved amounts without the booking `own`.
+    ///
+    /// The foreground gets at most half of any budget, which keeps repairs going under any read load.
     fn used_beside(&self, own: Option<&Booked>) -> Budget {
         let (mut used, mut foreground) = (self.in_flight.reserved, self.in_flight.foreground);
         if let Some(own) = own {
@@ -531,7 +535,7 @@ impl Node {
         ]
     }
 
-    /// Whether the node has room for one more part: it sends, receives, and reads or stores so many bytes.
+    /// Whether there is room for one more part that sends, receives, and reads or stores this many bytes.
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
         self.used().lacks(&need, &self.budget, self.id).is_none()

@@ -1,9 +1,11 @@
-//! Which node gets a repaired block: racks spread first, then load even, and never two blocks of a stripe on one, or, in
-//! stores with fewer nodes than blocks, never more than an even share.
+//! Chooses the node for a repaired block: first spread over racks, then even load.
 //!
-//! A block goes back to where it was if that node is up and has space. Otherwise it goes to a node that has nothing of
-//! the stripe. A rack that has fewer blocks of the stripe is worth waiting for: where a block lies matters for longer
-//! than when its repair begins.
+//! A node never gets two blocks of a stripe. In clusters with fewer nodes than blocks, it never gets more
+//! than an even share.
+//!
+//! A block returns to its old node if that is up and has space. Otherwise it goes to a node without a block
+//! of the stripe. It is worth waiting for a rack with fewer blocks of the stripe, because the location of a
+//! block matters for longer than the start time of its repair.
 
 use codes::BlockIndex;
 use repair::{NodeId, Wanted};
@@ -16,14 +18,15 @@ use super::scan::Claims;
 use super::stripes::Stripe;
 use super::view::ItemView;
 
-/// What came of looking for requestors.
+/// Result of choosing requestors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Blocks and their requestors, ascending; fewer than were asked for if no further node may take one.
+    /// Blocks and their requestors, in ascending order. Fewer than requested if no further node may take a
+    /// block.
     Chosen(Vec<Wanted>),
-    /// The nodes that are right have no room now.
+    /// The suitable nodes have no room now.
     Busy,
-    /// No node may take any of them: none is up, has space and has no other block of the stripe.
+    /// No node may take any of the blocks: none is up, has space, and has no other block of the stripe.
     Nowhere,
 }
 
@@ -32,14 +35,14 @@ pub(super) struct Placer<'a> {
     table: &'a NodeTable,
     stripe: &'a Stripe,
     policy: HelperPolicy,
-    /// How urgent it is, and what others may have claimed.
+    /// Urgency of the item, and the claims of more urgent items.
     class: Class,
     claims: &'a Claims,
-    /// Nodes that shall not be chosen.
+    /// Nodes that must not be chosen.
     barred: &'a [NodeId],
-    /// The node that is to be emptied.
+    /// The node that is being drained.
     leaving: Option<NodeId>,
-    /// The only nodes that may be chosen; any if there are none.
+    /// The only nodes that may be chosen. Any node may if empty.
     allowed: &'a [NodeId],
     /// Whether a node may have several blocks of the stripe.
     shares_nodes: bool,
@@ -93,8 +96,9 @@ impl<'a> Placer<'a> {
         Placement::Chosen(chosen.into_iter().map(wanted).collect())
     }
 
-    /// The node that had the block, if it can have it again. One that has another block of the stripe is its home only if
-    /// no other node may take it.
+    /// The old node of the block, if it can have the block again.
+    ///
+    /// If it has another block of the stripe, it counts only when no other node may take the block.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
         let others = self.survivors_on(home);
@@ -105,7 +109,7 @@ impl<'a> Placer<'a> {
         (fits && self.may_take(self.table.get(home))).then_some(home)
     }
 
-    /// The best node that may have one more block of the stripe, and whether it has room now.
+    /// The best node for one more block of the stripe, and whether it has room now.
     fn best(&self, racks: &[(usize, u32)], taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
         let in_rack = |rack: Option<usize>| {
             racks.iter().find(|&&(other, _)| rack == Some(other)).map_or(0, |&(_, blocks)| blocks)
@@ -131,9 +135,10 @@ impl<'a> Placer<'a> {
         .map(|(_, best)| best)
     }
 
-    /// Blocks of the stripe that a node may have where it may have several.
+    /// Maximum number of blocks of the stripe per node if nodes may have several.
     fn share(&self) -> usize {
-        // Who may take nothing for the moment takes its part another time: the others' parts are not larger for it.
+        // Nodes that cannot take a block right now are included. The share of the others does not grow
+        // because of them.
         let takers = self.table.all().filter(|(_, node)| self.may_ever_take(node)).count();
         self.stripe.blocks.len().div_ceil(takers.max(1))
     }
@@ -142,14 +147,14 @@ impl<'a> Placer<'a> {
         self.stripe.survivors(self.table).filter(|&(_, other)| other == node).count()
     }
 
-    /// Whether a node may get a block at all.
+    /// Whether a node may get a block.
     fn may_take(&self, node: &Node) -> bool {
         self.may_ever_take(node)
             && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.in_flight.coming_bytes)
             && !self.barred.contains(&node.id)
     }
 
-    /// The same, whatever keeps it from taking one now.
+    /// Whether a node may get a block, apart from temporary obstacles.
     fn may_ever_take(&self, node: &Node) -> bool {
         let facts = &node.facts;
         facts.alive
@@ -160,13 +165,13 @@ impl<'a> Placer<'a> {
             && (self.allowed.is_empty() || self.allowed.contains(&node.id))
     }
 
-    /// Whether it can take one now.
+    /// Whether a node has room for a block now.
     fn has_room(&self, no: NodeNo) -> bool {
         let bytes = self.stripe.block_bytes;
         self.table.get(no).has_room(0, bytes, bytes) && !self.claims.keep(no, self.class)
     }
 
-    /// Readable blocks of the stripe in each rack.
+    /// Number of readable blocks of the stripe in each rack.
     fn racks(&self) -> Vec<(usize, u32)> {
         let mut racks = Vec::new();
         for (_, node) in self.stripe.survivors(self.table) {

@@ -1,4 +1,4 @@
-//! Which survivors help, by name.
+//! The helper policies, by name: how survivors are chosen as helpers.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -12,27 +12,28 @@ use super::stripes::Stripe;
 
 /// How helpers are chosen among the survivors of a stripe.
 ///
-/// The scheduler hands the planner the survivors in the order of the policy; how many are taken, and which of them
-/// the code can use, is for the planner to say.
+/// The scheduler passes the survivors to the planner in the order of the policy. The planner decides how many
+/// are taken and which of them the code can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HelperPolicy {
-    /// Work is dealt out in shares, so that all nodes are done at the same time.
+    /// Work is divided into shares such that all nodes finish at the same time.
     #[default]
     Even,
-    /// Those with the most of their budgets free.
+    /// Nodes with the largest free part of their budgets.
     FreeBudget,
-    /// Those with the lowest block indices.
+    /// Blocks with the lowest indices.
     LowestIndex,
-    /// Those that helped least recently (TOS'21, section 3.3).
+    /// Least recently used nodes (TOS'21, section 3.3).
     LeastRecentlyUsed,
-    /// Those that had to send and to receive least so far, the larger of both.
+    /// Nodes with the least load so far: the larger of bytes sent and bytes received.
     LoadGreedy,
-    /// Those of the largest weight: a block in memory counts for it, running repairs and users against it (m-PPR).
+    /// Nodes with the largest weight. A block in memory adds to it; running repairs and user load subtract
+    /// (m-PPR).
     MPpr,
-    /// Lowest indices, and everything goes to the node with the lowest number (PUSH-Rep, a baseline).
+    /// Lowest block indices, and all blocks go to the node with the lowest number (PUSH-Rep, a baseline).
     PushRep,
-    /// Lowest indices, and blocks go to all nodes in turn (PUSH-Sur, a baseline).
+    /// Lowest block indices, and blocks go to all nodes in turn (PUSH-Sur, a baseline).
     PushSur,
 }
 
@@ -49,7 +50,7 @@ impl HelperPolicy {
         Self::PushSur,
     ];
 
-    /// Its name.
+    /// Name of the policy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Even => "even",
@@ -63,7 +64,7 @@ impl HelperPolicy {
         }
     }
 
-    /// Brings survivors into the order in which they are preferred.
+    /// Sorts survivors by preference.
     pub(super) fn sort(self, survivors: &mut [(BlockIndex, NodeNo)], stripe: &Stripe, table: &NodeTable) {
         let count = survivors.len() as u64;
         survivors
@@ -85,7 +86,7 @@ impl HelperPolicy {
         }
     }
 
-    /// How a requestor of equal standing is preferred.
+    /// Sort key among requestors that are otherwise equal. The smallest is preferred.
     pub(super) fn requestor_rank(self, node: &Node, stripe: &Stripe) -> (u64, Reverse<u64>) {
         match self {
             Self::MPpr => (Weights::of(stripe).destination(node), Reverse(0)),
@@ -94,7 +95,8 @@ impl HelperPolicy {
         }
     }
 
-    /// What goes before how many blocks a node has: what it is receiving already, in thousandths of its budget.
+    /// Load of a requestor in thousandths of its budget, counting bytes being received. It ranks before the
+    /// number of blocks.
     pub(super) fn requestor_level(self, node: &Node) -> u64 {
         match self {
             Self::Even => (node.used().down_bytes as f64 * 1000.0 / node.width()) as u64,
@@ -102,21 +104,21 @@ impl HelperPolicy {
         }
     }
 
-    /// Whether shares and chains are dealt out.
+    /// Whether the policy divides work into shares and computes chains.
     pub(super) fn deals(self) -> bool {
         self == Self::Even
     }
 
-    /// Whether a node without room is waited for, though others have it.
+    /// Whether to wait for the preferred node even if others have room.
     pub(super) fn waits_for_requestor(self) -> bool {
         self == Self::PushRep
     }
 }
 
-/// m-PPR's weights, in bytes of user traffic that would load a node as much (`spec`: Mitra et al., section 5).
+/// Weights of m-PPR, in equivalent bytes of user traffic (`spec`: Mitra et al., section 5).
 ///
-/// A repair loads a link of one of its nodes `log2(k + 1)` times with a block, as partial sums come in a tree; and a
-/// block in memory is worth a tenth of that.
+/// A repair loads a link of one of its nodes `log2(k + 1)` times with a block, because partial sums travel
+/// along a tree. A block in memory is worth a tenth of that.
 struct Weights {
     repair: u64,
     cache: u64,
@@ -129,14 +131,14 @@ impl Weights {
         Self { repair, cache: repair / 10 }
     }
 
-    /// The weight of a source, above that of the busiest one that can be.
+    /// The weight of a source. It is offset to be non-negative even for the busiest node.
     fn source(&self, block: BlockIndex, node: &Node, stripe: &Stripe) -> u64 {
         let has = node.cached.contains(&(stripe.id.clone(), block));
         let load = self.repair.saturating_mul(node.in_flight.sources).saturating_add(node.user_load());
         (u64::MAX / 2).saturating_sub(load) + if has { self.cache } else { 0 }
     }
 
-    /// How busy a destination is.
+    /// The load of a destination.
     fn destination(&self, node: &Node) -> u64 {
         self.repair.saturating_mul(node.in_flight.coming).saturating_add(node.user_load())
     }
@@ -148,11 +150,11 @@ impl fmt::Display for HelperPolicy {
     }
 }
 
-/// There is no policy of this name.
+/// Error: there is no policy of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no policy `{name}`; the policies are {}", names())]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The name that was given.
     pub name: String,
 }
 

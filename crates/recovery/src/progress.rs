@@ -1,7 +1,8 @@
-//! How far repairs have come, how fast, and when they should be done.
+//! Progress of a repair: amount done, rate, and estimated end.
 //!
-//! Rates come from what was done over a window, not since the start: caps change, nodes come and go, and the last hour
-//! says little about the next. The estimate is a range, from the fastest to the slowest stretch of the window.
+//! Rates are computed over a window and not since the start, because caps change, nodes come and go, and the
+//! last hour says little about the next. The estimate is a range, from the rate of the fastest interval in
+//! the window to that of the slowest.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,38 +11,41 @@ use repair::Resource;
 
 use super::nodes::NodeTable;
 
-/// Samples are at least so far apart; what comes sooner replaces the last.
+/// Minimum time between samples. A sample that comes earlier only updates the latest value.
 const STRETCH: Duration = Duration::from_secs(5);
-/// Stretches that are remembered.
+/// Number of intervals in the window.
 const STRETCHES: usize = 12;
-/// Estimates need this many stretches,
+/// Minimum number of intervals for an estimate.
 const LEAST_STRETCHES: usize = 2;
-/// and this part of the whole done, or a full window: the first slices say little about the rest.
+/// Minimum part of the total for an estimate, unless the window is full. The first slices say little about
+/// the rest.
 const LEAST_PART: f64 = 0.01;
-/// The slowest stretch counts from the first on that was at least this part of the fastest: until then work was starting.
+/// The slowest interval is searched from the first one with at least this part of the fastest rate. Before
+/// that, work was still starting.
 const STARTED: f64 = 0.1;
 
-/// What was done when.
+/// Samples of the amount done over time.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Time, and the bytes that were done by then.
+    /// Time, and the bytes done by then.
     samples: VecDeque<(Duration, u64)>,
     latest: Option<(Duration, u64)>,
 }
 
-/// Seconds from now until the end.
+/// Estimated time from now until the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// If it goes on as in the fastest stretch.
+    /// Time left at the rate of the fastest interval.
     pub soonest: Duration,
-    /// If it goes on as in the slowest; `None` if something stood still, so that nobody can tell.
+    /// Time left at the rate of the slowest interval. `None` if there was an interval without progress.
     pub latest: Option<Duration>,
 }
 
 impl Progress {
-    /// So many bytes of blocks were repaired by now. Bytes that were counted and are lost again may be taken back.
+    /// Records the bytes of blocks repaired by now. The number may decrease if repaired blocks are lost
+    /// again.
     pub fn note(&mut self, now: Duration, bytes_done: u64) {
-        // While nothing has moved yet, the window has not begun.
+        // The window starts with the first progress.
         if self.samples.len() == 1 && self.samples[0].1 == bytes_done {
             self.samples.clear();
         }
@@ -54,13 +58,13 @@ impl Progress {
         self.latest = Some((now, bytes_done));
     }
 
-    /// Bytes per second over the window; `None` before anything can be said.
+    /// Bytes per second over the window. `None` before there are two samples.
     pub fn rate(&self) -> Option<f64> {
         let (&first, last) = (self.samples.front()?, self.latest?);
         rate(first, last)
     }
 
-    /// When so many further bytes should be done; `None` while too little was done to tell.
+    /// The estimated time for `bytes_left` further bytes. `None` while too little is done for an estimate.
     pub fn estimate(&self, bytes_left: u64) -> Option<Estimate> {
         let mean = self.rate().filter(|&rate| rate > 0.0 && bytes_left > 0)?;
         let (stretches, done) = (self.samples.len() - 1, self.latest?.1 as f64);
@@ -84,7 +88,8 @@ fn rate((from, before): (Duration, u64), (to, after): (Duration, u64)) -> Option
 }
 
 impl NodeTable {
-    /// The resource of which the largest part is reserved; of several, a link or a disk before the number of jobs.
+    /// The resource with the largest reserved part. On a tie, a link or disk is preferred over the number of
+    /// jobs.
     pub(super) fn fullest(&self) -> Option<Resource> {
         let up = self.all().map(|(_, node)| node).filter(|node| node.facts.alive);
         let parts = up.flat_map(|node| {
@@ -123,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_still_has_no_latest_end() {
+    fn an_interval_without_progress_gives_no_latest_end() {
         let mut progress = Progress::default();
         progress.note(seconds(0), 0);
         progress.note(seconds(5), 500);
@@ -147,7 +152,7 @@ mod tests {
     #[test]
     fn nothing_is_estimated_from_a_slow_start() {
         let mut progress = Progress::default();
-        // It waits for room for a minute, then the first slices come.
+        // The job waits a minute for room, then the first slices arrive.
         (0..60).for_each(|second| progress.note(seconds(second), 0));
         progress.note(seconds(60), 10);
         assert_eq!(progress.estimate(1_000_000), None);

@@ -1,4 +1,4 @@
-//! The order of what waits.
+//! The order of waiting items.
 
 use std::cmp::Reverse;
 
@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 
 use super::RepairId;
 
-/// How much a repair matters beside others.
+/// Priority of a repair relative to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
-    /// Somebody waits for it.
+    /// Someone waits for the result.
     Urgent,
-    /// What is lost is rebuilt.
+    /// Lost blocks are rebuilt.
     #[default]
     Normal,
-    /// Nothing is lost: blocks are moved for the sake of order.
+    /// No block is lost; blocks are only moved.
     Background,
 }
 
-/// Items of one class are equally urgent: what is in the way of one does not hold up another.
+/// Urgency class. Items of one class may overtake each other when one of them has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Class {
     pub priority: Priority,
-    /// Further blocks that the stripe can surely lose.
+    /// Further blocks that the stripe can lose in the worst case.
     pub survives: u32,
 }
 
-/// An item's place in the queue; the smallest goes first.
+/// Sort key of an item in the queue. The smallest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub class: Class,
-    /// Of equals, the stripe that lacks more blocks goes first, as one job rebuilds them all.
+    /// Within a class, the stripe with more lost blocks goes first, because one job rebuilds them all.
     pub lost: Reverse<u16>,
     pub repair: RepairId,
-    /// The order in which the items of a repair were named.
+    /// The order in which the items of a repair were added.
     pub sequence: u64,
     pub item: u32,
 }
 
 impl Key {
-    /// Behind all items of the same standing in the same repair.
+    /// A key after all items of the same class, number of lost blocks and repair.
     pub fn end_of_run(self) -> Self {
         Self { sequence: u64::MAX, item: u32::MAX, ..self }
     }

@@ -1,31 +1,31 @@
-//! How many further blocks a stripe can lose: what the order of repairs goes by.
+//! Computes how many further blocks a stripe can lose. Repairs are ordered by it.
 
 use std::collections::BTreeMap;
 
 use codes::{BlockIndex, Code, CodeSpec};
 
-/// Sets of further losses that are tried for a code that is not MDS.
+/// Maximum number of loss sets to try for a code that is not MDS.
 const SETS_TRIED: usize = 5_000;
 
-/// What is known of codes with some blocks lost, remembered by code and losses: there are few kinds of either.
+/// Facts about codes with some blocks lost, cached by code and lost blocks. Both take few different values.
 #[derive(Debug, Default)]
 pub struct Redundancy {
     survives: BTreeMap<(String, Vec<BlockIndex>), Option<u32>>,
     reads: BTreeMap<(String, Vec<BlockIndex>, Vec<BlockIndex>), Reads>,
 }
 
-/// What a repair reads.
+/// Read effort of a repair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reads {
-    /// Surviving blocks of which anything is read.
+    /// Number of surviving blocks that are read, in whole or in part.
     sources: usize,
-    /// All that is read of them, in blocks.
+    /// Amount read, in blocks.
     blocks: f64,
 }
 
 impl Redundancy {
-    /// How many further blocks, whichever they are, a stripe can lose with these lost; `None` if it cannot be
-    /// read any more.
+    /// How many further blocks a stripe can lose in the worst case, in addition to `lost`. `None` if it
+    /// cannot be read.
     pub fn survives(&mut self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         let spare = (code.blocks() - code.data_blocks()).checked_sub(lost.len())? as u32;
         if code.spec().is_mds() {
@@ -35,7 +35,7 @@ impl Redundancy {
         *self.survives.entry(key).or_insert_with(|| try_losses(code, lost, spare))
     }
 
-    /// No repair reads fewer blocks than this.
+    /// Lower bound on the blocks that any repair of the code reads.
     pub(super) fn least_sources(&self, code: &dyn Code) -> usize {
         match code.spec() {
             CodeSpec::ReedSolomon { .. } => code.data_blocks(),
@@ -43,7 +43,7 @@ impl Redundancy {
         }
     }
 
-    /// How many surviving blocks are read to rebuild `wanted`, if the code may choose; 0 if it cannot be done.
+    /// Number of surviving blocks read to rebuild `wanted` if the code chooses them. 0 if that is impossible.
     pub(super) fn sources(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> usize {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks();
@@ -51,7 +51,7 @@ impl Redundancy {
         self.reads(code, lost, wanted).sources
     }
 
-    /// How much is read to rebuild `wanted`, in blocks, if the code may choose; 0 if it cannot be done.
+    /// Amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if that is impossible.
     pub(super) fn blocks_read(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> f64 {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks() as f64;
@@ -103,7 +103,8 @@ fn left(code: &dyn Code, lost: &[BlockIndex]) -> Vec<BlockIndex> {
     (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block)).collect()
 }
 
-/// The next set of as many numbers below `end`, in lexicographic order; `false` after the last.
+/// Advances to the next set of the same size with numbers below `end`, in lexicographic order. Returns
+/// `false` after the last.
 fn next_set(set: &mut [usize], end: usize) -> bool {
     let size = set.len();
     for at in (0..size).rev() {
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_mds_code_survives_what_is_left_of_its_parity() {
+    fn an_mds_code_survives_as_many_losses_as_parity_is_left() {
         assert_eq!(survives("rs-14-10", &[]), Some(4));
         assert_eq!(survives("rs-14-10", &[0, 1, 2]), Some(1));
         assert_eq!(survives("rs-14-10", &[0, 1, 2, 3]), Some(0));
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn a_local_code_survives_only_what_every_set_does() {
         assert_eq!(survives("lrc-6-2-2", &[]), Some(3));
-        // Four losses can be too many for this code or not: it depends which.
+        // Whether this code survives four losses depends on the blocks that are lost.
         assert_eq!(survives("lrc-6-2-2", &[0, 1, 2]), Some(0));
         assert_eq!(survives("lrc-6-2-2", &[0, 1, 2, 6]), None);
         assert_eq!(survives("lrc-6-2-2", &[0, 1, 3, 4]), Some(0));
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_walked_through() {
+    fn all_sets_are_enumerated() {
         let mut set = vec![0, 1];
         let mut count = 1;
         while next_set(&mut set, 5) {

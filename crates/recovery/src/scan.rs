@@ -1,8 +1,9 @@
-//! What starts next: the most urgent item that there is room for.
+//! Chooses the next item to start: the most urgent one with room.
 //!
-//! The queue is walked from its most urgent end. What is in the way of an item is not taken by less urgent ones behind
-//! it: its survivors are claimed, and if it is requestors that it lacks, nothing less urgent starts at all. Items
-//! that are equally urgent may pass. After so many items without room the walk ends: the nodes are busy.
+//! A walk goes through the queue from its most urgent end. Less urgent items must not take resources that an
+//! item waits for. Its survivors are claimed for it, and if it lacks requestors, no less urgent item starts
+//! at all. Items of the same class may overtake. After [`Limits::look_ahead`] items without room, the walk
+//! ends: the nodes are busy.
 
 use std::collections::BTreeSet;
 
@@ -20,39 +21,39 @@ use super::stripes::Stripes;
 use super::view::ItemView;
 use super::{ItemId, Limits};
 
-/// Walks over the queue: whether another may find something, and what the last one claimed.
+/// State between walks over the queue.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub claims: Claims,
-    /// Counts what may let something start that could not before.
+    /// Counts events that may allow a waiting item to start.
     news: u64,
-    /// The last walk found nothing, and nothing has changed since.
+    /// Whether the last walk found nothing and there was no news since.
     idle: bool,
 }
 
 impl Scan {
-    /// Something was given back, or something new is known.
+    /// Records news: resources were given back, or facts have changed.
     pub fn restart(&mut self) {
         self.news += 1;
         self.idle = false;
     }
 
-    /// What was proposed is answered.
+    /// Allows the next walk, because the last proposal was answered.
     pub fn go_on(&mut self) {
         self.idle = false;
     }
 
-    /// How much has happened so far that may let something start.
+    /// The number of news events so far.
     pub fn news(&self) -> u64 {
         self.news
     }
 
-    /// What happened since `news` is no news after all.
+    /// Resets the news count, because the events since `news` do not count.
     pub fn forget_since(&mut self, news: u64) {
         self.news = news;
     }
 
-    /// The next proposal, if anything has changed since the last walk found none.
+    /// The next proposal. `None` without a walk if the last walk found nothing and there was no news since.
     pub fn next(&mut self, known: Known<'_>) -> Option<Proposal> {
         if self.idle {
             return None;
@@ -64,12 +65,12 @@ impl Scan {
     }
 }
 
-/// Nodes that are kept free for items that wait, from the start of a walk until the next.
+/// Nodes kept free for waiting items, from one walk to the next.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Tells the claims of this walk from those of earlier ones.
+    /// Number of the current walk, to tell its claims from earlier ones.
     walk: u64,
-    /// By node: the walk, and the class of the first item that claimed it.
+    /// For each node, the walk of the last claim and the class of the first item that claimed it then.
     of: Vec<(u64, Option<Class>)>,
 }
 
@@ -88,14 +89,14 @@ impl Claims {
         }
     }
 
-    /// Whether a node is kept free for something more urgent than `class`.
+    /// Whether a node is kept free for a class more urgent than `class`.
     pub fn keep(&self, node: NodeNo, class: Class) -> bool {
         let claim = self.of.get(node as usize).filter(|(walk, _)| *walk == self.walk);
         claim.and_then(|(_, claimed)| *claimed).is_some_and(|claimed| claimed < class)
     }
 }
 
-/// What a walk looks at.
+/// The data that a walk looks at.
 pub(super) struct Known<'a> {
     pub limits: &'a Limits,
     pub backlog: &'a Backlog,
@@ -113,7 +114,7 @@ pub(super) enum Check {
     NoRequestors,
 }
 
-/// One walk.
+/// One walk over the queue.
 pub(super) struct Walk<'a> {
     pub known: Known<'a>,
     claims: &'a mut Claims,
@@ -153,7 +154,7 @@ impl<'a> Walk<'a> {
         ItemView::of(no, self.known.backlog, self.known.stripes, self.known.table)
     }
 
-    /// Keeps free for an item what it waits for.
+    /// Claims the nodes that an item waits for.
     fn claim(&mut self, of: &ItemView<'_>, class: Class) {
         let from = match of.kind_now() {
             Kind::Migrate { from } => of.table.find(from),
@@ -185,7 +186,7 @@ impl<'a> Walk<'a> {
             Kind::Migrate { .. } => 1,
             _ => self.known.redundancy.least_sources(code),
         };
-        // If too few are up, planning will say why.
+        // If too few nodes are up, the planner reports the reason.
         if up >= least && roomy < least {
             return Check::NoHelpers;
         }
@@ -203,7 +204,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// How many blocks an item may read, and how many of those are on nodes with room.
+    /// Number of blocks that an item may read, and how many of them are on nodes with room.
     fn count_sources(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (usize, usize) {
         let sources = of.sources(kind);
         sources.fold((0, 0), |(all, roomy), (_, node)| {
@@ -211,7 +212,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Whether a node has room to send one block, the least that any plan asks for.
+    /// Whether a node has room to send one block, the minimum for any plan.
     fn may_send(&self, of: &ItemView<'_>, node: NodeNo, class: Class) -> bool {
         let bytes = of.stripe.block_bytes;
         of.table.get(node).has_room(bytes, 0, bytes) && !self.claims.keep(node, class)
@@ -230,8 +231,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The survivors in the order of the repair's policy, each once, however many blocks it has; those without room or that were
-    /// late last; and how many are before those.
+    /// The nodes with survivors in the order of the repair's policy, and how many of them have room and were
+    /// not late.
+    ///
+    /// The others come last. Each node is listed once, however many blocks it has.
     fn helpers(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (Vec<NodeNo>, usize) {
         let mut sources: Vec<_> = of.sources(kind).collect();
         of.repair.spec.helpers.sort(&mut sources, of.stripe, of.table);
@@ -245,7 +248,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Chains over the sources with room, if the policy deals them and the code may read any of them.
+/// Computes chains over the sources with room, if the policy does so and the code can read any of them.
 fn stretches(of: &ItemView<'_>, kind: Kind, roomy: &[NodeNo]) -> Vec<Stretch> {
     let free = matches!(of.stripe.code.spec(), CodeSpec::ReedSolomon { .. });
     let copies = matches!(kind, Kind::Migrate { .. });

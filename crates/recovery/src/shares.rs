@@ -1,48 +1,50 @@
-//! Shares of one cap that several nodes keep to together, dealt anew as they are used.
+//! Shares of a cap that several nodes have in common. They are adapted to the use of each node.
 //!
-//! Shares go by weights, which say what each node has to do. How fast it could do that nobody knows: it says which part of its
-//! share it left unused ([`Shares::note`]), and at each
-//! [`deal`](Shares::deal) most of what was left goes to those who left the least. Repairs are chains: a node that has too
-//! little slows all that are in its chains, and each of them leaves a part of its share unused.
+//! The initial shares follow weights, which express how much each node has to do. How fast a node could do it
+//! is not known. Instead, each node reports the unused part of its share ([`Shares::note`]), and at each
+//! [`deal`](Shares::deal) most of the unused amount goes to the nodes that left the least unused. Repairs are
+//! chains: a node with too small a share slows all nodes of its chains, and each of these leaves a part of
+//! its share unused.
 //!
-//! **Always true:** the shares add up to the cap, or to all that the nodes may have if that is less; no share is 0.
+//! **Invariant:** the shares add up to the cap, or to the sum of the nodes' own limits if that is less. No
+//! share is 0.
 //!
-//! Deliberately absent: a clock. The driver deals about every second.
+//! There is no clock here. The driver calls `deal` about every second.
 
 use std::collections::BTreeMap;
 
 use repair::NodeId;
 
-/// The part of what was left unused that goes elsewhere at once. All of it would be too much: what a node leaves is also
-/// what others in its chains kept from it.
+/// The part of the unused amount that is moved at once. Moving all of it would be too much: a node also
+/// leaves some unused because other nodes in its chains hold it back.
 const GIVEN: f64 = 0.75;
-/// While less than this part of the cap is unused, shares stay.
+/// Shares stay as they are while less than this part of the cap is unused.
 const IDLE_AT_MOST: f64 = 0.02;
-/// Whoever left no more than this of its share could have used more.
+/// A node that left no more than this part of its share could have used more.
 const USED_UP: f64 = 0.02;
-/// Every node keeps this part of an even share, to begin with,
+/// The minimum share of any node, as a part of its even share.
 const KEPT: f64 = 0.01;
-/// gets this part once it uses all it has,
+/// The share, as a part of the even share, that a node gets as soon as it uses all it has.
 const FIRST: f64 = 0.125;
-/// and then so many times as much, until
+/// The growth factor of such a share at each further step.
 const GROWTH: f64 = 1.5;
-/// it has this part, however busy others are.
+/// The part of the even share that a node can reach by such growth, however busy others are.
 const OWED: f64 = 0.5;
 
-/// A node that may have a share.
+/// A node that takes part in sharing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// How much it gets, beside others, unless its use shows that it needs less or more.
+    /// Its initial weight relative to others. Reported use corrects it.
     pub weight: f64,
-    /// Whether it has something to do; what is learned of its use is forgotten when that changes.
+    /// Whether it has work. A change resets what was learned about it.
     pub is_busy: bool,
-    /// The most that it may have.
+    /// Its own limit.
     pub most: f64,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     cap: f64,
@@ -51,20 +53,22 @@ pub struct Shares {
 
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// What it would have by its weight alone.
+    /// The share by weight alone.
     even: f64,
-    /// How many times as much it needs, as its use has shown, beside others: 1 in the mean of those that are busy.
+    /// Correction learned from use. Its mean over busy nodes is 1.
     factor: f64,
     is_busy: bool,
     most: f64,
     now: f64,
-    /// The part of it that was not used, if that is known.
+    /// The unused part of the share, from 0 to 1, if reported.
     unused: Option<f64>,
 }
 
 impl Shares {
-    /// A cap of `cap` on all of these together. What was learned of a member stays, for the weight that it has now; who is new,
-    /// or begins or ends to do something, has an even share, and what others had goes to all.
+    /// Sets the cap and the members.
+    ///
+    /// The correction learned for a member is kept and applies to its new weight. A member that is new, or
+    /// whose `is_busy` changed, starts with an even share. The shares of removed members go to all others.
     pub fn set(&mut self, cap: f64, members: &[Member]) {
         let weights: f64 = members.iter().map(|member| member.weight).sum();
         let before = std::mem::take(&mut self.shares);
@@ -78,14 +82,14 @@ impl Shares {
         self.fit();
     }
 
-    /// A node left this part of its share unused since the last dealing.
+    /// Records the unused part of a node's share since the last [`deal`](Self::deal), from 0 to 1.
     pub fn note(&mut self, node: NodeId, unused: f64) {
         if let Some(share) = self.shares.get_mut(&node) {
             share.unused = Some(unused.clamp(0.0, 1.0));
         }
     }
 
-    /// Deals anew by what was noted since the last time. Those of whom nothing was noted keep what they have.
+    /// Adapts the shares to the reported use. A node without a report keeps its share.
     pub fn deal(&mut self) {
         let idle: f64 = self.shares.values().filter_map(Share::idle).sum();
         let known: f64 =
@@ -104,8 +108,8 @@ impl Shares {
         self.shares.values_mut().for_each(|share| share.unused = None);
     }
 
-    /// What a share became, of what it was, is what is learned of its node; what it is cut to by the most that the node may have
-    /// is not.
+    /// Updates the corrections by the ratio of new to old shares. A cut to the node's own limit is not
+    /// learned.
     fn learn(&mut self, before: &[f64]) {
         self.shares.values_mut().zip(before).for_each(|(share, before)| share.factor *= share.now / before);
         let busy = || self.shares.values().filter(|share| share.is_busy);
@@ -116,18 +120,18 @@ impl Shares {
         }
     }
 
-    /// All have even shares again.
+    /// Resets all corrections to even shares.
     pub fn even(&mut self) {
         self.shares.values_mut().for_each(|share| (share.factor, share.unused) = (1.0, None));
         self.fit();
     }
 
-    /// A node's share; `None` if it is no member.
+    /// The share of a node. `None` if it is not a member.
     pub fn of(&self, node: NodeId) -> Option<f64> {
         self.shares.get(&node).map(|share| share.now)
     }
 
-    /// Those who left more than the mean give of that to those who left no more than `least`.
+    /// Moves share from nodes that left at least the `mean` unused to nodes that left at most `least`.
     fn give(&mut self, mean: f64, least: f64) {
         let takes =
             |share: &Share| share.unused.is_some_and(|unused| unused <= least) && share.now < share.most;
@@ -149,7 +153,8 @@ impl Shares {
         }
     }
 
-    /// Whoever has little and used all of it gets more, from those who have more than they are owed.
+    /// Increases the shares of nodes that have little and used all of it, at the cost of nodes above their
+    /// owed share.
     fn help_beginners(&mut self) {
         let mut helped = 0.0;
         let used_up = |share: &Share| share.unused.is_some_and(|unused| unused <= USED_UP);
@@ -165,7 +170,8 @@ impl Shares {
         }
     }
 
-    /// Shares by weights and by what was learned, none above what its node may have, that add up to the cap.
+    /// Computes the shares from weights and corrections. They respect the nodes' limits and add up to the
+    /// cap.
     fn fit(&mut self) {
         self.shares.values_mut().for_each(|share| share.now = share.even * share.factor);
         let mut room = self.cap;
@@ -188,7 +194,7 @@ impl Shares {
 }
 
 impl Share {
-    /// How much of it was not used, if that is known.
+    /// The unused amount, if reported.
     fn idle(&self) -> Option<f64> {
         self.unused.map(|unused| unused * self.now)
     }
@@ -224,7 +230,7 @@ mod tests {
         shares.shares.values().map(|share| share.now).collect()
     }
 
-    /// Nodes use what they want of what they have; what all used.
+    /// Each node uses its share up to what it wants. Returns the sum used.
     fn round(shares: &mut Shares, wants: &[f64]) -> f64 {
         let mut used = 0.0;
         for (node, (&want, share)) in wants.iter().zip(now(shares)).enumerate() {
@@ -235,7 +241,7 @@ mod tests {
         used
     }
 
-    /// Chains move at the pace of the node that has least for each of its chains; what all used.
+    /// Every chain runs at the pace of the node with the least share per chain. Returns the sum used.
     fn chained(shares: &mut Shares, chains: &[f64]) -> f64 {
         let pace = now(shares)
             .iter()
@@ -247,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_never_exceed_the_cap_and_none_is_nothing(
+        fn shares_add_up_to_the_cap_and_none_is_zero(
             rounds in prop::collection::vec(
                 (1.0f64..1e9, prop::collection::vec((0.01f64..100.0, 0.1f64..1e9, prop::option::of(0.0f64..1.0)), 1..12)),
                 1..12,
@@ -272,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn what_some_cannot_use_goes_to_those_who_can(
+        fn unused_shares_go_to_nodes_that_can_use_them(
             before in prop::collection::vec(0.0f64..4.0, 24),
             wants in prop::collection::vec(0.0f64..4.0, 2..24),
         ) {
@@ -283,7 +289,7 @@ mod tests {
             for _ in 0..10 {
                 round(&mut shares, &scaled(&before[..nodes]));
             }
-            // Now they want something else.
+            // Now the demands change.
             let wants = scaled(&wants);
             let possible = wants.iter().sum::<f64>().min(CAP);
             for _ in 0..12 {
@@ -294,7 +300,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_begins_has_a_part_of_its_even_share_at_once_and_half_of_it_soon(nodes in 2usize..40) {
+        fn a_node_that_begins_gets_a_part_of_its_even_share_at_once_and_half_of_it_soon(nodes in 2usize..40) {
             let mut shares = shares(nodes);
             let mut wants = vec![CAP; nodes];
             wants[0] = 0.0;
@@ -319,13 +325,14 @@ mod tests {
                 chained(&mut shares, &chains);
             }
             let used: f64 = (0..10).map(|_| chained(&mut shares, &chains)).sum::<f64>() / 10.0;
-            // A node that has little and needs no more is helped now and then in vain, which costs up to 12% where chains are most uneven.
+            // A node that has little and needs no more is helped in vain from time to time. With very uneven
+            // chains this costs up to 12 %.
             prop_assert!(used >= 0.85 * CAP, "{used}: {:?} for {chains:?}", now(&shares));
         }
     }
 
     #[test]
-    fn weights_are_followed_at_once_and_what_was_learned_of_a_node_stays() {
+    fn new_weights_apply_at_once_and_learned_corrections_stay() {
         let mut shares = shares(3);
         for _ in 0..10 {
             round(&mut shares, &[CAP, CAP, 100.0]);
@@ -343,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_may_not_have_is_not_learned_of_it() {
+    fn a_cut_to_the_nodes_own_limit_is_not_learned() {
         let mut shares = shares(10);
         let members = |weight| -> Vec<Member> {
             let first = Member { most: 100.0, ..member(0, weight) };
@@ -359,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_leaves_its_share_to_the_others() {
+    fn a_removed_node_leaves_its_share_to_the_others() {
         let mut shares = shares(4);
         let wants = [500.0, 500.0, 20.0, 20.0];
         for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! The stripes that have open items: where their blocks are, and who works on them.
+//! The stripes with open items: locations of their blocks, and the job or other party that works on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ pub(super) struct Stripe {
     pub blocks: Vec<BlockState>,
     /// Its open items.
     pub items: Vec<u32>,
-    /// The item that is proposed or runs.
+    /// The item that is proposed or running.
     pub busy: Option<u32>,
 }
 
 impl Stripe {
-    /// The blocks that cannot be read now, ascending.
+    /// The blocks that cannot be read now, in ascending order.
     pub fn lost(&self, table: &NodeTable) -> Vec<BlockIndex> {
         self.indexed().filter(|&(_, place)| reader(place, table).is_none()).map(|(index, _)| index).collect()
     }
@@ -38,7 +38,7 @@ impl Stripe {
         self.indexed().filter_map(|(index, place)| Some((index, reader(place, table)?)))
     }
 
-    /// What an item is about now.
+    /// The blocks that an item still has to repair or move.
     pub fn wanted(
         &self,
         kind: Kind,
@@ -55,7 +55,7 @@ impl Stripe {
         wanted
     }
 
-    /// The nodes that have a good block, up or not.
+    /// The nodes with a good block, whether up or not.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.blocks.iter().filter(|place| place.good).filter_map(|place| place.node)
     }
@@ -78,13 +78,13 @@ fn reader(place: BlockState, table: &NodeTable) -> Option<NodeNo> {
     place.node.filter(|&node| place.good && table.get(node).facts.alive)
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Stripes {
     stripes: Vec<Option<Stripe>>,
     free: Vec<u32>,
     numbers: BTreeMap<StripeId, u32>,
-    /// Stripes that somebody else works on, with open items or not, and how many of them.
+    /// Number of holds by others, for each held stripe. A held stripe may have no open items.
     holds: BTreeMap<StripeId, u32>,
 }
 
@@ -97,7 +97,7 @@ impl Stripes {
         self.stripes[no as usize].as_ref().expect("it has open items")
     }
 
-    /// A stripe, if its last item has not just ended.
+    /// A stripe, unless its last item has just ended.
     pub fn try_get(&self, no: u32) -> Option<&Stripe> {
         self.stripes.get(no as usize)?.as_ref()
     }
@@ -106,12 +106,12 @@ impl Stripes {
         self.stripes[no as usize].as_mut().expect("it has open items")
     }
 
-    /// Somebody else works on a stripe.
+    /// Adds a hold: someone else works on the stripe.
     pub fn hold(&mut self, id: &StripeId) {
         *self.holds.entry(id.clone()).or_insert(0) += 1;
     }
 
-    /// Ends a hold; returns whether there was one.
+    /// Releases a hold. Returns whether there was one.
     pub fn let_go(&mut self, id: &StripeId) -> bool {
         let Some(holds) = self.holds.get_mut(id) else { return false };
         *holds -= 1;
@@ -125,12 +125,13 @@ impl Stripes {
         self.holds.contains_key(id)
     }
 
-    /// Whether it is there and has no open items.
+    /// Whether the stripe is present and has no open items.
     pub fn is_idle(&self, no: u32) -> bool {
         self.stripes[no as usize].as_ref().is_some_and(|stripe| stripe.items.is_empty())
     }
 
-    /// The stripe's number, and whether something else is known of its blocks now.
+    /// Adds a stripe or updates it. Returns its number, and whether the locations of a known stripe have
+    /// changed.
     pub fn add(&mut self, new: &NewItem, table: &mut NodeTable) -> (u32, bool) {
         let blocks: Vec<BlockState> = new.blocks.iter().map(|&facts| place(facts, table)).collect();
         if let Some(no) = self.find(&new.stripe) {
@@ -166,7 +167,7 @@ impl Stripes {
         self.free.push(no);
     }
 
-    /// Notes where a block is; whether that is new.
+    /// Sets the location of a block. Returns whether it has changed.
     pub fn set_block(
         &mut self,
         no: u32,
@@ -189,7 +190,7 @@ impl Stripes {
         true
     }
 
-    /// Says which item of a stripe is proposed or runs.
+    /// Sets the item of a stripe that is proposed or running.
     pub fn set_busy(&mut self, no: u32, busy: Option<u32>, table: &mut NodeTable) {
         self.unindex(no, table);
         self.get_mut(no).busy = busy;

@@ -1,7 +1,7 @@
-//! Copies of blocks that are not counted: where a node came back after its block was rebuilt elsewhere.
+//! Surplus copies of blocks. They appear when a node comes back after its block was rebuilt elsewhere.
 //!
-//! A copy is kept as long as anything of its stripe is lost or worked on: until then it may be the last one that can be
-//! read.
+//! A copy is kept while any block of its stripe is lost or a job works on it: until then it may be the last
+//! readable one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::item::Action;
 use super::nodes::NodeTable;
 use super::stripes::Stripe;
 
-/// Copies by their stripes.
+/// Surplus copies by stripe.
 #[derive(Debug, Default)]
 pub(super) struct Surplus {
     copies: BTreeMap<StripeId, Vec<(BlockIndex, NodeId)>>,
@@ -26,13 +26,13 @@ impl Surplus {
         }
     }
 
-    /// Copies that wait for their stripes to be whole.
+    /// Surplus copies that wait until their stripes are whole.
     pub fn iter(&self) -> impl Iterator<Item = (&StripeId, BlockIndex, NodeId)> {
         let copies = self.copies.iter();
         copies.flat_map(|(stripe, copies)| copies.iter().map(move |&(block, node)| (stripe, block, node)))
     }
 
-    /// Names the copies of a stripe, if it is whole and nobody works on it.
+    /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.
     pub fn drop_of(&mut self, stripe: &Stripe, table: &NodeTable) -> Vec<Action> {
         if self.copies.is_empty() || stripe.busy.is_some() || !stripe.is_whole(table) {
             return Vec::new();
@@ -42,10 +42,11 @@ impl Surplus {
         self.drop_beside(&stripe.id, &counted)
     }
 
-    /// Names the copies of a stripe that is whole. `counted` are the nodes of its blocks, all n by index.
+    /// Requests removal of the surplus copies of a whole stripe. `counted` are the nodes of its blocks, all n
+    /// by index.
     pub fn drop_beside(&mut self, stripe: &StripeId, counted: &[Option<NodeId>]) -> Vec<Action> {
         let copies = self.copies.remove(stripe).unwrap_or_default().into_iter();
-        // A copy may have become the counted one meanwhile.
+        // The copy may have become the block that counts.
         let needless = copies.filter(|&(block, node)| counted.get(usize::from(block.0)) != Some(&Some(node)));
         needless.map(|(block, node)| Action::DropSurplus { stripe: stripe.clone(), block, node }).collect()
     }

@@ -1,4 +1,4 @@
-//! Items on their way from place to place.
+//! Moves items between places of the backlog.
 
 use super::Scheduler;
 use super::item::{Action, BlockFacts, ItemId, ItemPhase};
@@ -17,14 +17,14 @@ impl Scheduler {
         }
     }
 
-    /// Whether a block came from the stripe's own job, which goes to its end.
+    /// Whether a block was delivered by the stripe's own job, which then runs to its end.
     pub(super) fn is_delivered(&self, stripe: u32, facts: BlockFacts) -> bool {
         let node = facts.node.and_then(|id| self.table.find(id));
         let busy = self.stripes.get(stripe).busy.zip(node);
         busy.is_some_and(|(no, node)| self.backlog.stores_at(no, node))
     }
 
-    /// Calls off the job of a stripe of which nothing is wanted any more, as a node is back.
+    /// Cancels the job of a stripe if no block of it is wanted any more because a node came back.
     pub(super) fn stop_needless(&mut self, stripe: u32) {
         let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
         let of = self.view(no);
@@ -41,7 +41,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts an item where it belongs, unless something is being done for it.
+    /// Moves an item to the place where it belongs, unless it is proposed, running or ended.
     pub(super) fn settle(&mut self, no: u32) {
         if !matches!(
             self.backlog.item(no).phase,
@@ -51,7 +51,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts an item where it belongs by what is known now.
+    /// Moves an item to the place where it belongs by the current facts.
     pub(super) fn requeue(&mut self, no: u32) {
         let of = ItemView::of(no, &self.backlog, &self.stripes, &self.table);
         let phase = of.phase(self.stripes.is_held(&of.stripe.id), self.now, &mut self.redundancy);
@@ -65,7 +65,8 @@ impl Scheduler {
         {
             return;
         }
-        // Its place in the queue is free, its nodes are, or how much waits is different, by which a drain copies or rebuilds.
+        // The move frees a place in the queue or nodes, or changes the amount of waiting work, which decides
+        // whether a drain copies or rebuilds.
         self.scan.restart();
         let (repair, stripe) = (item.repair, item.stripe);
         let is_busy = |phase: &ItemPhase| matches!(phase, ItemPhase::Proposed | ItemPhase::Running(..));
@@ -88,14 +89,14 @@ impl Scheduler {
         }
         if end.is_some() {
             self.drop_surplus_of(stripe);
-            // Those that waited for it may have ended with it.
+            // Waiting items of the stripe may have ended with it.
             if self.stripes.is_idle(stripe) {
                 self.stripes.remove(stripe, &mut self.table);
             }
         }
     }
 
-    /// Names the copies of a stripe, if it is whole and nobody works on it.
+    /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.
     pub(super) fn drop_surplus_of(&mut self, no: u32) {
         if let Some(stripe) = self.stripes.try_get(no) {
             self.actions.extend(self.surplus.drop_of(stripe, &self.table));

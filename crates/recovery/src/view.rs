@@ -1,5 +1,4 @@
-//! An item with all that decides on it: its repair, its stripe and the nodes. Read-only; whoever decides makes one for as long
-//! as it looks.
+//! A read-only view of an item with its repair, its stripe and the nodes. It is created for each decision.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -23,6 +22,8 @@ pub(super) struct ItemView<'a> {
 }
 
 impl<'a> ItemView<'a> {
+    /// Creates the view of an item.
+    ///
     /// # Panics
     /// If the item has ended and its stripe is forgotten.
     pub fn of(no: u32, backlog: &'a Backlog, stripes: &'a Stripes, table: &'a NodeTable) -> Self {
@@ -30,17 +31,17 @@ impl<'a> ItemView<'a> {
         Self { no, item, repair: backlog.repair_of(no), stripe: stripes.get(item.stripe), table }
     }
 
-    /// The blocks of its stripe that cannot be read now, ascending.
+    /// The blocks of its stripe that cannot be read now, in ascending order.
     pub fn lost(&self) -> Vec<BlockIndex> {
         self.stripe.lost(self.table)
     }
 
-    /// The blocks that it is about now.
+    /// The blocks that it still has to repair or move.
     pub fn wanted(&self) -> Vec<BlockIndex> {
         self.stripe.wanted(self.kind_now(), &self.item.only, &self.lost(), self.table)
     }
 
-    /// The blocks that are not read, and those that are wanted.
+    /// The blocks that must not be read, and the wanted blocks.
     pub fn losses(&self, kind: Kind) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
         let mut lost = self.lost();
         let wanted = self.stripe.wanted(kind, &self.item.only, &lost, self.table);
@@ -63,7 +64,7 @@ impl<'a> ItemView<'a> {
         })
     }
 
-    /// Its kind, where what is to leave a node that cannot be read from is reconstructed.
+    /// The kind that applies now. If the node to be left cannot be read, the kind is [`Kind::Reconstruct`].
     pub fn kind_now(&self) -> Kind {
         let Some(from) = self.item.kind.leaves() else { return Kind::Reconstruct };
         let from_no = self.table.find(from).filter(|&no| self.table.get(no).facts.alive);
@@ -71,16 +72,16 @@ impl<'a> ItemView<'a> {
         if from_no.is_some_and(readable) { self.item.kind } else { Kind::Reconstruct }
     }
 
-    /// How urgent it is; `None` if its stripe cannot be read.
+    /// The urgency class. `None` if its stripe cannot be read.
     pub fn class(&self, redundancy: &mut Redundancy) -> Option<Class> {
         let survives = redundancy.survives(&*self.stripe.code, &self.lost());
-        // What can be copied is worth copying, whatever became of the rest.
+        // A block that can be copied is worth copying, whatever the state of the rest of the stripe.
         let copies = self.kind_now().leaves().is_some();
         let priority = self.repair.spec.priority;
         survives.or(copies.then_some(0)).map(|survives| Class { priority, survives })
     }
 
-    /// Where it belongs by what is known now. `is_held`: somebody else works on its stripe.
+    /// The place where the item belongs by the current facts. `is_held`: someone else works on its stripe.
     pub fn phase(&self, is_held: bool, now: Duration, redundancy: &mut Redundancy) -> ItemPhase {
         let nothing_left = self.wanted().is_empty();
         if nothing_left && self.item.rounds > 0 {
@@ -89,7 +90,7 @@ impl<'a> ItemView<'a> {
         if self.repair.cancelled {
             return ItemPhase::Ended(End::Cancelled);
         }
-        // Whoever holds it may find out otherwise.
+        // The holder of the stripe may still report a loss.
         if nothing_left && !is_held {
             return ItemPhase::Ended(End::NothingLost);
         }

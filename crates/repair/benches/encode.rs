@@ -1,10 +1,12 @@
-//! One table: what encoding costs with each code, beside Reed-Solomon with as many blocks.
+//! Prints a table of the cost of encoding with each code, compared with Reed-Solomon over the same number of
+//! blocks.
 //!
-//! Encoding is what a put does at the client, so it is measured there: the job makes the put's plan, and the
-//! client's own relay carries its part out, with memory in the place of files and sockets. Medians of interleaved
-//! repetitions, as on a shared machine the speed of one minute is not that of the next.
+//! A put encodes at the client, so the benchmark measures the client's part: the job makes the plan of the
+//! put, and the client's own relay carries out its assignment, with memory in place of files and sockets.
+//! Results are medians of interleaved repetitions, because the speed of a shared machine changes from minute
+//! to minute.
 
-// The room has no clock, and what measures it needs one.
+// Benchmarks measure time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 use std::cell::Cell;
@@ -19,13 +21,13 @@ use repair::{
 };
 
 const BLOCK_BYTES: u64 = 16 << 20;
-/// What an engine gives each of its relays.
+/// The buffer budget that an engine gives each of its relays.
 const RELAY_BUDGET_BYTES: usize = 512 << 10;
 const LEAST_ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(20);
 const CLIENT: NodeId = NodeId(1000);
 
-/// Codes, each after the Reed-Solomon code that it is held against.
+/// The codes to compare; each list begins with its Reed-Solomon reference.
 const CODES: [&[&str]; 3] = [
     &[
         "rs-14-10",
@@ -40,23 +42,23 @@ const CODES: [&[&str]; 3] = [
 
 /// The put of one stripe.
 struct Put {
-    /// A code's name; after a slash the bytes of a chunk, if a block has several.
+    /// The code's name, followed by a slash and the chunk size in bytes if a block has several chunks.
     name: String,
     code: CodeSpec,
-    /// Where its Reed-Solomon code stands in the list.
+    /// The index of its Reed-Solomon reference in the list.
     reference: usize,
     assignment: Assignment,
     data: Vec<Vec<u8>>,
-    /// What passes from one stripe of a client to its next.
+    /// The buffer pool that a client keeps from one stripe to the next.
     kept: Cell<BufferPool>,
 }
 
-/// How the relay's reads are answered.
+/// How reads of the relay are answered.
 #[derive(Clone, Copy, PartialEq)]
 enum Reads {
-    /// With the block's bytes: a copy out of memory, which is what reading a cached file is.
+    /// With the block's bytes, copied from memory, which corresponds to reading a cached file.
     Copied,
-    /// With whatever the buffer holds, so that nothing but the relay is timed.
+    /// With the buffer's current contents, so that only the relay is timed.
     Skipped,
 }
 
@@ -75,7 +77,7 @@ impl Put {
         self.data.len() as u64 * BLOCK_BYTES
     }
 
-    /// Encodes the stripe; `sent` sees every frame that leaves the client.
+    /// Encodes the stripe; calls `sent` for every frame that leaves the client.
     fn encode(&self, reads: Reads, mut sent: impl FnMut(usize, u16, u32, &[u8])) {
         let mut relay = Relay::new(&self.assignment, RELAY_BUDGET_BYTES, self.kept.take())
             .expect("an assignment of the job's");
@@ -111,14 +113,14 @@ impl Put {
         panic!("a relay that waits for nothing does not stop");
     }
 
-    /// Seconds of the processor, which other programs on the machine change less than they change the clock's.
+    /// Processor seconds, which vary less with other load on the machine than wall time does.
     fn seconds(&self, reads: Reads) -> f64 {
         let started = cpu_seconds();
         self.encode(reads, |_, _, _, _| {});
         cpu_seconds() - started
     }
 
-    /// The same for a put before which there was none.
+    /// The same for a client's first put, with an empty pool.
     fn first(&self) -> f64 {
         let samples = (0..LEAST_ROUNDS).map(|_| {
             self.kept.take();
@@ -127,7 +129,7 @@ impl Put {
         median(samples.collect())
     }
 
-    /// A fast encoding of something else would make the table meaningless.
+    /// Asserts that the encoding is correct, since a fast wrong one would make the table meaningless.
     fn assert_right(&self) {
         let code = self.code.build().expect("a code");
         let encoding = code.encoding();
@@ -154,7 +156,7 @@ impl Put {
     }
 }
 
-/// The client's part of a put; block i goes to node i.
+/// The client's assignment in a put; block i goes to node i.
 fn assignment(code: &CodeSpec, chunk_bytes: Option<u64>) -> Assignment {
     let code = code.build().expect("a code");
     let mut topology = Topology::new();
@@ -208,7 +210,7 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     noise
 }
 
-/// The puts of all codes, or of the named ones, the first of which is the reference.
+/// The puts of all codes, or of the named ones; the first name is the reference.
 fn puts(named: &[String]) -> Vec<Put> {
     let all = CODES.map(|names| names.iter().copied().map(String::from).collect());
     let lists = if named.is_empty() { all.to_vec() } else { vec![named.to_vec()] };
@@ -220,7 +222,7 @@ fn puts(named: &[String]) -> Vec<Put> {
     puts
 }
 
-/// The median seconds of each put, all of them in turn.
+/// The median seconds of each put, measured in turn.
 fn medians(puts: &[Put], reads: Reads) -> Vec<f64> {
     let mut samples = vec![Vec::new(); puts.len()];
     let started = Instant::now();
@@ -239,7 +241,7 @@ fn medians(puts: &[Put], reads: Reads) -> Vec<f64> {
     samples.into_iter().map(median).collect()
 }
 
-/// What this thread has had of the processor.
+/// The processor time of this thread.
 fn cpu_seconds() -> f64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9

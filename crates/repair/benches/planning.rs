@@ -11,7 +11,7 @@ use repair::{
     Topology, Wanted, plan,
 };
 
-/// Mb/s from region to region (RP paper, Table 1, North America).
+/// Mb/s between regions (repair pipelining paper, Table 1, North America).
 const AMERICA: [[f64; 4]; 4] = [
     [501.3, 57.2, 44.1, 299.9],
     [55.3, 732.0, 63.3, 48.0],
@@ -19,21 +19,21 @@ const AMERICA: [[f64; 4]; 4] = [
     [297.8, 50.2, 93.6, 250.1],
 ];
 
-/// Nodes without a block where these may help.
+/// The number of nodes without a block, in cases where such nodes may help.
 const SPARES: u32 = 100;
 
 #[derive(Clone, Copy)]
 enum Links {
     Equal,
-    /// Ports differ, four to one.
+    /// Port rates differ by up to a factor of four.
     Ports,
     /// Each pair of nodes has its own rate.
     Pairs,
-    /// Those into requestors are thin, but not from nodes without a block.
+    /// Links into requestors are slow, except from nodes without a block.
     Thin,
-    /// Four regions as in the table, each pair of nodes with its own link.
+    /// Four regions as in the table; each pair of nodes has its own link.
     RegionPairs,
-    /// Four regions as in the table, whose nodes share the links between them.
+    /// Four regions as in the table; nodes share the links between regions.
     RegionTrunks,
 }
 
@@ -43,7 +43,7 @@ struct Case {
     topology: Topology,
 }
 
-/// A stripe whose first `lost` blocks go to nodes of their own, or, in regions, to where one was.
+/// A stripe whose first `lost` blocks are rebuilt on new nodes, or, with regions, on their old nodes.
 fn case(n: usize, k: usize, lost: u32, links: Links, scheme: Scheme) -> Case {
     let code = CodeSpec::reed_solomon(n, k).build().expect("a code");
     let regions = matches!(links, Links::RegionPairs | Links::RegionTrunks);
@@ -76,7 +76,7 @@ fn case(n: usize, k: usize, lost: u32, links: Links, scheme: Scheme) -> Case {
     Case { stripe, request, topology }
 }
 
-/// Numbers without a pattern, the same in every run.
+/// A pseudo-random number, the same in every run.
 fn mixed(a: u32, b: u32) -> f64 {
     let mut x = (u64::from(a) << 32 | u64::from(b)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x ^= x >> 29;
@@ -125,7 +125,7 @@ fn link(topology: &mut Topology, links: Links, requestors: Range<u32>) {
     }
 }
 
-/// The median of what one plan takes.
+/// The median time to make the plan.
 fn time(case: &Case) -> Duration {
     let once = || {
         let start = Instant::now();

@@ -92,29 +92,30 @@ pub struct Outlet {
 /// A block that is delivered here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sink {
-    /// Its index in the stripe, which the outputs use.
+    /// Its index in the stripe, as used in the plan's outputs.
     pub index: BlockIndex,
     /// The store's name for it.
     pub id: BlockId,
     /// Its length; bytes delivered beyond are padding and are dropped.
     pub bytes: u64,
-    /// The digest recorded by the store. A store with several kinds of digests computes this kind, to compare the two.
+    /// The digest recorded by the store. A store that knows several kinds of digest computes this kind, so
+    /// that the two can be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// The way in which the delivery ends.
+    /// How the delivery ends.
     pub end: SinkEnd,
 }
 
-/// The end of a delivery. How a store keeps a block, by its own rename or through its own process, is not
-/// said here.
+/// The end of a delivery. The way a store keeps a block, by its own rename or through its own process, is the
+/// store's business and not part of the assignment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum SinkEnd {
-    /// The requestor has the bytes where they were written; there is no seal and no commit.
+    /// The bytes stay where they were written; there is no seal and no commit.
     Taken,
     /// The block enters the node's store: sealed, checked, then committed.
     Kept {
-        /// The label to write, if the store keeps labels.
+        /// The label to write with the block, if the store keeps labels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<Box<StripeLabel>>,
         /// The permit for the store's own process, if it requires one.

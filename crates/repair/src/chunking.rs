@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_divide_is_refused() {
+    fn sizes_that_do_not_divide_are_refused() {
         let parts = ChunkingError::Parts { chunk_bytes: 10, sub_blocks: 4 };
         assert_eq!(Chunking::new(40, 10, 4), Err(parts));
         let chunks = ChunkingError::Chunks { block_bytes: 30, chunk_bytes: 8 };

@@ -55,8 +55,8 @@ impl Dealing {
     /// Deals slices to lane `i` in proportion to `weights[i]`.
     ///
     /// # Errors
-    /// [`DealingError`] if there is no weight, a weight is zero, or the weights are too much in sum once common factors
-    /// are taken out of them.
+    /// [`DealingError`] if there is no weight, if a weight is zero, or if the sum of the weights, divided by
+    /// their greatest common divisor, exceeds [`MAX_ROUND`](Self::MAX_ROUND).
     pub fn weighted(weights: &[u32]) -> Result<Self, DealingError> {
         if let Some(lane) = weights.iter().position(|&weight| weight == 0) {
             return Err(DealingError::NoWeight(lane));
@@ -166,7 +166,8 @@ mod tests {
                     let had = counts[usize::from(lane)];
                     prop_assert_eq!(dealing.count(lane, slice), had);
                     let share = f64::from(weight) / f64::from(sum);
-                    // Half a slice, plus a half for every lane that may be half a slice ahead.
+                    // A lane deviates by half a slice, plus half a slice for every other lane that is half a
+                    // slice ahead.
                     let most = 0.5 + 0.5 * share * weights.len() as f64 + 1e-9;
                     prop_assert!((f64::from(had) - share * f64::from(slice)).abs() <= most);
                 }
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn common_factors_do_not_matter_and_turns_are_short() {
+    fn common_factors_are_removed_and_lanes_alternate() {
         let dealing = Dealing::weighted(&[6, 2, 2]).expect("small weights");
         assert_eq!(dealing, Dealing::weighted(&[3, 1, 1]).expect("small weights"));
         assert_eq!((0..5).map(|slice| dealing.lane_of(slice)).collect::<Vec<_>>(), [0, 0, 1, 2, 0]);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_wire_it_is_its_weights() {
+    fn serializes_as_its_weights() {
         let dealing = Dealing::weighted(&[3, 1]).expect("small weights");
         assert_eq!(serde_json::to_string(&dealing).expect("numbers"), "[3,1]");
         assert_eq!(serde_json::from_str::<Dealing>("[3,1]").expect("weights"), dealing);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_the_last_slice_has_no_slice() {
+    fn numbers_beyond_the_last_slice_yield_none() {
         let dealing = Dealing::weighted(&[1, 65_535]).expect("the longest round");
         assert_eq!(dealing.nth(0, u32::MAX), None);
     }

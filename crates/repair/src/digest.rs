@@ -1,19 +1,20 @@
-//! What a store says a block's bytes amount to, in its own format.
+//! A store's digest of a block, in the store's own format.
 //!
-//! Nothing in here computes one, and nothing compares anything but equality: which sum it is, over which bytes, is the
-//! store's business. Two digests of different kinds are different. A store may have none.
+//! This crate neither computes digests nor interprets them; it only tests whether two are equal. The
+//! algorithm and the bytes that it covers are the store's business. Digests of different kinds are never
+//! equal. A store may have no digests.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The most bytes that a digest has: those of SHA-256.
+/// The maximum length of a digest, in bytes: that of SHA-256.
 pub const MAX_DIGEST_BYTES: usize = 32;
-/// The most bytes that the name of a kind has.
+/// The maximum length of a kind's name, in bytes.
 pub const MAX_KIND_BYTES: usize = 16;
 
-/// A store's digest of a block: the name of its kind and some bytes. As text `kind:hex`.
+/// A digest of a block: the name of its kind and the digest bytes. Its text form is `kind:hex`.
 ///
 /// ```
 /// let digest = repair::Digest::new("crc32c-list", &[0, 0xd1, 0x6e, 0x57])?;
@@ -23,43 +24,45 @@ pub const MAX_KIND_BYTES: usize = 16;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest {
-    /// Followed by zeros, as are the bytes, so that equal digests are equal as they stand.
+    /// Padded with zeros, like `bytes`, so that the derived `Eq` compares correctly.
     kind: [u8; MAX_KIND_BYTES],
     length: u8,
     bytes: [u8; MAX_DIGEST_BYTES],
 }
 
-/// How much a check tells of a block. A weaker one never overrules a stronger one.
+/// How strongly a matching check proves that a block is correct. A weaker check never overrules a stronger
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
-    /// A checksum such as a CRC. It shows what breaks by accident, but it is linear: other bytes of the same sum are easily
-    /// made, and some stay unseen through every multiplication of a repair.
+    /// A checksum such as a CRC. It detects accidental corruption. But it is linear: other bytes with the
+    /// same sum are easy to construct, and some errors stay undetected through every multiplication of a
+    /// repair.
     Checksum,
     /// Parity equations that the repair did not use.
     Parity,
-    /// A digest of the whole block for which nobody finds other bytes of the same sum.
+    /// A cryptographic digest of the whole block: finding other bytes with the same digest is infeasible.
     Digest,
 }
 
-/// Why something is not a digest.
+/// Why a text or byte string is not a valid digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// The kind has no name that can be one.
+    /// The kind's name is too long or contains characters that are not allowed.
     #[error("a kind of digest has 1 to {MAX_KIND_BYTES} letters a-z, digits and hyphens, unlike `{}`", .0.escape_debug())]
     Kind(String),
-    /// It has too few or too many bytes.
+    /// The digest has too few or too many bytes.
     #[error("a digest has 1 to {MAX_DIGEST_BYTES} bytes, not {0}")]
     Length(usize),
-    /// Its text is not `kind:hex`.
+    /// The text is not of the form `kind:hex`.
     #[error("a digest is written kind:hex in small letters, unlike `{}`", .0.escape_debug())]
     Text(String),
 }
 
 impl Digest {
-    /// A digest of this kind.
+    /// Creates a digest of the given kind.
     ///
     /// # Errors
-    /// [`DigestError`]: the kind or the length cannot be.
+    /// [`DigestError`] if the kind's name or the number of bytes is invalid.
     pub fn new(kind: &str, bytes: &[u8]) -> Result<Self, DigestError> {
         let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if kind.is_empty() || kind.len() > MAX_KIND_BYTES || !kind.bytes().all(letter) {
@@ -75,10 +78,10 @@ impl Digest {
         Ok(digest)
     }
 
-    /// A digest of four bytes, such as a CRC.
+    /// Creates a digest of four bytes, such as a CRC.
     ///
     /// # Panics
-    /// If `kind` cannot be the name of a kind.
+    /// If `kind` is not a valid name.
     pub fn of_u32(kind: &str, sum: u32) -> Self {
         Self::new(kind, &sum.to_be_bytes()).expect("kinds are named in the source")
     }
@@ -89,7 +92,7 @@ impl Digest {
         str::from_utf8(&self.kind[..end]).expect("kinds are ASCII")
     }
 
-    /// How much it tells, which is known by its kind. Kinds that nobody knows count as checksums.
+    /// How much the digest proves, judged by its kind. Unknown kinds count as checksums.
     pub fn strength(&self) -> Strength {
         match self.kind() {
             "blake3" | "md5" | "sha1" | "sha256" => Strength::Digest,
@@ -148,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_digest_are_one() {
+    fn text_round_trips() {
         for text in ["md5:d41d8cd98f00b204e9800998ecf8427e", "crc32c:00000000", "a:00", "sixteen-letters0:ff"]
         {
             let digest: Digest = text.parse().unwrap();
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_otherwise_is_refused() {
+    fn malformed_text_is_refused() {
         let long = format!("sha512:{}", "00".repeat(64));
         for text in [
             "",
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_as_strong_as_its_kind() {
+    fn the_kind_decides_the_strength() {
         let strength = |text: &str| text.parse::<Digest>().unwrap().strength();
         assert_eq!(strength("blake3:00"), Strength::Digest);
         assert_eq!(strength("crc32c-list:00"), Strength::Checksum);

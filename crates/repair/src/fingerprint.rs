@@ -88,9 +88,9 @@ impl Fingerprinter {
     }
 }
 
-/// The fingerprints of all sub-blocks of a block of `block_bytes` bytes, over the bytes `window` of each.
-/// `read` is given an offset and a buffer to fill, in the block's order. Bytes beyond the block's end are
-/// zeros.
+/// Computes the fingerprints of all sub-blocks of a block of `block_bytes` bytes, over the bytes `window` of
+/// each. `read` receives an offset and a buffer to fill; offsets ascend. Bytes beyond the end of the block
+/// count as zeros.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ pub fn fingerprints<E>(
     block_bytes: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Fingerprint>, E> {
-    // Bytes outside of all sub-blocks are not part of the code.
+    // Bytes outside all sub-blocks are not part of the code.
     let end = window.end.min(chunking.sub_block_bytes());
     let window = window.start.min(end)..end;
     let subs: Vec<u16> = (0..chunking.sub_blocks()).collect();
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_linear_and_does_not_mind_the_cut(
+        fn is_linear_and_independent_of_piece_sizes(
             pairs in prop::collection::vec(any::<(u8, u8)>(), 1..20_000),
             c: u8, seed: u64, cut: prop::sample::Index,
         ) {
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn those_of_a_block_are_those_of_its_sub_blocks(
+        fn block_fingerprints_equal_those_of_its_sub_blocks(
             (sub_blocks, part, chunks) in (1u16..6, prop::sample::select(vec![1u64, 7, 64, 9000, 700_000]), 1u64..5),
             (a, b) in (any::<prop::sample::Index>(), any::<prop::sample::Index>()), cut in 0u64..3_000, seed: u64,
         ) {

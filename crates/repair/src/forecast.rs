@@ -1,9 +1,9 @@
-//! Predicts when a plan ends, and its bottleneck.
+//! Predicts how long a plan takes, and its bottleneck.
 //!
-//! Slices are pipelined, so a plan takes the time of its busiest [`Resource`], plus filling the pipeline up
-//! to there and draining it afterwards; somewhat more where nodes run ahead of others. Counted are all bytes
-//! that pass a resource, including those that others have reserved, for nodes' ports and disks and for the
-//! links between nodes.
+//! Slices are pipelined, so a plan takes the time of its busiest [`Resource`], plus the time to fill the
+//! pipeline up to that resource and to drain it afterwards. Plans in which nodes run ahead take slightly
+//! longer. The forecast counts all bytes that pass a resource, including reservations of other plans, at
+//! nodes' ports and disks and on the links between nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::{Input, NodeCost, NodeId, Pacing, Plan, Resource, StreamRef, Task, To
 /// a wake-up. Slices are large enough that this is small compared to their time on the wire.
 pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
 
-/// Where nodes run ahead of others, the slice that is due sometimes waits behind later ones, and the
-/// bottleneck idles: in the lab such plans take 3 to 8% longer than their busiest resource.
+/// Extra time of plans in which nodes run ahead: the slice that is due sometimes waits behind later ones
+/// while the bottleneck idles. In the lab such plans take 3 to 8% longer than their busiest resource.
 const RUNNING_AHEAD: f64 = 1.04;
 
-/// A measured link counts as slower than the ports at its ends only beyond this factor: no two measurements
-/// agree.
+/// A measured link counts as slower than the ports at its ends only beyond this factor, because measurements
+/// vary.
 const SLOWER: f64 = 1.1;
 
 /// A prediction for a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// From the first byte to the last.
+    /// Time from the first byte to the last.
     pub time: Duration,
     /// The resource that is busy longest.
     pub bottleneck: Resource,
@@ -39,7 +39,7 @@ impl Plan {
         self.forecast(topology).time
     }
 
-    /// The predicted time without others' reservations.
+    /// The predicted time if no other plan had reserved anything.
     pub(crate) fn predict_alone(&self, topology: &Topology) -> Duration {
         self.forecast_beside(&|_| 0, topology).time
     }
@@ -76,9 +76,9 @@ impl Plan {
         Forecast { time: duration(seconds), bottleneck, busy: duration(busy) }
     }
 
-    /// Whether slices take several lanes and some node only sends, to several others. Such a node receives
-    /// nothing that would slow it to their pace, so it fills the buffers of its connections and causes
-    /// head-of-line blocking.
+    /// Whether slices take several lanes and some node only sends, to several receivers. Such a node receives
+    /// nothing that would slow it to the receivers' pace, so it fills the buffers of its connections and
+    /// causes head-of-line blocking.
     fn runs_ahead(&self) -> bool {
         if self.lanes.len() == 1 {
             return false;
@@ -134,8 +134,8 @@ impl Plan {
         passed
     }
 
-    /// Seconds that the first slice takes through an empty network, less its time at the bottleneck, which
-    /// counts there.
+    /// Seconds that the first slice takes through an empty network, minus its time at the bottleneck, which
+    /// is already counted there.
     fn fill(&self, bottleneck: &Resource, topology: &Topology, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let first = self.slices.next(0).expect("a plan moves something");
         let lane = self.lane_of(first);
@@ -169,9 +169,9 @@ impl Plan {
         (schedule.end - busy).max(0.0) + handling
     }
 
-    /// The time of sending whole streams, by list scheduling: among the streams that are complete at their
-    /// sender, the one that can start first goes; a node sends one and receives one at a time. `rate` is the
-    /// rate from one node to another.
+    /// The time to send whole streams, by list scheduling: among the streams that are complete at their
+    /// sender, the one that can start first goes. A node sends one stream and receives one at a time. `rate`
+    /// gives the rate from one node to another.
     pub(crate) fn rounds(&self, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
         let mut schedule = Schedule::default();
@@ -190,7 +190,7 @@ impl Plan {
     }
 }
 
-/// The busy times of a node's uplink, downlink and disk. Reservations count only where the plan itself moves
+/// How long a node's uplink, downlink and disk are busy. Reservations count only where the plan itself moves
 /// bytes. A client's disk is not counted.
 fn node_times(
     cost: &NodeCost,

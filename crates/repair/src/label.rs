@@ -1,4 +1,4 @@
-//! What a block says of itself, so that it is known without a catalog.
+//! The label stored with a block, which identifies the block without a catalog.
 
 use codes::CodeSpec;
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use crate::StripeId;
 /// anew from what the nodes hold (`docs/reference/dir-store.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeLabel {
-    /// The cluster.
+    /// The id of the cluster.
     pub cluster: String,
-    /// The stripe's name, which no other stripe of the cluster ever had.
+    /// The stripe's name. The cluster never uses a name twice.
     pub stripe: StripeId,
-    /// Its code.
+    /// The stripe's code.
     pub code: CodeSpec,
-    /// Bytes of its blocks for the purpose of coding.
+    /// Bytes of each block as encoded.
     pub block_bytes: u64,
-    /// Bytes of the chunks that its blocks are encoded in; `None` if each is a single one.
+    /// Bytes of the chunks that the blocks are encoded in; `None` if each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// The file that it is part of.
+    /// The file that the stripe belongs to.
     pub file: FilePart,
 }
 
@@ -30,17 +30,19 @@ pub struct StripeLabel {
 pub struct FilePart {
     /// The file's name.
     pub name: String,
-    /// The file's bytes.
+    /// The file's length in bytes.
     pub bytes: u64,
-    /// Bytes of a block in all of the file's stripes but the last.
+    /// Bytes of a block in every stripe of the file but the last.
     pub block_bytes: u64,
-    /// Bytes of the chunks of those blocks; `None` if each is a single one.
+    /// Bytes of the chunks of those blocks; `None` if each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// Which of the file's stripes it is, from 0.
+    /// The number of the stripe in the file, from 0.
     pub position: u32,
-    /// The put that brought the file: the same in all its stripes, and in no other put of the cluster.
+    /// The id of the put that wrote the file: the same in all its stripes, and different from that of every
+    /// other put in the cluster.
     pub put: String,
-    /// When that put began, in milliseconds since 1970. Of two files of one name the later one is the newer.
+    /// When that put began, in milliseconds since 1970. If two puts wrote the same name, the later one is the
+    /// current version.
     pub begun_unix_ms: u64,
 }

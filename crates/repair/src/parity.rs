@@ -1,16 +1,18 @@
-//! The parity of a whole stripe, judged by fingerprints: whether its blocks agree, and which of them does not.
+//! Checks the parity of a whole stripe by fingerprints: whether its blocks agree, and if not, which block is
+//! wrong.
 //!
-//! A linear code has one equation for each sub-block of parity: what the data blocks make of it is what it is. Evaluated on
-//! fingerprints, an equation leaves a *syndrome*, which is zero if it holds. A set of blocks *explains* the syndromes if
-//! changing these blocks alone could make all of them zero. Blocks that were not read are part of every such set, so that
-//! equations which need them say nothing.
+//! A linear code has one equation per parity sub-block: the combination of data blocks equals the parity.
+//! Evaluated on fingerprints, an equation yields a *syndrome*, which is zero if the equation holds. A set of
+//! blocks *explains* the syndromes if changing only these blocks can make all syndromes zero. Unread blocks
+//! belong to every such set, so equations that involve them prove nothing.
 //!
-//! Two blocks that were exchanged differ from what they should be by the same bytes, and codes with two equations to spare may
-//! have a third block that explains this alone. So exchanges are looked for first, and nobody is named for one.
+//! Two swapped blocks both deviate from their correct contents by the same bytes. In a code with only two
+//! spare equations, changing a third block may explain that as well. So swaps are checked first, and a swap
+//! names no single culprit.
 //!
-//! **Invariant:** blocks are named only if no other set of as many explains the syndromes, and an equation is left that these
-//! blocks could not have satisfied by themselves. A liar who answers for as many blocks as the code has spare equations can
-//! still have an innocent one named.
+//! **Invariant:** a block is named as wrong only if no other set of the same size explains the syndromes, and
+//! at least one equation remains that the named blocks alone could not satisfy. A faulty node that holds as
+//! many blocks as the code has spare equations can still cause an innocent block to be named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,31 +21,31 @@ use gf::Kernel;
 
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 
-/// Additions and multiplications of single bytes that a search for wrong blocks takes at most, about a second's work: codes
-/// of hundreds of sub-blocks are searched for one wrong block, others for several.
+/// Limit on the search for wrong blocks, in multiplications and additions of single bytes; about one second
+/// of work. Codes with hundreds of sub-blocks are searched for one wrong block only, other codes for several.
 const SEARCH_WORK: u64 = 3_000_000_000;
 
 /// The verdict on a stripe's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeParity {
-    /// No equation is left: as many blocks were not read as the code tolerates.
+    /// No equation remains: as many blocks are unread as the code tolerates.
     Unknown,
-    /// All equations hold that are left.
+    /// All remaining equations hold.
     Holds {
-        /// Blocks that were read, and of which some error would not show.
+        /// Blocks that were read but in which some errors would go unnoticed.
         unproven: BTreeSet<BlockIndex>,
     },
-    /// Equations do not hold, and without these blocks all that are left do.
+    /// Some equations fail, and without these blocks all remaining ones hold.
     Wrong(BTreeSet<BlockIndex>),
-    /// Equations do not hold, and nothing tells which of these blocks are wrong.
+    /// Some equations fail, and it cannot be determined which of these blocks are wrong.
     Contradictory(BTreeSet<BlockIndex>),
 }
 
-/// Judges a stripe by the fingerprints of its blocks, one for each sub-block, all of one seed. A block that is left out was
-/// not read.
+/// Judges a stripe by the fingerprints of its blocks, one per sub-block, all computed with the same seed.
+/// Blocks missing from `read` count as unread.
 ///
 /// # Panics
-/// If a block has not one fingerprint for each sub-block.
+/// If a block does not have one fingerprint per sub-block.
 pub fn stripe_parity(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> StripeParity {
     let all = (0..code.blocks() as u16).map(BlockIndex);
     let (known, absent): (Vec<BlockIndex>, Vec<BlockIndex>) = all.partition(|block| read.contains_key(block));
@@ -56,7 +58,7 @@ pub fn stripe_parity(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprin
     }
 }
 
-/// The syndrome of every equation, where blocks that were not read count as zeros.
+/// Computes the syndrome of every equation; unread blocks count as zeros.
 fn syndromes(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Matrix {
     let encoding = code.encoding();
     let mut syndromes = Matrix::zero(encoding.outputs().len(), FINGERPRINT_BYTES);
@@ -72,15 +74,15 @@ fn syndromes(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> 
     syndromes
 }
 
-/// All equations of a stripe, and their syndromes.
+/// All equations of a stripe, with their syndromes.
 struct Equations<'code> {
     code: &'code dyn Code,
     syndromes: Matrix,
-    /// For each block, where it occurs: the equation, the sub-block and its coefficient.
+    /// The occurrences of each block: equation, sub-block and coefficient.
     terms: BTreeMap<BlockIndex, Vec<(usize, usize, u8)>>,
 }
 
-/// The equations that say nothing of some blocks.
+/// The equations that remain after some blocks are eliminated.
 struct Left {
     equations: usize,
     hold: bool,
@@ -100,7 +102,7 @@ impl<'code> Equations<'code> {
         Self { code, syndromes, terms }
     }
 
-    /// The coefficients of these blocks' sub-blocks and, beside them, the syndromes.
+    /// The matrix of these blocks' coefficients, with the syndromes appended as further columns.
     fn beside_syndromes(&self, blocks: &[BlockIndex]) -> Matrix {
         let (sub_blocks, columns) = (self.code.sub_blocks(), self.columns(blocks));
         let mut matrix = Matrix::zero(self.syndromes.rows(), columns + FINGERPRINT_BYTES);
@@ -119,7 +121,7 @@ impl<'code> Equations<'code> {
         blocks.len() * self.code.sub_blocks()
     }
 
-    /// The equations that are left when these blocks are eliminated.
+    /// The equations that remain after these blocks are eliminated.
     fn without(&self, blocks: &[BlockIndex]) -> Left {
         let mut matrix = self.beside_syndromes(blocks);
         let columns = self.columns(blocks);
@@ -128,10 +130,10 @@ impl<'code> Equations<'code> {
         Left { equations: matrix.rows() - used, hold }
     }
 
-    /// The blocks of which some error satisfies all equations that are left without the absent ones.
+    /// The known blocks in which some error satisfies all equations that remain without the absent blocks.
     fn unproven(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> BTreeSet<BlockIndex> {
         if self.code.spec().is_mds() {
-            return BTreeSet::new(); // One equation shows any error of one block.
+            return BTreeSet::new(); // A single equation detects any error in a single block.
         }
         let rank = |blocks: &[BlockIndex]| self.beside_syndromes(blocks).reduce(self.columns(blocks)).len();
         let rank_absent = rank(absent);
@@ -140,7 +142,7 @@ impl<'code> Equations<'code> {
         known.iter().copied().filter(|&block| !shows(block)).collect()
     }
 
-    /// Looks for an exchange, or else for the fewest blocks that explain the syndromes.
+    /// Looks for a swap first, then for the smallest set of blocks that explains the syndromes.
     fn blame(&self, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>, absent: &[BlockIndex]) -> StripeParity {
         let known: Vec<BlockIndex> = read.keys().copied().collect();
         let pairs = Subsets::new(known.len(), 2).map(|pair| [known[pair[0]], known[pair[1]]]);
@@ -152,7 +154,7 @@ impl<'code> Equations<'code> {
         }
     }
 
-    /// Whether all equations that are left hold once each of these blocks is taken for the other one.
+    /// Whether all remaining equations hold if these two blocks are swapped back.
     fn are_exchanged(
         &self,
         pair: [BlockIndex; 2],
@@ -200,14 +202,14 @@ impl<'code> Equations<'code> {
         all()
     }
 
-    /// The cost of eliminating these blocks.
+    /// The cost of eliminating these blocks, in byte operations.
     fn work(&self, blocks: &[BlockIndex]) -> u64 {
         let columns = self.columns(blocks) as u64;
         self.syndromes.rows() as u64 * columns * (columns + FINGERPRINT_BYTES as u64)
     }
 }
 
-/// All ways to choose `size` of `all` things, in order.
+/// Enumerates all subsets of `size` of `all` things, in lexicographic order.
 struct Subsets {
     all: usize,
     next: Option<Vec<usize>>,
@@ -261,7 +263,7 @@ mod tests {
 
     type Contents = BTreeMap<BlockIndex, Vec<Vec<u8>>>;
 
-    /// A stripe of random data.
+    /// Encodes a stripe of random data.
     fn encoded(code: &dyn Code, seed: u64) -> Contents {
         use rand_chacha::rand_core::{Rng, SeedableRng};
         let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
@@ -293,7 +295,7 @@ mod tests {
         spec.parse::<CodeSpec>().unwrap().build().unwrap()
     }
 
-    /// Makes something else of a block.
+    /// Replaces a block's contents by other data.
     fn forge(contents: &mut Contents, block: BlockIndex) {
         let other = encoded(&*code("rs-3-2"), u64::from(block.0)).remove(&BlockIndex(0)).unwrap();
         for sub_block in contents.get_mut(&block).unwrap() {
@@ -306,10 +308,10 @@ mod tests {
     }
 
     proptest! {
-        /// A stripe that is as it was encoded is never accused; one wrong block is never overlooked where an equation
-        /// speaks of it, and no other is ever named in its place.
+        /// A correct stripe is never accused. A single wrong block is always detected if a remaining equation
+        /// involves it, and no other block is named in its place.
         #[test]
-        fn one_wrong_block_is_found_and_nobody_else_is_named(
+        fn one_wrong_block_is_found_and_no_other_is_named(
             spec in select(&CODES[..]),
             absent in prop::collection::vec(any::<Index>(), 0..4),
             liar in any::<Index>(),
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn with_two_spare_equations_a_wrong_block_is_named_and_with_one_nobody_is() {
+    fn naming_a_wrong_block_takes_two_spare_equations() {
         for spec in ["rs-6-4", "clay-6-4-5", "hitchhiker-xor-9-6"] {
             let code = code(spec);
             let mut contents = encoded(&*code, 3);
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn several_wrong_blocks_are_named_while_an_equation_bears_witness_against_them() {
+    fn several_wrong_blocks_are_named_while_an_equation_is_spare() {
         let code = code("rs-14-10");
         let mut contents = encoded(&*code, 5);
         let mut wrong = BTreeSet::new();
@@ -371,9 +373,10 @@ mod tests {
         }
     }
 
-    /// The same change of several blocks leaves less to tell them by, and then nobody is named.
+    /// Identical changes in several blocks leave less evidence to tell the blocks apart, so no block is
+    /// named.
     #[test]
-    fn changes_that_depend_on_each_other_have_no_innocent_block_named() {
+    fn dependent_changes_never_name_an_innocent_block() {
         let code = code("rs-14-10");
         let mut contents = encoded(&*code, 5);
         for block in [2, 7, 12] {
@@ -384,9 +387,10 @@ mod tests {
         assert!(blocks.is_superset(&set(&[2, 7, 12])), "{blocks:?}");
     }
 
-    /// All of a stripe is there, and only its order is wrong: whoever is innocent must not be made anew.
+    /// All blocks of the stripe exist, only in the wrong order: no innocent block may be rebuilt because of
+    /// that.
     #[test]
-    fn of_two_blocks_that_were_exchanged_none_else_is_named() {
+    fn a_swap_of_two_blocks_names_no_third_block() {
         for spec in CODES {
             let code = code(spec);
             let contents = encoded(&*code, 13);
@@ -417,7 +421,7 @@ mod tests {
         let mut contents = encoded(&*code, 9);
         forge(&mut contents, BlockIndex(4));
         assert_eq!(judge(&*code, &contents), StripeParity::Wrong(set(&[4])));
-        // Without global parities only its group's own equation speaks of it.
+        // Without the global parities only the group's own equation involves the block.
         contents.remove(&BlockIndex(8));
         contents.remove(&BlockIndex(9));
         let StripeParity::Contradictory(accused) = judge(&*code, &contents) else {

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The most bytes that a permit has.
+/// The maximum length of a permit, in bytes.
 pub const MAX_PERMIT_BYTES: usize = 4 << 10;
 
 /// A secret that lets its bearer give one block to the store's own process; only the store can interpret it.
@@ -23,19 +23,19 @@ pub const MAX_PERMIT_BYTES: usize = 4 << 10;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Permit(Box<[u8]>);
 
-/// The reason why something is not a permit, without quoting it.
+/// Why bytes or a text are not a valid permit. The error does not quote the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermitError {
-    /// It has too few or too many bytes.
+    /// The permit has too few or too many bytes.
     #[error("a permit has 1 to {MAX_PERMIT_BYTES} bytes, not {0}")]
     Length(usize),
-    /// Its text is not base64.
+    /// The text is not base64.
     #[error("a permit is written in base64")]
     Text,
 }
 
 impl Permit {
-    /// A permit of these bytes.
+    /// Creates a permit from its bytes.
     ///
     /// # Errors
     /// [`PermitError::Length`].
@@ -46,7 +46,7 @@ impl Permit {
         }
     }
 
-    /// Its bytes, for the store's own process only.
+    /// The bytes of the permit. Pass them to the store's own process only.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -61,7 +61,7 @@ impl fmt::Debug for Permit {
 impl FromStr for Permit {
     type Err = PermitError;
 
-    /// Reads base64.
+    /// Parses base64.
     fn from_str(text: &str) -> Result<Self, PermitError> {
         let most = MAX_PERMIT_BYTES.div_ceil(3) * 4;
         if text.len() > most {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_or_no_base64_is_refused_and_not_quoted() {
+    fn invalid_permits_are_refused_and_not_quoted() {
         assert_eq!(Permit::new(Vec::new()), Err(PermitError::Length(0)));
         assert_eq!(Permit::new(vec![7; MAX_PERMIT_BYTES + 1]), Err(PermitError::Length(4097)));
         assert_eq!("".parse::<Permit>(), Err(PermitError::Length(0)));

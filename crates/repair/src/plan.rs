@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Chunking, Dealing, Geometry, NodeId, Scheme, SliceSet, Stripe, StripeId};
 
-/// How a node moves slices on.
+/// How a node overlaps its work on slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pacing {
@@ -25,7 +25,7 @@ pub enum Pacing {
     Pipelined,
     /// Each slice is received, then read, combined and sent, before the next (the baseline Pipe-S).
     Serial,
-    /// A stream is sent on only when all of it has been combined (the baseline Pipe-B, and the rounds in
+    /// A stream is forwarded only once all of it has been combined (the baseline Pipe-B, and the rounds in
     /// which PPR and CRR are described). Nodes then hold whole blocks in memory.
     WholeBlock,
 }
@@ -179,7 +179,7 @@ impl Plan {
         self.scheme
     }
 
-    /// How its nodes move slices on.
+    /// How its nodes overlap their work on slices.
     pub fn pacing(&self) -> Pacing {
         self.pacing
     }
@@ -261,7 +261,7 @@ pub(crate) struct Footprint {
     pub hops: u32,
     /// The most streams of one lane that begin or end at one node.
     pub streams: usize,
-    /// Whether everything received is delivered at once, as in a put, so that no node waits for several
+    /// Whether every received stream is delivered at once, as in a put, so that no node waits for several
     /// streams.
     pub passes_on: bool,
 }
@@ -296,7 +296,7 @@ struct TaskDraft {
 }
 
 impl TaskDraft {
-    /// Whether everything received is delivered at once.
+    /// Whether every received stream is delivered as it is, without being combined or forwarded.
     fn passes_on(&self) -> bool {
         let is_received = |term: &Term| matches!(term.input, Input::Received(_));
         let sent = self.sends.values().flatten();
@@ -330,7 +330,7 @@ impl<'a> PlanBuilder<'a> {
         Self { stripe, recipe, source_index, outputs, relays: BTreeMap::new(), lanes: Vec::new() }
     }
 
-    /// Sends the streams of these links through a relay each.
+    /// Routes the streams of each of these links through its relay.
     pub(crate) fn set_relays(&mut self, relays: BTreeMap<(NodeId, NodeId), NodeId>) {
         self.relays = relays;
     }
@@ -366,17 +366,17 @@ impl<'a> PlanBuilder<'a> {
         self.stripe.block(block).holder.expect("a recipe reads only blocks that are held")
     }
 
-    /// Starts another lane; the streams added next belong to it. Returns its number.
+    /// Starts another lane and returns its number. Streams added from now on belong to it.
     pub fn lane(&mut self) -> u16 {
         self.lanes.push(LaneDraft { delivered: vec![false; self.outputs.len()], ..LaneDraft::default() });
         (self.lanes.len() - 1) as u16
     }
 
-    /// Adds a stream from one node to another to the current lane, through the link's relay if it has one. Returns it as
-    /// the receiver's input.
+    /// Adds a stream between two nodes to the current lane, through the link's relay if it has one. Returns
+    /// the stream as the receiver's input.
     ///
     /// # Panics
-    /// If the combination is empty, or uses what `from` neither holds nor receives.
+    /// If the combination is empty, or uses a block or stream that `from` does not have.
     pub fn send(&mut self, from: NodeId, to: NodeId, combination: Combination) -> Input {
         match self.relays.get(&(from, to)) {
             Some(&relay) => {
@@ -440,7 +440,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// The weight of the lanes so far: the most streams up, or down, at one node; all streams; hops.
+    /// The cost of the lanes so far, for comparisons: the most streams in one direction at one node; the
+    /// number of streams; the number of hops.
     pub(crate) fn weight(&self) -> (usize, usize, u32) {
         let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
         for (node, (sent, received)) in self.lanes.iter().flat_map(LaneDraft::ports) {
@@ -487,7 +488,7 @@ impl<'a> PlanBuilder<'a> {
         self.lanes.last_mut().expect("lane() comes first")
     }
 
-    /// The combination in terms of the recipe's sources, and the number of hops before it.
+    /// Expresses the combination in terms of the recipe's sources; also returns the number of hops before it.
     fn evaluate(&self, node: NodeId, combination: &[Term]) -> (Row, u32) {
         let lane = self.lanes.last().expect("lane() comes first");
         let mut row = Row::new();
@@ -556,7 +557,7 @@ impl LaneDraft {
     }
 }
 
-/// The numbers of a recipe's sources.
+/// The index of each of a recipe's sources.
 fn index(recipe: &Recipe) -> BTreeMap<SubBlock, u32> {
     recipe.sources().iter().zip(0..).map(|(&source, index)| (source, index)).collect()
 }

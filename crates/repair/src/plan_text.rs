@@ -61,7 +61,7 @@ impl Plan {
 pub struct PlanSummary<'a> {
     /// The scheme that it follows.
     pub scheme: Scheme,
-    /// How its nodes move slices on.
+    /// How its nodes overlap their work on slices.
     pub pacing: Pacing,
     /// The stripe's code.
     pub code: String,
@@ -71,7 +71,7 @@ pub struct PlanSummary<'a> {
     pub outputs: &'a [Output],
     /// The nodes that read blocks.
     pub helpers: Vec<NodeId>,
-    /// First offset in each sub-block, and the one behind the last.
+    /// The first offset in each sub-block, and the end of the window (exclusive).
     pub window: [u64; 2],
     /// Bytes of a slice.
     pub slice_bytes: u32,
@@ -96,7 +96,7 @@ pub struct LaneSummary<'a> {
     pub tasks: &'a [Task],
 }
 
-/// The positions of longer rounds are counted, not listed.
+/// In rounds longer than this, the text gives the number of positions instead of listing them.
 const LISTED_PLACES: u32 = 32;
 
 /// A plan as text; see [`Plan::display_with`].

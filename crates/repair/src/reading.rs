@@ -21,10 +21,10 @@ use crate::{Chunking, Dealing, Geometry, SliceSet};
 /// megabyte out of 256 MiB, where seeking takes about as long as reading.
 const STRETCH_BYTES: u64 = 16 << 20;
 
-/// The most pieces in a stretch, whatever the chunks.
+/// The maximum number of pieces in a stretch, independent of the chunk size.
 const STRETCH_PIECES: u64 = 1 << 16;
 
-/// The largest joined read: it needs as much memory again.
+/// The maximum size of a joined read, which needs an additional buffer of its size.
 const JOINED_BYTES: u64 = 1 << 20;
 
 /// A contiguous range of a block.
@@ -39,7 +39,7 @@ pub struct BlockRange {
 /// The work of a node's disks for a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskWork {
-    /// Ranges that do not continue the one before.
+    /// Ranges that do not continue the previous one, that is, seeks.
     pub reads: u64,
     /// Bytes of all ranges, including gaps that are read through.
     pub bytes: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// `reads_in(lane)` are the sub-blocks that the node reads for every slice of a lane.
+    /// Describes the reads of a node that reads the sub-blocks `reads_in(lane)` for every slice of a lane.
     pub(crate) fn new<'a>(
         geometry: &Geometry,
         slices: &SliceSet,
@@ -109,7 +109,7 @@ impl Reading {
         slice / self.stretch
     }
 
-    /// The last stretch to announce when a slice's turn comes: half a stretch ahead.
+    /// The last stretch to announce before this slice is read: half a stretch ahead.
     pub(crate) fn due_at(&self, slice: u32) -> u32 {
         self.stretch_of(slice.saturating_add(self.stretch / 2))
     }
@@ -149,10 +149,11 @@ impl Reading {
         Transfer::new(self.chunking, job, self.geometry.span(slice))
     }
 
-    /// The work of a disk that follows the announcements, or reads ahead where there are none.
+    /// The work of a disk that follows the announcements, or the kernel's readahead where nothing is
+    /// announced.
     ///
-    /// A block of many chunks has millions of pieces, but stretches repeat: those that begin at the same
-    /// position of a part and of a round are computed once.
+    /// A block of many chunks has millions of pieces, but stretches repeat: stretches that begin at the same
+    /// position of a part and of a round need the same work, which is computed once.
     pub(crate) fn disk_work(&self) -> DiskWork {
         let mut work = DiskWork::default();
         let Some(last) = self.slices.ranges().last() else { return work };
@@ -166,7 +167,7 @@ impl Reading {
         work
     }
 
-    /// The work of a stretch, given the stretches before.
+    /// The work of a stretch, given the position where the previous stretches left the disk.
     fn work_of(&self, stretch: u32) -> DiskWork {
         let mut work = DiskWork::default();
         let ranges = self.ranges(stretch);
@@ -182,14 +183,16 @@ impl Reading {
         work
     }
 
-    /// What decides a stretch's places and those of the one before, but for an equal distance of all, if both are read in
-    /// full: where it begins in a part, and in a round.
+    /// A key for the work of a stretch: the position of its start in a part and in a round. Two stretches
+    /// with the same key read the same pattern at different offsets. Returns `None` if the stretch or the one
+    /// before is not read in full.
     fn likeness(&self, stretch: u32) -> Option<(u64, u32)> {
         let before = stretch.checked_sub(1)?.checked_mul(self.stretch)?;
         let start = before.checked_add(self.stretch)?;
         let end = start.checked_add(self.stretch)?;
         let is_full = self.slices.ranges().iter().any(|range| range.start <= before && end <= range.end);
-        // The last slice may be short; and a stretch of which nothing is read would let one before it count.
+        // The last slice may be short. If a lane reads nothing, the disk position may come from an earlier
+        // stretch.
         let is_last = end >= self.geometry.slices();
         let all_read = self.stretch >= self.dealing.round() || self.sets.iter().all(|set| !set.is_empty());
         let place = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
@@ -197,7 +200,7 @@ impl Reading {
             .then(|| (place % self.chunking.part_bytes(), start % self.dealing.round()))
     }
 
-    /// Cuts slices where what is read for them changes.
+    /// Splits a range of slices wherever the set of sub-blocks to read changes.
     fn alike(&self, slices: Range<u32>) -> impl Iterator<Item = (Range<u32>, &[SubBlock])> {
         let set_of = |slice: u32| self.set_of[usize::from(self.dealing.lane_of(slice))];
         let always = self.sets.len() == 1;
@@ -212,13 +215,14 @@ impl Reading {
 }
 
 impl BlockRange {
-    /// Whether a disk that has read it is where the next one begins, or almost.
+    /// Whether the disk can continue with `next` after this range, without a seek.
     fn goes_on_with(&self, next: &Self) -> bool {
         let near = self.bytes.start..self.bytes.end.saturating_add(GAP_BYTES);
         self.block == next.block && near.contains(&next.bytes.start)
     }
 
-    /// Takes in a range that begins behind this one's beginning, if it is close; whether it was.
+    /// Extends this range by `next`, which starts at or after its start, if the two are close. Returns
+    /// whether they were.
     fn join(&mut self, next: &Self) -> bool {
         let goes_on = self.goes_on_with(next);
         if goes_on {
@@ -234,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Ranges between which less than a page lies joined, in a straightforward way.
+    /// Joins ranges less than a page apart, in the straightforward way.
     fn join(mut pieces: Vec<(u16, u64, u64)>) -> Vec<(u16, u64, u64)> {
         pieces.sort_unstable();
         let mut joined: Vec<(u16, u64, u64)> = Vec::new();
@@ -253,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn announcements_are_what_slices_read(
+        fn announcements_cover_exactly_the_reads(
             lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..4),
             weights in prop::collection::vec(1u32..4, 3),
             parts in prop::collection::vec((0u32..40, 1u32..12), 1..4),
@@ -326,9 +330,9 @@ mod tests {
     }
 
     proptest! {
-        /// Of blocks with many more stretches than kinds of them, some of their slices left out.
+        /// Uses blocks with many more stretches than distinct kinds of stretches, with some slices missing.
         #[test]
-        fn work_is_that_of_going_from_place_to_place(
+        fn disk_work_equals_a_step_by_step_count(
             lanes in prop::collection::vec(prop::collection::btree_set((0u16..2, 0u16..6), 0..8), 1..3),
             part in prop::sample::select(vec![64u64, 1 << 10, 3 << 10, 5 << 10, 12 << 10, 1 << 20]),
             (parts, from) in (1u64..40_000, 0u64..2000),

@@ -55,7 +55,7 @@ impl Stripe {
         &self.blocks[usize::from(index.0)]
     }
 
-    /// The block of index `index` with everything that its reader has to check.
+    /// The block of index `index`, with everything that its reader checks.
     ///
     /// # Panics
     /// If the stripe has no such block.

@@ -29,10 +29,10 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The bytes `within` of sub-blocks of one block, which ascend.
+    /// Moves the bytes `within` of `sub_blocks`, which are in ascending order and belong to one block.
     ///
     /// # Panics
-    /// If there are none, or they are of several blocks, or out of order.
+    /// If there are no sub-blocks, they belong to several blocks, or they are out of order.
     pub(crate) fn new(chunking: Chunking, sub_blocks: &[SubBlock], within: Range<u64>) -> Self {
         let block = sub_blocks.first().expect("something is moved").block;
         assert!(sub_blocks.iter().all(|sub_block| sub_block.block == block), "of one block");
@@ -71,15 +71,15 @@ impl Transfer {
         joined(&self.chunking, &self.subs, &self.within, 1)
     }
 
-    /// Fills the buffers. `read` is given an offset in the block and the bytes to fill from there, and
-    /// returns whether it filled them. Bytes beyond `block_bytes` are zeros and are not read. Returns whether
-    /// all was filled.
+    /// Fills the buffers. `read` receives an offset in the block and the bytes to fill from there, and
+    /// returns whether it filled them. Bytes beyond `block_bytes` are set to zero without a read. Returns
+    /// false as soon as `read` does.
     ///
     /// # Errors
-    /// The first one of `read`.
+    /// The first error of `read`.
     ///
     /// # Panics
-    /// If there is not one buffer of the right size for each sub-block.
+    /// If there is not one buffer of the right size per sub-block.
     pub fn read<E>(
         &self,
         block_bytes: u64,
@@ -113,14 +113,14 @@ impl Transfer {
         Ok(true)
     }
 
-    /// Passes the buffers' contents to `write` with their offsets in the block. Bytes beyond `block_bytes`
-    /// are padding and are dropped.
+    /// Passes the buffers' contents to `write` with their offsets in the block. Drops bytes beyond
+    /// `block_bytes`, which are padding.
     ///
     /// # Errors
-    /// The first one of `write`.
+    /// The first error of `write`.
     ///
     /// # Panics
-    /// If there is not one buffer of the right size for each sub-block.
+    /// If there is not one buffer of the right size per sub-block.
     pub fn write<E>(
         &self,
         block_bytes: u64,
@@ -152,7 +152,8 @@ impl Transfer {
         assert!(buffers.iter().all(|buffer| buffer.len() == self.buffer_bytes()), "of the slice's size");
     }
 
-    /// Cuts shared ranges into steps, to bound memory; a range of a single buffer is not cut.
+    /// Cuts ranges shared by several buffers into steps, to bound memory; a range of a single buffer is not
+    /// cut.
     fn steps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let whole = self.lies_in_one(&range).is_some();
         let step = if whole { range.end - range.start } else { SHARED_BYTES };
@@ -160,14 +161,15 @@ impl Transfer {
         cuts.map(move |start| start..range.end.min(start.saturating_add(step)))
     }
 
-    /// The buffer that contains all of a range, and the position in it, if there is one.
+    /// The buffer that contains all of a range, with the position in it; `None` if several buffers share the
+    /// range.
     fn lies_in_one(&self, range: &Range<u64>) -> Option<(usize, Range<usize>)> {
         let first = self.pieces(range.clone()).next()?;
         let (buffer, place, at) = first;
         (at == 0 && place.len() as u64 == range.end - range.start).then_some((buffer, place))
     }
 
-    /// The parts of a range that belong to buffers: the buffer, the position there, and the position in the
+    /// The parts of a range that belong to buffers: the buffer, the position in it, and the position in the
     /// range.
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>, usize)> + '_ {
         let (from, to) = (self.within.start, self.within.end);
@@ -186,7 +188,7 @@ impl Transfer {
     }
 }
 
-/// Splits ascending sub-blocks at gaps that are not read through.
+/// Splits ascending sub-blocks at gaps too large to read through.
 pub(crate) fn together<'a>(
     chunking: &Chunking,
     sub_blocks: &'a [SubBlock],
@@ -200,12 +202,12 @@ pub(crate) fn together<'a>(
     })
 }
 
-/// The ranges that hold the bytes `within` of ascending sub-blocks, ascending; ranges less than `gap` apart
-/// are joined.
+/// The ranges of the block that hold the bytes `within` of the sub-blocks `subs`, which ascend. Ranges less
+/// than `gap` apart are joined.
 pub(crate) fn joined(chunking: &Chunking, subs: &[u16], within: &Range<u64>, gap: u64) -> Vec<Range<u64>> {
     let (Some(&first), Some(&last)) = (subs.first(), subs.last()) else { return Vec::new() };
     let part = chunking.part_bytes();
-    // If all of a chunk is wanted, these are the runs of neighbouring sub-blocks.
+    // Within a chunk that is needed whole, these are the runs of neighbouring sub-blocks.
     let close = |a: &u16, b: &u16| u64::from(b - a - 1) * part < gap;
     let runs: Vec<(u16, u16)> = subs.chunk_by(close).map(|run| (run[0], run[run.len() - 1])).collect();
     let wraps = u64::from(first + (chunking.sub_blocks() - 1 - last)) * part < gap;
@@ -296,13 +298,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_those_of_the_bytes((chunking, subs, within) in case(), gap in prop::sample::select(vec![1u64, 2, 5, 900, 4096])) {
+        fn ranges_match_the_bytes_requested((chunking, subs, within) in case(), gap in prop::sample::select(vec![1u64, 2, 5, 900, 4096])) {
             let expected = joined_slowly(&asked(&chunking, &subs, &within), gap);
             prop_assert_eq!(joined(&chunking, &subs, &within, gap), expected);
         }
 
         #[test]
-        fn what_is_read_is_what_was_written((chunking, subs, within) in case(), cut in 0u64..20_000) {
+        fn reads_return_written_bytes((chunking, subs, within) in case(), cut in 0u64..20_000) {
             let block_bytes = chunking.block_bytes().saturating_sub(cut);
             let transfer = transfer(chunking, &subs, within.clone());
             let content: Vec<u8> = (0..block_bytes).map(|at| (at * 31 % 251) as u8 + 1).collect();
@@ -332,7 +334,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_not_read_together_is_far_apart((chunking, subs, within) in case()) {
+        fn separate_reads_are_far_apart((chunking, subs, within) in case()) {
             let sub_blocks: Vec<SubBlock> = subs.iter().map(|&sub| SubBlock { block: BlockIndex(0), sub }).collect();
             let groups: Vec<&[SubBlock]> = together(&chunking, &sub_blocks, &within).collect();
             prop_assert_eq!(groups.concat(), sub_blocks.clone());
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_would_have_to_wait_says_so() {
+    fn a_read_that_would_block_returns_false() {
         let chunking = Chunking::new(64, 16, 4).unwrap();
         let mut buffers = vec![vec![0u8; 16]; 2];
         let read = transfer(chunking, &[0, 2], 0..16).read(64, &mut buffers, |_, _| Ok::<_, ()>(false));

@@ -1,9 +1,10 @@
-//! Reconstruction sets of FastPR: the paper's algorithm and ours, how many sets and how long.
+//! Compares two algorithms for FastPR's reconstruction sets, the paper's and ours: the number of sets, and
+//! the running time.
 //!
 //! `cargo bench -p sim --bench fastpr` prints a line for each code and number of chunks among 100 nodes, over
 //! seeds; the paper's runs up to `FASTPR_PUBLISHED` chunks (100), as it takes minutes for more.
 
-// The room has no clock, and what measures it needs one.
+// Benchmarks measure time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::Instant;
@@ -43,7 +44,7 @@ fn main() {
     }
 }
 
-/// Stripes at random places.
+/// Stripes on random nodes.
 fn chunks(seed: u64, count: usize, others: usize, needs: usize) -> Vec<Chunk> {
     let mut state = seed;
     let mut random = move |below: usize| {

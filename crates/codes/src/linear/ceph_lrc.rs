@@ -1,9 +1,9 @@
-//! Ceph's plug-in lrc with k, m and l: layers of jerasure's codes.
+//! Ceph's lrc plug-in with parameters k, m and l: layers of jerasure's codes.
 //!
-//! The global layer is jerasure's `reed_sol_van` over all data. The k + m blocks are then cut into groups of
-//! l, each with as many data and as many global parity blocks as the others, and a group's local parity block
-//! is the XOR of them. Ceph's order is group by group: data, global parity, local parity. Here the data come
-//! first, then the global parity blocks, then the local ones.
+//! The global layer is jerasure's `reed_sol_van` over all data. The k + m blocks are then divided into groups
+//! of l, each with the same number of data blocks and of global parity blocks. A group's local parity block
+//! is the XOR of its members. Ceph orders blocks group by group: data, global parity, local parity. Here the
+//! data comes first, then the global parity blocks, then the local ones.
 
 use crate::{Matrix, RsFamily, SpecError};
 
@@ -25,7 +25,7 @@ pub(super) fn parity_rows(k: usize, m: usize, l: usize) -> Result<Matrix, SpecEr
     Ok(globals.stacked_on(&sums.product(&all)))
 }
 
-/// A group's data, its global parity blocks, and its local one.
+/// The members of each group: data, global parity blocks, and the local parity block.
 pub(super) fn groups(k: usize, m: usize, l: usize) -> Vec<Vec<usize>> {
     let groups = (k + m) / l;
     let part = |group: usize, of: usize| group * of / groups..(group + 1) * of / groups;

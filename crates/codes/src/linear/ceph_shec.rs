@@ -1,9 +1,9 @@
-//! Ceph's plug-in shec: a shingled code, in which each parity block is of a part of the data.
+//! Ceph's shec plug-in: a shingled code, in which each parity block covers a part of the data.
 //!
-//! Its matrix is jerasure's `reed_sol_van` with zeros. The m parity blocks are m₁ and m₂ = m − m₁; parity
-//! block r of the first takes a share c₁/m₁ of the data from ⌊r·k/m₁⌋ on, those of the second likewise, and
-//! c₁ + c₂ = c. The plug-in takes the first of these choices that minimizes the average number of blocks read
-//! to repair one.
+//! Its matrix is jerasure's `reed_sol_van` with some elements replaced by zeros. The m parity blocks are
+//! divided into m₁ and m₂ = m − m₁. Parity block r of the first part covers a share c₁/m₁ of the data,
+//! starting at ⌊r·k/m₁⌋; those of the second part likewise, with c₁ + c₂ = c. The plug-in takes the first
+//! such division that minimizes the average number of blocks read to repair one.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(super) fn check(k: usize, m: usize, c: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Parity blocks that are spread alike: `count` of them, each data block in `covers` of them.
+/// Evenly spread parity blocks: `count` of them, with each data block covered by `covers` of them.
 #[derive(Clone, Copy)]
 struct Shingles {
     count: usize,
@@ -24,7 +24,7 @@ struct Shingles {
 }
 
 impl Shingles {
-    /// The data that parity block `row` takes, before they are taken modulo k.
+    /// The data covered by parity block `row`, before reduction modulo k.
     fn range(self, row: usize, k: usize) -> Range<usize> {
         row * k / self.count..(row + self.covers) * k / self.count
     }

@@ -1,9 +1,9 @@
-//! A code by its generator matrix, whoever wrote it.
+//! A code defined by an arbitrary generator matrix.
 //!
-//! The matrix is part of the code's name, so that a stripe needs nothing but its metadata to be decoded:
-//! `explicit-N-K-T-xHEX` has the parity rows in hexadecimal, row by row, and T, the losses that are always
-//! decoded. People give it as a text ([`Generator::from_text`]): n rows of k numbers, of which the first k
-//! are the identity.
+//! The matrix is part of the code's name, so that a stripe can be decoded from its metadata alone:
+//! `explicit-N-K-T-xHEX` contains the parity rows in hexadecimal, row by row, and T, the number of losses
+//! that are always decodable. Users supply it as text ([`Generator::from_text`]): n rows of k numbers,
+//! beginning with the identity as the first k rows.
 
 use std::fmt;
 
@@ -11,20 +11,21 @@ use super::groups::{sets, tolerates};
 use crate::Matrix;
 use crate::spec::MAX_BLOCKS;
 
-/// Losses that are tried to check a claim: a few milliseconds, since metadata are checked when they are read.
+/// The maximum number of losses tried to verify a claim. They take a few milliseconds, since metadata is
+/// verified when it is read.
 const MOST_LOSSES: f64 = 50_000.0;
 
-/// A generator matrix and what it claims to decode.
+/// A generator matrix and the number of losses that it claims to decode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Generator {
     parity: Matrix,
     tolerates: usize,
 }
 
-/// Why a text or a matrix is no generator.
+/// Why a text or a matrix is not a valid generator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeneratorError {
-    /// A row has other than bytes in it.
+    /// A row contains something other than a byte.
     #[error("line {line}: `{text}` is no number from 0 to 255")]
     Number {
         /// The line, from 1.
@@ -42,7 +43,7 @@ pub enum GeneratorError {
         /// Numbers in the first row.
         expected: usize,
     },
-    /// The data blocks are not the first ones as they are.
+    /// The first rows are not the identity.
     #[error(
         "row {row} must be the identity's, as the first {k} blocks are the data; put the rows of the data first"
     )]
@@ -52,55 +53,55 @@ pub enum GeneratorError {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// No data, no parity, or more blocks than there can be.
+    /// There is no data, no parity, or the number of blocks exceeds the limit.
     #[error(
         "{n} rows of {k} numbers are no generator: there must be more rows than numbers, and at most {MAX_BLOCKS}"
     )]
     Shape {
-        /// Rows.
+        /// The number of rows.
         n: usize,
-        /// Numbers in a row.
+        /// The length of a row.
         k: usize,
     },
-    /// The digits are not those of n − k rows of k bytes.
+    /// The digits do not form n − k rows of k bytes.
     #[error("{found} hexadecimal digits where {} are needed: n - k = {m} rows of k = {k} bytes", 2 * m * k)]
     Digits {
-        /// Digits found.
+        /// The number of digits found.
         found: usize,
         /// Parity blocks.
         m: usize,
         /// Data blocks.
         k: usize,
     },
-    /// More is claimed than is true.
+    /// The claim is wrong.
     #[error(
         "the matrix does not decode every loss of {claimed} blocks, as is claimed; it decodes every loss of {found}"
     )]
     Claim {
-        /// Losses that should be decoded.
+        /// The number of losses claimed to be decodable.
         claimed: usize,
-        /// Losses that are.
+        /// The number of losses that are decodable.
         found: usize,
     },
-    /// More is claimed than can be tried.
+    /// The claim is too expensive to verify.
     #[error(
         "that every loss of {claimed} of {n} blocks is decoded cannot be checked by trying; claim {checkable}"
     )]
     Uncheckable {
-        /// Losses that should be decoded.
+        /// The number of losses claimed to be decodable.
         claimed: usize,
         /// Blocks in a stripe.
         n: usize,
-        /// Losses that can be tried.
+        /// The number of losses for which it could be verified.
         checkable: usize,
     },
 }
 
 impl Generator {
-    /// The generator of these parity rows; what it tolerates is found by trying.
+    /// Creates the generator with these parity rows; determines by trial how many losses it tolerates.
     ///
     /// # Errors
-    /// If there are no such codes.
+    /// If the shape of the matrix is invalid.
     pub fn new(parity: Matrix) -> Result<Self, GeneratorError> {
         let mut generator = Self { parity, tolerates: 0 };
         generator.check()?;
@@ -108,12 +109,12 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Reads n rows of k numbers (decimal, or hexadecimal after `0x`), separated by blanks or commas. A line
-    /// `tolerates T` claims that any T losses are decoded, and without it T is found by trying. Text after
+    /// Parses n rows of k numbers (decimal, or hexadecimal after `0x`), separated by blanks or commas. A line
+    /// `tolerates T` claims that any T losses are decodable; without it, T is determined by trial. Text after
     /// `#` is a comment.
     ///
     /// # Errors
-    /// If it is not that, or claims what is not true.
+    /// If the text is malformed or its claim is wrong.
     pub fn from_text(text: &str) -> Result<Self, GeneratorError> {
         let mut rows: Vec<Vec<u8>> = Vec::new();
         let mut claimed = None;
@@ -151,7 +152,7 @@ impl Generator {
         }
     }
 
-    /// Reads the parity rows of a name; whether the claim is true is for [`check`](Self::check).
+    /// Parses the parity rows of a name. The claim is verified by [`check`](Self::check).
     pub(crate) fn from_hex(n: usize, k: usize, tolerates: usize, hex: &str) -> Result<Self, GeneratorError> {
         check_shape(n, k)?;
         let m = n - k;
@@ -178,7 +179,7 @@ impl Generator {
         &self.parity
     }
 
-    /// Losses that are always decoded, whichever blocks they are.
+    /// The number of losses that are always decodable, whichever blocks are lost.
     pub fn tolerates(&self) -> usize {
         self.tolerates
     }

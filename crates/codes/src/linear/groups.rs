@@ -1,8 +1,8 @@
-//! Finds a code's local groups, and the number of losses it always survives, from its parity rows alone.
+//! Finds a code's local groups, and the number of losses that it always survives, from its parity rows alone.
 //!
-//! Both are read off the parity-check matrix H, the parity rows beside an identity. Blocks are a group if a
-//! combination of H's rows is zero everywhere else, and a loss is decodable if the lost blocks' columns of H
-//! are independent.
+//! Both follow from the parity-check matrix H, that is, the parity rows with an identity appended. A set of
+//! blocks is a group if some combination of H's rows is zero everywhere else. A loss is decodable if the lost
+//! blocks' columns of H are independent.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,15 @@ use gf::mul;
 use crate::Matrix;
 use crate::matrix::{add_scaled, inverse_of};
 
-/// Sets of columns that are tried one by one, before groups are looked for at random.
+/// The maximum number of sets of columns tried one by one; beyond it, groups are searched at random.
 const MOST_SETS: f64 = 20_000.0;
-/// Random orders of blocks that are tried beyond that; in each, as many groups appear as there are parity
+/// The number of random block orders tried beyond that; each order reveals as many groups as there are parity
 /// blocks.
 const RANDOM_ORDERS: usize = 64;
 
-/// The sets of blocks, smallest first, of which each is a combination of the others, that are smaller than
-/// what any decoding reads; all of them in a small code, those that a search finds in a wide one.
+/// The local groups, smallest first: sets of blocks in which each block is a combination of the others, and
+/// which are smaller than the reads of a general decoding. The list is complete for small codes; for wide
+/// ones it contains those that a random search finds.
 pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
     let (m, k) = (parity.rows(), parity.columns());
     let check = check_matrix(parity);
@@ -31,7 +32,7 @@ pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
     };
     (0..m).for_each(|row| keep(check.row(row)));
     if sets(m + k, m - 1) <= MOST_SETS {
-        // A smallest set that sums to zero is all there is outside of some m − 1 blocks.
+        // A minimal group is the support of the combination of H's rows that vanishes on some m − 1 blocks.
         every_set(m + k, m - 1, |outside| {
             keep(&vanishing_on(&check, outside));
             true
@@ -45,7 +46,7 @@ pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
     without_supersets(groups.into_iter().map(|(_, group)| group))
 }
 
-/// Whether every loss of `losses` blocks is decodable; `None` if there are too many to try within `most`.
+/// Whether every loss of `losses` blocks is decodable; `None` if that would take more than `most` trials.
 pub(crate) fn tolerates(parity: &Matrix, losses: usize, most: f64) -> Option<bool> {
     let check = check_matrix(parity).transposed();
     if sets(check.rows(), losses) > most {
@@ -59,13 +60,13 @@ fn check_matrix(parity: &Matrix) -> Matrix {
     Matrix::from_fn(m, m + k, |i, j| if j < k { parity[(i, j)] } else { u8::from(i == j - k) })
 }
 
-/// How many sets of `size` of `n` there are.
+/// The number of subsets of `size` among `n` things.
 pub(crate) fn sets(n: usize, size: usize) -> f64 {
     (0..size).map(|i| (n - i.min(n)) as f64 / (i + 1) as f64).product()
 }
 
-/// Whether `holds` for every set of `size` of `0..n`, in lexicographic order up to the first for which it
-/// does not.
+/// Whether `holds` is true for every subset of `size` of `0..n`; tries them in lexicographic order up to the
+/// first failure.
 pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -> bool) -> bool {
     let mut set: Vec<usize> = (0..size).collect();
     if size > n {
@@ -79,11 +80,11 @@ pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -
     false
 }
 
-/// A combination of the rows that is zero in these columns; all zeros if there are several.
+/// A combination of the rows that is zero in these columns; all zeros if it is not unique.
 fn vanishing_on(check: &Matrix, columns: &[usize]) -> Vec<u8> {
     let rows: Vec<usize> = (0..check.rows()).collect();
     let inside = check.select(&rows, columns);
-    // The row that depends on those above it, less that combination of them, vanishes.
+    // The row that depends on those above it vanishes if that combination is subtracted.
     let independent = inside.independent_rows();
     let dependent: Vec<usize> = rows.into_iter().filter(|row| !independent.contains(row)).collect();
     let &[dependent] = &dependent[..] else { return vec![0; check.columns()] };
@@ -96,8 +97,8 @@ fn vanishing_on(check: &Matrix, columns: &[usize]) -> Vec<u8> {
     sum
 }
 
-/// The rows after elimination with the columns in this order: each is zero in all other rows' leading
-/// columns.
+/// The rows after elimination with the columns in this order: in each row's leading column, all other rows
+/// are zero.
 fn reduced_in_order(check: &Matrix, order: &[usize]) -> Matrix {
     let mut reduced = check.clone();
     let mut top = 0;
@@ -117,7 +118,7 @@ fn reduced_in_order(check: &Matrix, order: &[usize]) -> Matrix {
     reduced
 }
 
-/// `0..n` in an order that the seed determines: what is found must not differ from one process to another.
+/// A deterministic shuffle of `0..n`: results must not differ between processes.
 fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut order: Vec<usize> = (0..n).collect();
@@ -142,8 +143,7 @@ fn without_supersets(groups: impl Iterator<Item = Vec<usize>>) -> Vec<Vec<usize>
     kept
 }
 
-/// Whether all ways to add `left` of the vectors from `from` on to these, which are reduced, leave them
-/// independent.
+/// Whether every way to add `left` of the vectors from `from` on to `reduced` keeps them all independent.
 fn all_independent(vectors: &Matrix, left: usize, from: usize, reduced: &mut Vec<(usize, Vec<u8>)>) -> bool {
     if left == 0 {
         return true;

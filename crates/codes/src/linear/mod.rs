@@ -1,8 +1,7 @@
-//! Codes of single sub-blocks that are given by their parity rows, whatever these are.
+//! Codes without sub-blocks, defined by their parity rows.
 //!
-//! Local groups are found in the rows, so that a single loss reads as few blocks as the rows allow without
-//! being told; a loss that its groups do not rebuild is solved for with as many independent blocks as it
-//! takes.
+//! Local groups are detected in the rows, so that a single loss reads as few blocks as the rows allow. A loss
+//! that its groups cannot rebuild is solved with as many independent blocks as necessary.
 
 mod ceph_lrc;
 mod ceph_shec;
@@ -24,7 +23,7 @@ use crate::erasure::Erasure;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError, lrc};
 
-/// Which code of this kind; each has its rows in a file of its own.
+/// A code of this kind; each has its rows in its own file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LinearCode {
     /// Any generator matrix, `explicit-N-K-T-xHEX`.
@@ -35,7 +34,7 @@ pub enum LinearCode {
         k: usize,
         /// Global parity blocks.
         m: usize,
-        /// Blocks that a local parity block is made of.
+        /// The number of blocks in a local group, without its parity block.
         l: usize,
     },
     /// Ceph's plug-in shec, `ceph-shec-K-M-C`.
@@ -44,17 +43,17 @@ pub enum LinearCode {
         k: usize,
         /// Parity blocks.
         m: usize,
-        /// Losses that are always repaired.
+        /// The number of losses that are always repairable.
         c: usize,
     },
-    /// PAR1's matrix as klauspost/reedsolomon has it, `par1-N-K`.
+    /// PAR1's matrix, as in klauspost/reedsolomon, `par1-N-K`.
     Par1 {
         /// Blocks in a stripe.
         n: usize,
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Azure's shape with global rows that others published, `lrc-K-L-G-powers` and `lrc-K-L-G-cauchy`.
+    /// Azure's shape with other published global rows, `lrc-K-L-G-powers` and `lrc-K-L-G-cauchy`.
     PublishedLrc {
         /// The coefficients of the global parity blocks.
         globals: LrcGlobals,
@@ -110,7 +109,7 @@ impl LinearCode {
         matches!(self, Self::Explicit(generator) if generator.tolerates() == self.blocks() - self.data_blocks())
     }
 
-    /// The limits beyond those on n and k.
+    /// Checks the limits beyond those on n and k.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         match *self {
             Self::Explicit(ref generator) => generator.check().map_err(SpecError::Generator),
@@ -134,7 +133,7 @@ impl LinearCode {
         }
     }
 
-    /// Groups that are known and need not be found.
+    /// The groups, if they are known from the construction.
     fn known_groups(&self) -> Option<Vec<Vec<usize>>> {
         match *self {
             Self::CephLrc { k, m, l } => Some(ceph_lrc::groups(k, m, l)),
@@ -158,18 +157,18 @@ impl fmt::Display for LinearCode {
     }
 }
 
-/// A code that is given by its parity rows.
+/// A code defined by its parity rows.
 #[derive(Debug)]
 pub struct Linear {
     spec: CodeSpec,
     code: Systematic,
-    /// Sets of blocks each of which is a combination of the others.
+    /// Sets of blocks in which each block is a combination of the others.
     groups: Vec<Vec<usize>>,
     encoding: Recipe,
 }
 
 impl Linear {
-    /// The code.
+    /// Builds the code.
     ///
     /// # Errors
     /// If the parameters are outside the code's limits.
@@ -181,7 +180,7 @@ impl Linear {
         Ok(Self::assemble(spec, parity, groups))
     }
 
-    /// A code whose rows and groups are those of its spec.
+    /// Creates a code with the rows and groups of its spec.
     pub(crate) fn assemble(spec: CodeSpec, parity: Matrix, mut groups: Vec<Vec<usize>>) -> Self {
         groups.sort_by_key(Vec::len);
         let code = Systematic::new(1, parity);
@@ -198,13 +197,13 @@ impl Linear {
         &self.groups
     }
 
-    /// The available blocks from which groups rebuild each loss that they can; a group may need a block that
-    /// another one rebuilds first. The lost blocks that no group rebuilds are the others.
+    /// The blocks to read for local repairs, and whether groups suffice for all losses. A group may need a
+    /// block that another group rebuilds first.
     fn read_by_groups(&self, erasure: &Erasure) -> (Vec<bool>, bool) {
         let n = self.blocks();
         let mut group_of: Vec<Option<&Vec<usize>>> = vec![None; n];
         let mut is_known: Vec<bool> = (0..n).map(|block| erasure.is_present(block)).collect();
-        // Smallest groups first, and what can be read before what must be rebuilt.
+        // Smallest groups first, and blocks that can be read before blocks that must be rebuilt.
         while let Some((block, group)) = self.next_by_group(&is_known) {
             group_of[block] = Some(group);
             is_known[block] = true;
@@ -229,7 +228,7 @@ impl Linear {
         (is_read, all)
     }
 
-    /// The smallest group that lacks just one block, and this block.
+    /// The smallest group with exactly one unknown block, and that block.
     fn next_by_group(&self, is_known: &[bool]) -> Option<(usize, &Vec<usize>)> {
         self.groups.iter().find_map(|group| {
             let mut unknown = group.iter().copied().filter(|&block| !is_known[block]);
@@ -240,8 +239,8 @@ impl Linear {
         })
     }
 
-    /// The blocks to read: those wanted themselves; those that local groups need to rebuild their losses;
-    /// and, for losses that no group rebuilds, linearly independent blocks in order of preference.
+    /// The blocks to read: wanted blocks that are available; blocks that local groups need to rebuild their
+    /// losses; and, for losses that no group rebuilds, linearly independent blocks in order of preference.
     fn sources(&self, erasure: &Erasure) -> Vec<usize> {
         let (is_read, all) = self.read_by_groups(erasure);
         let is_first = |block: &usize| erasure.read_anyway().contains(block) || is_read[*block];
@@ -294,7 +293,7 @@ impl Code for Linear {
         let solved = self.code.solve_from(&erasure, &self.sources(&erasure));
         let (needed, available) = (self.data_blocks(), erasure.present.len());
         solved.map_err(|error| match error {
-            // A group alone could have done with fewer; as it is broken, the global solve needs k.
+            // A group could have done with fewer blocks, but it is broken, and a global solution needs k.
             DecodeError::Undecodable { .. } if available < needed => {
                 DecodeError::NotEnoughBlocks { needed, available }
             }

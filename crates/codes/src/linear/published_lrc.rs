@@ -1,9 +1,8 @@
-//! Azure's shape of code with global rows that others have published: kept for stripes that were written with
-//! them.
+//! Azure's shape of code with other published global rows, kept for existing stripes.
 //!
-//! Order of blocks, as in `lrc`: data, the XOR of each group, global parity. Neither set of rows repairs all
-//! that the shape could; the powers repeat in every group, and so do not even repair all losses of g + 1
-//! blocks. New stripes are better off with `lrc`.
+//! The order of blocks is that of `lrc`: data, the XOR of each group, global parity. Neither set of rows
+//! repairs everything that the shape could. The powers repeat in every group, and therefore do not even
+//! repair all losses of g + 1 blocks. New stripes should use `lrc`.
 
 use gf::{inv, pow};
 
@@ -12,9 +11,9 @@ use crate::{Matrix, lrc};
 /// The coefficients of the global parity blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LrcGlobals {
-    /// Row i over the data block at place p of its group: (i + 2)^p, as OpenEC's WASLRC has it.
+    /// Row i over the data block at position p of its group: (i + 2)^p, as in OpenEC's WASLRC.
     Powers,
-    /// The block of index i over data block j: 1 / (i xor j), as the AzureLRC of OpenEC's successors has it.
+    /// The block of index i over data block j: 1 / (i xor j), as in AzureLRC of OpenEC's successors.
     Cauchy,
 }
 
@@ -27,7 +26,7 @@ impl LrcGlobals {
         }
     }
 
-    /// Parses a suffix of the code's name.
+    /// Parses the suffix of a code's name.
     pub(crate) fn of(suffix: &str) -> Option<Self> {
         [Self::Powers, Self::Cauchy].into_iter().find(|globals| globals.suffix() == suffix)
     }

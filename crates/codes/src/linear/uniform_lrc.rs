@@ -1,9 +1,9 @@
-//! Uniform Cauchy LRC: a wide code whose groups hold the global parity blocks, too.
+//! Uniform Cauchy LRC: a wide code whose groups also contain the global parity blocks.
 //!
-//! The first g rows of a Cauchy matrix of g + 1 make the global parity blocks. The k + g blocks are cut into
-//! l groups as even as possible, and a group's local parity block is the sum of its data, with the
-//! coefficients of the last row, and of its global parity blocks. So all local parity blocks and all global
-//! ones sum to that last row.
+//! The first g rows of a Cauchy matrix of g + 1 rows form the global parity blocks. The k + g blocks are
+//! divided into l groups, as evenly as possible. A group's local parity block is the sum of its data, with
+//! the coefficients of the last row, and of its global parity blocks. So the sum of all local and global
+//! parity blocks equals that last row.
 //!
 //! Order of blocks: data, global parity, local parity. Source: Kadekodi, Silas, Clausen and Merchant,
 //! "Practical Design Considerations for Wide Locally Recoverable Codes (LRCs)" (USENIX FAST 2023).

@@ -1,4 +1,4 @@
-//! Random stripes to hold recipes against: what a repair computes must be the bytes that were encoded.
+//! Random stripes to verify recipes: a repair must compute the bytes that were encoded.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ impl Stripe {
         (0..self.blocks()).filter(|block| !lost.contains(block)).collect()
     }
 
-    /// The recipe for these blocks, after applying it and comparing with the stripe.
+    /// Requests the recipe for these blocks, applies it, and compares the result with the stripe.
     pub fn repair(&self, wanted: &[usize], available: &[usize]) -> Result<Recipe, DecodeError> {
         let recipe = self.code.repair(&indices(wanted), &indices(available))?;
         let name = self.code.spec();
@@ -76,7 +76,7 @@ impl Stripe {
         self.repair(lost, &self.others(lost))
     }
 
-    /// How many sub-blocks the repair of this block alone reads.
+    /// The number of sub-blocks read by a repair of this block alone.
     pub fn reads_for(&self, lost: usize) -> usize {
         self.repair_lost(&[lost]).expect("a single loss is repairable").sources().len()
     }
@@ -98,7 +98,7 @@ pub fn indices(blocks: &[usize]) -> Vec<BlockIndex> {
     blocks.iter().map(|&block| BlockIndex(block as u16)).collect()
 }
 
-/// Every way to choose `size` of `0..n`, in lexicographic order.
+/// Every subset of `size` elements of `0..n`, in lexicographic order.
 pub fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
     fn extend(n: usize, size: usize, chosen: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if chosen.len() == size {
@@ -116,7 +116,7 @@ pub fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// `0..n` in an order that the seed determines.
+/// `0..n` in an order determined by the seed.
 pub fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut order: Vec<(u64, usize)> = Vec::new();

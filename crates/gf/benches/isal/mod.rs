@@ -1,4 +1,4 @@
-//! ISA-L through its shared library, loaded at run time; building does not need it.
+//! ISA-L through its shared library, loaded at run time and not needed to build.
 
 use libloading::{Library, Symbol};
 
@@ -6,9 +6,9 @@ type EncodeData = unsafe extern "C" fn(i32, i32, i32, *const u8, *const *const u
 type EncodeUpdate = unsafe extern "C" fn(i32, i32, i32, i32, *const u8, *const u8, *const *mut u8);
 type InitTables = unsafe extern "C" fn(i32, i32, *const u8, *mut u8);
 
-/// The few functions of ISA-L that have a counterpart here.
+/// The functions of ISA-L that have a counterpart here.
 pub struct IsaL {
-    // Never unloaded: the functions below point into it.
+    // Never unloaded, because the functions below point into it.
     _library: &'static Library,
     init_tables: InitTables,
     encode_data: EncodeData,
@@ -16,11 +16,11 @@ pub struct IsaL {
 }
 
 impl IsaL {
-    /// `None` where libisal.so.2 is not installed (Debian: `apt install libisal2`).
+    /// Loads ISA-L; `None` if libisal.so.2 is not installed (Debian: `apt install libisal2`).
     pub fn load() -> Option<Self> {
         // SAFETY: ISA-L's initialisers only detect CPU features.
         let library: &'static Library = Box::leak(Box::new(unsafe { Library::new("libisal.so.2") }.ok()?));
-        // SAFETY: the types are those of the same names in isa-l/erasure_code.h, version 2.
+        // SAFETY: the types match the declarations in isa-l/erasure_code.h, version 2.
         unsafe {
             let init_tables: Symbol<'_, InitTables> = library.get(b"ec_init_tables\0").ok()?;
             let encode_data: Symbol<'_, EncodeData> = library.get(b"ec_encode_data\0").ok()?;

@@ -1,4 +1,4 @@
-//! 32 bytes at a time, each nibble multiplied by a table look-up in a register (PSHUFB).
+//! Processes 32 bytes at a time; multiplies each nibble by a table look-up in a register (PSHUFB).
 
 use std::arch::x86_64::*;
 
@@ -35,9 +35,10 @@ impl Backend for Avx2 {
 
 impl Vector<32> for Avx2 {
     type Register = __m256i;
-    /// The low nibbles, and the high ones shifted down.
+    /// The low nibbles, and the high nibbles shifted down.
     type Operand = [__m256i; 2];
-    /// The products of the low nibbles, and of the high ones; twice each, as a shuffle stays in its half.
+    /// The products of the low nibbles, and of the high ones; each duplicated, because a shuffle works within
+    /// 128-bit halves.
     type Factor = [__m256i; 2];
 
     const IS_AVX512: bool = false;

@@ -1,4 +1,4 @@
-//! 32 bytes at a time, each register multiplied by one bit-matrix instruction.
+//! Processes 32 bytes at a time; multiplies each register with one bit-matrix instruction.
 
 use std::arch::x86_64::*;
 

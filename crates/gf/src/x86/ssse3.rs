@@ -1,4 +1,4 @@
-//! 16 bytes at a time, each nibble multiplied by a table look-up in a register (PSHUFB).
+//! Processes 16 bytes at a time; multiplies each nibble by a table look-up in a register (PSHUFB).
 
 use std::arch::x86_64::*;
 
@@ -35,7 +35,7 @@ impl Backend for Ssse3 {
 
 impl Vector<16> for Ssse3 {
     type Register = __m128i;
-    /// The low nibbles, and the high ones shifted down.
+    /// The low nibbles, and the high nibbles shifted down.
     type Operand = [__m128i; 2];
     /// The products of the low nibbles, and of the high ones.
     type Factor = [__m128i; 2];

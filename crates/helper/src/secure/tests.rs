@@ -1,5 +1,5 @@
-//! Encrypted edges over real sockets: through a relay that sees and cuts what passes, and against those who should
-//! not get in.
+//! Tests of encrypted edges over real sockets: through a relay that records and splits the data, and against
+//! intruders.
 
 use std::future::poll_fn;
 use std::sync::Mutex;
@@ -17,14 +17,14 @@ use super::*;
 use crate::rendezvous::{Rendezvous, Terms};
 use crate::socket::{InletSocket, OutletSocket, SocketError};
 
-/// No test waits longer for anything.
+/// The time limit of every wait in a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLICE_BYTES: usize = 100_000;
 
 struct Scene {
-    /// The node that listens, `h1`.
+    /// The listening node, `h1`.
     server: Rendezvous,
-    /// The node that dials, `h2`.
+    /// The dialling node, `h2`.
     client: Rendezvous,
     address: String,
     cluster: Cluster,
@@ -78,7 +78,7 @@ fn zeros(bytes: usize) -> Buffer {
     BufferPool::default().take(bytes)
 }
 
-/// A slice that shows if any of it is seen, missing or elsewhere.
+/// A slice whose bytes reveal any that are leaked, missing or misplaced.
 fn slice(number: u32, bytes: usize) -> Buffer {
     let mut buffer = zeros(bytes);
     for (at, byte) in buffer.iter_mut().enumerate() {
@@ -87,7 +87,7 @@ fn slice(number: u32, bytes: usize) -> Buffer {
     buffer
 }
 
-/// Sends slices of these lengths over an edge, and gives its ends back.
+/// Sends slices of these lengths over an edge, and returns its ends.
 async fn carry(dialled: EdgeStream, accepted: EdgeStream, lengths: &[usize]) -> (EdgeStream, EdgeStream) {
     let mut inlet = InletSocket::new(Box::pin(async { Ok(dialled) }));
     let mut outlet = OutletSocket::new(Box::pin(async { Ok(accepted) }));
@@ -117,7 +117,7 @@ async fn receive(
     poll_fn(|cx| inlet.poll_frame(cx, bytes, &mut zeros)).await
 }
 
-/// A relay before `address` that passes on what comes in pieces of at most `piece` bytes, and remembers it.
+/// A relay in front of `address` that forwards data in pieces of at most `piece` bytes and records it.
 async fn relay(address: &str, piece: usize) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (here, there) = (listener.local_addr().unwrap().to_string(), address.to_owned());
@@ -176,7 +176,7 @@ async fn an_encrypted_connection_carries_edges_of_all_lengths_one_after_another(
 }
 
 #[tokio::test]
-async fn however_the_network_cuts_it_the_bytes_come_through_and_none_are_seen() {
+async fn bytes_survive_any_segmentation_and_none_are_seen() {
     for piece in [1, 7, 22, 1447, 16_406, 1 << 20] {
         let mut scene = Scene::new().await;
         let (address, seen) = relay(&scene.address, piece).await;
@@ -206,7 +206,7 @@ async fn a_plain_edge_through_the_same_relay_is_seen() {
 }
 
 #[tokio::test]
-async fn a_member_of_another_name_cannot_answer_in_place_of_the_one_that_the_plan_names() {
+async fn a_member_cannot_answer_for_the_one_that_the_plan_names() {
     let mut scene = Scene::new().await;
     let greeting = scene.greeting();
     let dialled = scene.client.clone().dial(scene.address.clone(), name("h3"), greeting).await;
@@ -215,13 +215,13 @@ async fn a_member_of_another_name_cannot_answer_in_place_of_the_one_that_the_pla
         error.contains("no encrypted edge to h3.helper.mend") && error.contains("h1.helper.mend"),
         "{error}"
     );
-    // An empty name, of a node that the coordinator does not know, is nobody's.
+    // A node that is unknown to the coordinator has an empty name, which matches no certificate.
     let dialled = scene.client.clone().dial(scene.address.clone(), Some(String::new()), greeting).await;
     assert!(dialled.is_err());
 }
 
 #[tokio::test]
-async fn a_member_of_another_name_cannot_use_an_edges_key_and_does_not_use_it_up() {
+async fn a_member_cannot_use_or_consume_the_key_of_another() {
     let mut scene = Scene::new().await;
     let greeting = scene.greeting();
     let terms = Terms { direction: Direction::Receive, tls_name: name("h2") };
@@ -240,13 +240,13 @@ async fn plain_diallers_and_strangers_are_refused() {
     let greeting = scene.greeting();
     let terms = Terms { direction: Direction::Receive, tls_name: name("h2") };
     let accepted = scene.server.expect(greeting.key, terms);
-    // The key is right, and the connection plain.
+    // The key is right, but the connection is plain.
     let mut plain = Rendezvous::default().dial(scene.address.clone(), None, greeting).await.unwrap();
     assert!(timeout(PATIENCE, plain.read_greeting()).await.expect("it is closed at once").is_err());
     let (_scratch, other) = cluster();
     let stranger = Rendezvous::default().secured(&identity(&other, "h2"), true);
     assert!(stranger.dial(scene.address.clone(), name("h1"), greeting).await.is_err());
-    // One who never says anything is not waited for by others.
+    // A silent connection does not delay others.
     let _silent = TcpStream::connect(&scene.address).await.unwrap();
     let dialled = scene.client.clone().dial(scene.address.clone(), name("h1"), greeting).await.unwrap();
     carry(dialled, timeout(PATIENCE, accepted).await.unwrap().unwrap(), &[SLICE_BYTES]).await;
@@ -261,7 +261,7 @@ async fn a_node_that_takes_both_takes_each_edge_only_as_planned() {
     tokio::spawn(both.clone().listen(listener));
     let greeting = scene.greeting();
     let plain = |greeting| Rendezvous::default().dial(address.clone(), None, greeting);
-    // Early, as a neighbour may be; and once more when the edge is awaited.
+    // A plain connection arrives early, as a neighbour's may, and again when the edge is awaited.
     let _early = plain(greeting).await.unwrap();
     let terms = |tls_name| Terms { direction: Direction::Receive, tls_name };
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -281,7 +281,7 @@ async fn a_byte_changed_on_the_way_ends_the_edge() {
     let mut scene = Scene::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (here, there) = (listener.local_addr().unwrap().to_string(), scene.address.clone());
-    // Passes all on, and changes one byte in the middle of the slice that comes back.
+    // Forwards everything, but changes one byte in the middle of the returned slice.
     tokio::spawn(async move {
         let (near, _) = listener.accept().await.unwrap();
         let far = TcpStream::connect(there).await.unwrap();
@@ -334,7 +334,7 @@ fn waiting_for_bytes_never_waits_for_more_than_come() {
     assert_eq!(tls.least_to_come(1), 1 + overhead);
     assert_eq!(tls.least_to_come(16_384), 16_384 + overhead);
     assert_eq!(tls.least_to_come(65_560), 65_560 + 5 * overhead);
-    // Ten bytes of a record that carries a hundred have come.
+    // Ten bytes of a record with a payload of a hundred have arrived.
     tls.incoming = vec![0x17, 3, 3, 0, 117, 0, 0, 0, 0, 0];
     tls.end = 10;
     assert_eq!(tls.least_to_come(24), 112);

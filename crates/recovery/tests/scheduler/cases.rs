@@ -1,4 +1,4 @@
-//! What an operator relies on, case by case.
+//! Scheduler behaviour that operators rely on, case by case.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const OTHER: RepairId = RepairId(2);
 // ---- order ----
 
 #[test]
-fn what_can_lose_least_goes_first() {
+fn the_stripe_with_the_least_redundancy_goes_first() {
     let mut scene = Scene::new(12);
     scene.kill(1);
     scene.kill(9);
@@ -27,7 +27,7 @@ fn what_can_lose_least_goes_first() {
 }
 
 #[test]
-fn what_becomes_urgent_while_it_waits_moves_to_the_front() {
+fn a_waiting_stripe_that_becomes_urgent_moves_to_the_front() {
     let mut scene = Scene::with(12, Limits::default(), |_| NodeFacts { budget: Budget::jobs(1), ..facts() });
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 5]), ("c", [1, 2, 3, 6])]);
@@ -39,14 +39,14 @@ fn what_becomes_urgent_while_it_waits_moves_to_the_front() {
 }
 
 #[test]
-fn a_less_urgent_stripe_does_not_take_what_an_urgent_one_waits_for() {
+fn a_less_urgent_stripe_does_not_take_resources_that_an_urgent_one_waits_for() {
     let one = |_| NodeFacts { budget: Budget::jobs(1), ..facts() };
     let mut scene = Scene::with(12, Limits::default(), one);
     scene.kill(12);
     scene.repair(REPAIR, &[("first", [12, 3, 4, 5])]);
     assert_eq!(scene.work(), ["first"]);
     scene.kill(11);
-    // `urgent` needs n2 and n3, and `first` has n3 and n4. `later` could have n2 and n9.
+    // `urgent` needs n2 and n3, and `first` uses n3 and n4. `later` could use n2 and n9.
     scene.repair(OTHER, &[("later", [11, 2, 9, 10]), ("urgent", [11, 12, 2, 3])]);
     scene.kill(10);
     assert_eq!(scene.scheduler.survives(scene.items["urgent"]), Some(0));
@@ -77,7 +77,7 @@ fn background_work_comes_after_repairs() {
 // ---- room ----
 
 #[test]
-fn what_starts_is_decided_by_what_is_free() {
+fn stripes_start_only_on_nodes_with_room() {
     let mut scene = Scene::new(30);
     let stripes: Vec<(String, [u32; 4])> =
         (0..7).map(|at| (format!("s{at}"), [30, 1 + 4 * at, 2 + 4 * at, 3 + 4 * at])).collect();
@@ -133,7 +133,7 @@ fn trunks_between_racks_have_budgets() {
 }
 
 #[test]
-fn a_degraded_read_passes_and_is_left_room() {
+fn a_degraded_read_passes_and_room_is_left_for_it() {
     let budget = |jobs| move |_| NodeFacts { budget: Budget::jobs(jobs), ..facts() };
     let mut scene = Scene::with(5, Limits::default(), budget(4));
     scene.kill(1);
@@ -146,7 +146,7 @@ fn a_degraded_read_passes_and_is_left_room() {
 }
 
 #[test]
-fn what_is_put_back_waits_until_something_changes() {
+fn a_proposal_that_was_put_back_waits_until_something_changes() {
     let mut scene = Scene::new(9);
     scene.kill(1);
     scene.scheduler.open(REPAIR, RepairSpec::default());
@@ -170,7 +170,7 @@ fn what_is_put_back_waits_until_something_changes() {
 }
 
 #[test]
-fn however_large_blocks_are_several_are_under_way() {
+fn several_blocks_are_in_flight_however_large_they_are() {
     let of = |bytes| Budget { jobs: 99, up_bytes: bytes, down_bytes: bytes, disk_bytes: bytes };
     let budgets = |narrow, wide| {
         let mut scheduler = Scheduler::new(Limits { blocks_ahead: 8, ..Limits::default() });
@@ -197,7 +197,7 @@ fn sends(node: u32) -> NodeLoad {
 }
 
 #[test]
-fn a_plan_that_got_no_room_waits_for_what_it_lacked() {
+fn a_plan_without_room_waits_for_the_resource_that_it_lacked() {
     let budget = Budget { jobs: 9, up_bytes: BLOCK, down_bytes: BLOCK, disk_bytes: 9 * BLOCK };
     let mut scene = Scene::with(6, Limits::default(), |_| NodeFacts { budget, ..facts() });
     scene.kill(1);
@@ -230,7 +230,7 @@ fn a_stripe_of_two_repairs_is_repaired_once() {
 }
 
 #[test]
-fn a_stripe_that_somebody_else_works_on_waits() {
+fn a_stripe_held_by_someone_else_waits() {
     let mut scene = Scene::new(8);
     scene.scheduler.hold(&StripeId("a".into()));
     scene.kill(1);
@@ -243,7 +243,7 @@ fn a_stripe_that_somebody_else_works_on_waits() {
 // ---- ends ----
 
 #[test]
-fn what_cannot_be_read_is_set_aside_until_it_can() {
+fn an_unreadable_stripe_is_set_aside_until_it_can_be_read() {
     let mut scene = Scene::new(12);
     [1, 2, 3].into_iter().for_each(|node| scene.kill(node));
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 5, 6, 7])]);
@@ -282,7 +282,7 @@ fn failures_are_tried_again_later_and_not_for_ever() {
 }
 
 #[test]
-fn a_failure_that_stays_is_not_tried_again() {
+fn a_permanent_failure_is_not_tried_again() {
     let mut scene = Scene::new(8);
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
@@ -292,7 +292,7 @@ fn a_failure_that_stays_is_not_tried_again() {
 }
 
 #[test]
-fn what_is_lost_again_and_again_is_given_up() {
+fn a_stripe_that_keeps_losing_blocks_is_given_up() {
     let mut scene = Scene::with(8, Limits { rounds: 3, ..Limits::default() }, |_| facts());
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
@@ -319,7 +319,7 @@ fn several_blocks_of_a_stripe_are_one_job() {
 }
 
 #[test]
-fn blocks_that_find_no_node_are_left_for_a_later_round() {
+fn blocks_without_a_node_are_left_for_a_later_round() {
     let mut scene = Scene::new(5);
     scene.kill(1);
     scene.kill(2);
@@ -333,7 +333,7 @@ fn blocks_that_find_no_node_are_left_for_a_later_round() {
 }
 
 #[test]
-fn what_comes_back_while_it_waits_needs_no_repair() {
+fn a_block_that_comes_back_while_it_waits_needs_no_repair() {
     let mut scene = Scene::new(8);
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
@@ -377,7 +377,7 @@ fn a_cancelled_repair_ends_when_its_jobs_have() {
 }
 
 #[test]
-fn a_stripe_that_is_gone_is_called_off() {
+fn the_items_of_a_deleted_stripe_are_cancelled() {
     let mut scene = Scene::new(5);
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
@@ -421,7 +421,7 @@ fn a_bad_block_is_rebuilt_where_it_was() {
 }
 
 #[test]
-fn nobody_gets_what_has_no_space_or_drains() {
+fn nodes_without_space_or_that_drain_get_no_blocks() {
     let small = |node| match node {
         5 => NodeFacts { free_bytes: BLOCK - 1, ..facts() },
         6 => NodeFacts { draining: true, ..facts() },
@@ -437,7 +437,7 @@ fn nobody_gets_what_has_no_space_or_drains() {
 }
 
 #[test]
-fn a_node_is_emptied_by_copies_and_by_repairs_once_it_is_dead() {
+fn a_node_is_drained_by_copies_and_by_repairs_once_it_is_dead() {
     let mut scene = Scene::new(8);
     scene.scheduler.open(REPAIR, RepairSpec::default());
     for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! Nodes that are emptied, nodes that come back, and what is left of a block where it is not counted.
+//! Drains, nodes that come back, and surplus copies.
 
 use std::time::Duration;
 
@@ -58,7 +58,8 @@ fn a_node_copies_what_it_can_send_before_the_others_are_done() {
         let copies = scene.running.values().filter(|proposal| matches!(proposal.kind, Kind::Migrate { .. }));
         copies.count()
     };
-    // Three survivors send two blocks for each of the other four: 8/3 blocks' times, in which n1 sends two.
+    // Three survivors send two blocks for each of the other four stripes. That takes 8/3 block times, in
+    // which n1 sends two.
     assert_eq!(copied(&scene), 2);
     ["a", "b", "c", "d"].into_iter().for_each(|stripe| scene.succeed(stripe));
     drain(&mut scene, RepairId(2), FROM_1, &[("g", [1, 2, 3, 4]), ("h", [1, 2, 3, 4])]);
@@ -71,7 +72,7 @@ fn a_node_copies_what_it_can_send_before_the_others_are_done() {
 }
 
 #[test]
-fn what_is_only_copied_or_only_rebuilt_waits_for_that() {
+fn items_that_may_only_be_copied_or_only_be_rebuilt_wait_for_that() {
     for (kind, started) in [(Kind::Migrate { from: NodeId(1) }, 1), (Kind::Rebuild { from: NodeId(1) }, 3)] {
         let mut scene = Scene::with(30, Limits::default(), busy);
         let stripes = [("a", [1, 2, 3, 4]), ("b", [1, 5, 6, 7]), ("c", [1, 8, 9, 10])];
@@ -82,7 +83,7 @@ fn what_is_only_copied_or_only_rebuilt_waits_for_that() {
 }
 
 #[test]
-fn what_others_cannot_rebuild_is_copied() {
+fn a_block_that_others_cannot_rebuild_is_copied() {
     let mut scene = Scene::with(12, Limits::default(), busy);
     [3, 4].into_iter().for_each(|node| scene.kill(node));
     let stripes = [("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])];
@@ -96,7 +97,7 @@ fn what_others_cannot_rebuild_is_copied() {
 }
 
 #[test]
-fn a_node_that_dies_while_it_is_emptied_is_recovered_and_nothing_twice() {
+fn a_node_that_dies_during_its_drain_is_recovered_and_no_block_twice() {
     let mut scene = Scene::with(12, Limits::default(), busy);
     let stripes = ["a", "b", "c", "d"].map(|name| (name, [1, 2, 3, 4]));
     drain(&mut scene, REPAIR, FROM_1, &stripes);
@@ -116,13 +117,13 @@ fn a_node_that_dies_while_it_is_emptied_is_recovered_and_nothing_twice() {
     assert_eq!(scene.work(), [""; 0]);
     let ends: Vec<&str> = scene.ended.iter().map(|(stripe, _)| stripe.as_str()).collect();
     assert_eq!(ends, ["b", "c", "d", "a"]);
-    // The death also asked for a recovery, as nobody knew that the drain would do it.
+    // The death also triggered a recovery, which does not know that the drain handles it.
     scene.repair(RepairId(7), &[]);
     assert_eq!(scene.work(), [""; 0]);
 }
 
 #[test]
-fn after_a_restart_only_what_is_left_is_done() {
+fn after_a_restart_only_the_rest_is_done() {
     let mut scene = Scene::new(12);
     drain(&mut scene, REPAIR, FROM_1, &[("done", [9, 2, 3, 4]), ("left", [1, 2, 3, 4])]);
     assert_eq!(scene.work(), ["left"]);
@@ -147,7 +148,7 @@ fn standbys_get_everything() {
 // ---- a node that comes back ----
 
 #[test]
-fn work_on_what_is_back_stops() {
+fn a_job_stops_when_its_block_is_back() {
     let mut scene = Scene::new(12);
     scene.kill(1);
     scene.kill(9);
@@ -160,7 +161,7 @@ fn work_on_what_is_back_stops() {
 }
 
 #[test]
-fn a_job_whose_requestor_was_replaced_goes_to_its_end() {
+fn a_job_whose_requestor_was_replaced_runs_to_its_end() {
     for told in [true, false] {
         let mut scene = Scene::new(12);
         scene.kill(1);
@@ -179,7 +180,7 @@ fn a_job_whose_requestor_was_replaced_goes_to_its_end() {
 }
 
 #[test]
-fn what_is_lost_again_while_its_job_stops_is_repaired() {
+fn a_block_lost_again_while_its_job_stops_is_repaired() {
     let mut scene = Scene::new(12);
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
@@ -191,7 +192,7 @@ fn what_is_lost_again_while_its_job_stops_is_repaired() {
 }
 
 #[test]
-fn a_surplus_copy_is_named_once_its_stripe_is_whole() {
+fn a_surplus_copy_is_dropped_once_its_stripe_is_whole() {
     let mut scene = Scene::new(12);
     scene.kill(1);
     scene.kill(2);
@@ -210,7 +211,7 @@ fn a_surplus_copy_is_named_once_its_stripe_is_whole() {
 }
 
 #[test]
-fn a_surplus_copy_of_a_whole_stripe_is_named_at_once_and_the_counted_one_never() {
+fn a_surplus_copy_of_a_whole_stripe_is_dropped_at_once_and_the_counted_one_never() {
     let mut scene = Scene::new(12);
     let at = |node| BlockFacts { node: Some(NodeId(node)), good: true };
     let counted = [at(1), at(2), at(3), at(4)];
@@ -228,7 +229,7 @@ fn a_surplus_copy_of_a_whole_stripe_is_named_at_once_and_the_counted_one_never()
 // ---- control ----
 
 #[test]
-fn a_cap_that_changes_holds_for_what_starts_next() {
+fn a_changed_cap_holds_for_jobs_that_start_next() {
     let mut scene = Scene::with(30, Limits::default(), |_| NodeFacts { budget: Budget::jobs(9), ..facts() });
     scene.kill(1);
     scene.repair(REPAIR, &["a", "b", "c", "d"].map(|name| (name, [1, 2, 3, 4])));
@@ -249,7 +250,7 @@ fn a_cap_that_changes_holds_for_what_starts_next() {
 }
 
 #[test]
-fn what_is_late_begins_anew_on_other_nodes() {
+fn a_late_job_is_restarted_on_other_nodes() {
     let mut scene = Scene::new(12);
     scene.kill(1);
     scene.repair(REPAIR, &[("a", [1, 2, 3, 4])]);

@@ -1,4 +1,4 @@
-//! The scheduler of many repairs: order, room, ends, and the same as a slow one does.
+//! Tests of the scheduler: order, room, ends, and equality with a slow reference implementation.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Policies by what becomes of whole recoveries.
+//! Helper policies, judged by whole recoveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use repair::{JobId, NodeId, Rates, StripeId};
 
 use crate::scene::{BLOCK, REPAIR, Scene, chain, facts};
 
-/// Everything starts at once: what nodes then have to send and to receive at most, in blocks, and the bound for it.
+/// Starts all stripes at once. Returns the largest load of a node in blocks, sent or received, and its lower
+/// bound.
 fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
     let roomy = NodeFacts { budget: Budget::jobs(1 << 20), ..facts() };
     let mut scene = Scene::with(nodes, Limits::default(), |_| roomy.clone());
@@ -119,9 +120,9 @@ fn push_rep_waits_for_its_only_node_and_push_sur_takes_all_in_turn() {
     assert_eq!(takers(HelperPolicy::PushSur), [5, 6, 7, 8]);
 }
 
-/// As after SeaweedFS's own `ec.rebuild`, which leaves all that it makes on one server.
+/// SeaweedFS's own `ec.rebuild` leaves nodes like this: all blocks that it makes are on one server.
 #[test]
-fn who_has_several_blocks_of_a_stripe_is_dealt_one_of_them() {
+fn a_node_with_several_blocks_of_a_stripe_is_dealt_one_of_them() {
     let stretches = |nodes: [u32; 9]| {
         let mut scene = Scene::new(12);
         scene.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
@@ -147,7 +148,7 @@ fn who_has_several_blocks_of_a_stripe_is_dealt_one_of_them() {
 }
 
 #[test]
-fn a_code_whose_reads_are_given_is_not_dealt() {
+fn a_code_with_fixed_reads_is_not_dealt() {
     use codes::CodeSpec;
     let mut scene = Scene::new(12);
     scene.code = "lrc-4-2-2".parse::<CodeSpec>().unwrap().build().unwrap();

@@ -1,5 +1,5 @@
-//! The scheduler against a slow one that keeps nothing in order: at every event it looks at all items anew, sorts
-//! them, and walks over all of them.
+//! Compares the scheduler with a slow reference that keeps no order. At every event the reference examines
+//! all items anew, sorts them, and walks over all of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ fn limits() -> Limits {
     Limits { look_ahead: 5, attempts: 3, rounds: 3, blocks_ahead: 0, ..Limits::default() }
 }
 
-// ---- the slow one ----
+// ---- the reference ----
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
@@ -47,7 +47,7 @@ struct Item {
     lack: Option<Lack>,
 }
 
-/// A resource of a node of which there was too little, and how much of it was needed.
+/// A resource of a node without enough room, and the amount needed.
 type Lack = (Resource, u64);
 
 struct Repair {
@@ -67,7 +67,7 @@ struct Slow {
     repairs: BTreeMap<RepairId, Repair>,
     holds: BTreeMap<u32, u32>,
     moving: BTreeMap<u64, Loads>,
-    /// What is read in the foreground: at most half of a budget.
+    /// Foreground reads: at most half of a budget.
     reads: BTreeMap<u64, Loads>,
     helped: Vec<BTreeSet<NodeId>>,
     received: BTreeMap<NodeId, u64>,
@@ -86,7 +86,7 @@ impl Slow {
         good.map(|(facts, index)| (BlockIndex(index), facts.node.unwrap())).collect()
     }
 
-    /// What is done for an item, in the order in which it is tried.
+    /// The kinds to try for an item, in order.
     fn ways(&self, item: &Item) -> Vec<Kind> {
         let others = |from| self.survivors(item.stripe).iter().filter(|&&(_, node)| node != from).count();
         match self.kind(item) {
@@ -98,8 +98,8 @@ impl Slow {
         }
     }
 
-    /// Whether a copy ends no later than the others are done rebuilding all that waits; all nodes are equally fast and
-    /// any of them takes blocks.
+    /// Whether a copy ends no later than the others finish rebuilding all waiting blocks. All nodes are
+    /// equally fast, and any of them takes blocks.
     fn copying_keeps_up(&self, item: &Item, from: NodeId) -> bool {
         let under_way = |node| {
             let used = self.used(node);
@@ -109,7 +109,8 @@ impl Slow {
         let waiting = self.items.iter().filter(waits).count();
         let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
         let others: Vec<NodeId> = survivors.filter(|&node| node != from).collect();
-        // What runs is half done. All is multiplied by what it would be divided by: whole numbers throughout.
+        // Running jobs are half done. Both sides are multiplied by the common denominator to stay in whole
+        // numbers.
         let asked = |node| self.waiting_stripes(node).min(waiting) as u64 * DATA_BLOCKS as u64 * BLOCK;
         let sent: u64 =
             others.iter().map(|&node| under_way(node) * others.len() as u64 + 2 * asked(node)).sum();
@@ -117,7 +118,7 @@ impl Slow {
         copy <= BLOCK || 2 * copy * (others.len() * others.len()) as u64 <= sent
     }
 
-    /// Stripes with a block on a node that have open items, none of which runs.
+    /// Number of stripes with a block on a node and with open items, none of them running.
     fn waiting_stripes(&self, node: NodeId) -> usize {
         let open = |stripe: u32| {
             let mut items = self.items.iter().filter(|item| item.stripe == stripe);
@@ -159,7 +160,7 @@ impl Slow {
         }
     }
 
-    /// What runs for nothing, as a node is back.
+    /// Stops jobs with no wanted blocks left because a node came back.
     fn stop_needless(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
@@ -168,13 +169,13 @@ impl Slow {
         }
     }
 
-    /// Whether an item of which nothing was done does not end as needless, as somebody holds its stripe.
+    /// Whether an item without any round must not end as needless, because its stripe is held.
     fn waits_to_end(&self, at: usize) -> bool {
         let item = &self.items[at];
         item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0)
     }
 
-    /// Ends what has nothing left to do.
+    /// Ends items with nothing left to do.
     fn sweep(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
@@ -267,7 +268,7 @@ impl Slow {
         })
     }
 
-    /// What starts next.
+    /// The next item to start.
     fn next(&mut self) -> Option<(ItemId, Kind, Vec<Wanted>, Vec<NodeId>)> {
         self.claims.clear();
         let mut queue: Vec<_> = (0..self.items.len())
@@ -337,7 +338,7 @@ impl Slow {
         sources.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// Where its blocks can go now, or else whether it is requestors that are missing.
+    /// The requestors of an item's blocks if it can start. The error tells whether requestors are missing.
     fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
         if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
             return Err(false);
@@ -651,7 +652,7 @@ impl Pair {
         }
     }
 
-    /// Lets both do all they can, and holds one against the other.
+    /// Lets both do all they can, and compares them at every step.
     fn work(&mut self) -> Result<(), TestCaseError> {
         loop {
             let action = self.fast.poll(self.slow.now);
@@ -675,7 +676,7 @@ impl Pair {
         self.compare()
     }
 
-    /// Nothing is repaired that can be read where it may stay.
+    /// Checks that no block is repaired that can be read where it may stay.
     fn is_needed(&self, proposal: &Proposal) -> Result<(), TestCaseError> {
         let stripe = proposal.stripe.0.parse().unwrap();
         let survivors = self.slow.survivors(stripe);
@@ -810,7 +811,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn it_does_what_a_slow_one_does(events in prop::collection::vec(event(), 1..80)) {
+    fn the_scheduler_agrees_with_the_reference(events in prop::collection::vec(event(), 1..80)) {
         let mut pair = Pair::new();
         for event in &events {
             pair.happen(event);

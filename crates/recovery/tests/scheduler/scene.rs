@@ -1,4 +1,4 @@
-//! A few nodes and stripes around a scheduler, driven as a coordinator would, with jobs that end when they are told.
+//! A few nodes and stripes around a scheduler, driven like a coordinator does. Tests decide when jobs end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub fn facts() -> NodeFacts {
     }
 }
 
-/// What a chain through the first k helpers moves.
+/// The load of a chain through the first k helpers.
 pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
     let copies = matches!(proposal.kind, Kind::Migrate { .. });
     let count = if copies { 1 } else { data_blocks };
@@ -66,12 +66,12 @@ pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
 }
 
 impl Scene {
-    /// Nodes n1, n2, … with room for two jobs each, and stripes of rs-4-2.
+    /// Nodes n1, n2, … with room for two jobs each, and stripes of code rs-4-2.
     pub fn new(nodes: u32) -> Self {
         Self::with(nodes, Limits::default(), |_| facts())
     }
 
-    /// Budgets are what `facts` says, however few blocks they hold.
+    /// Like [`new`](Self::new), with the budgets that `facts` returns, however few blocks they hold.
     pub fn with(nodes: u32, limits: Limits, facts: impl Fn(u32) -> NodeFacts) -> Self {
         let mut scheduler = Scheduler::new(Limits { blocks_ahead: 0, ..limits });
         (1..=nodes).for_each(|node| scheduler.set_node(NodeId(node), facts(node)));
@@ -101,9 +101,9 @@ impl Scene {
         }
     }
 
-    /// A repair of stripes, by their names and nodes.
+    /// Opens a repair of stripes, given by their names and nodes.
     pub fn repair(&mut self, id: RepairId, stripes: &[(&str, [u32; 4])]) {
-        // Chains of whole blocks over what is free; what policies do else is tested by itself.
+        // Chains of whole blocks over free nodes. Other policies have tests of their own.
         self.scheduler.open(id, RepairSpec { helpers: HelperPolicy::FreeBudget, ..RepairSpec::default() });
         for &(stripe, nodes) in stripes {
             let item = self.scheduler.push(id, self.new_item(stripe, nodes));
@@ -120,7 +120,7 @@ impl Scene {
         self.scheduler.handle_node(NodeId(node), true);
     }
 
-    /// Starts all that can start, and returns the stripes in that order.
+    /// Starts all stripes that can start, and returns them in that order.
     pub fn work(&mut self) -> Vec<String> {
         let mut started = Vec::new();
         while let Some(action) = self.scheduler.poll(self.now) {

@@ -1,4 +1,4 @@
-//! From a plan to one assignment per node.
+//! Turns a plan into one assignment per node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::work::Work;
 use crate::assignment::{Inlet, Outlet, Sink, SinkEnd};
 use crate::{Assignment, EdgeKey, NodeId, Plan, StripeBlock, Topology};
 
-/// Cuts a plan into one assignment per node and gives every edge its key.
+/// Cuts a plan into one assignment per node and generates a key for every edge.
 pub(super) fn assignments(
     plan: &Plan,
     work: &Work,
@@ -65,7 +65,7 @@ fn assignment(
         key,
         tls_name: topology.tls_name(from),
     };
-    // The downstream end dials, unless the upstream end is a client, which nobody can dial.
+    // The downstream end dials, unless the upstream end is a client: clients accept no connections.
     let outlet = |(&(from, to), &key): (&(NodeId, NodeId), &EdgeKey)| Outlet {
         to,
         dial: if topology.dials_out(from) { topology.address(to) } else { None },

@@ -1,16 +1,16 @@
-//! Who is to blame when a plan breaks.
+//! Finds the culprit when a plan breaks.
 //!
-//! One broken node is seen by many: its neighbours find their edges closed, and everybody downstream
-//! waits. Waiting is followed to its end ([`waiting`]): a node that others wait for, and that itself waits for
-//! nothing that would excuse it, is the culprit, whether it is stopped, slow, or cut off. What a node says of itself (a bad block, a full
-//! disk) and the loss of its control connection outweigh what others say of it. Clients are never blamed
-//! for being slow: a person may read a file as slowly as they like.
+//! Many nodes notice one broken node: its neighbours find their edges closed, and all nodes downstream wait.
+//! The judge follows the waiting to its end ([`waiting`]): a node that others wait for, and that itself waits
+//! for nothing that would excuse it, is the culprit, whether it is stopped, slow, or cut off. A node's report
+//! about itself (a bad block, a full disk) and the loss of its control connection outweigh reports by other
+//! nodes. Clients are never blamed for being slow: a person may read a file at any pace.
 //!
-//! Where two nodes blame each other, only what is between them is broken, and going without either of them
-//! will do. Then, and where a node is blamed by hearsay at all, the one that is easier to go without is
-//! dropped: rather a helper than a requestor, which would have to be delivered to from the start, and
-//! rather that than a client, which nobody can replace. The link is remembered: if too few nodes are left without those that
-//! were dropped, all of them are used again, and plans go around the links ([`links`](super::links)).
+//! If two nodes blame each other, only the link between them is broken, and dropping either node is enough.
+//! In that case, and whenever a node is accused only by others, the judge drops the node that is easiest to
+//! replace: a helper rather than a requestor, which would need all its slices again, and a requestor rather
+//! than a client, which cannot be replaced. The job remembers the broken link: if too few nodes remain, it
+//! readmits the dropped nodes and plans around the broken links ([`links`](super::links)).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,29 +19,29 @@ use super::waiting::{self, Rules};
 use super::{BlockProblem, Due, Report};
 use crate::{BlockId, NodeId};
 
-/// Something that speaks against a node or a block.
+/// A piece of evidence against a node or a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// The coordinator lost the node.
+    /// The coordinator lost its connection to the node.
     Lost { node: NodeId },
-    /// A requestor makes no progress and says nothing.
+    /// A requestor makes no progress and reports nothing.
     Silent { node: NodeId },
-    /// A node says of itself that it cannot go on.
+    /// A node reports that it cannot continue.
     Failed { node: NodeId, why: String },
-    /// A node says of one of its blocks that it is bad.
+    /// A node reports that one of its blocks is bad.
     BadBlock { block: BlockId, problem: BlockProblem },
-    /// A node received what its neighbour should not have sent.
+    /// A node received invalid data from its neighbour.
     Wrong { from: NodeId, why: String },
     /// A node found the edge to its neighbour broken.
     Closed { node: NodeId, peer: NodeId, why: String },
-    /// Nothing of the plan moves at a node any more.
+    /// A node has nothing left to do for the plan: it is idle.
     AtRest { node: NodeId },
     /// A node waits for others.
     Waiting { node: NodeId, receive: Vec<Due>, send: Vec<Due> },
 }
 
 impl Evidence {
-    /// Whether it is reason enough to look for a culprit.
+    /// Whether this evidence alone justifies a search for a culprit.
     pub(super) fn complains(&self, rules: Rules) -> bool {
         match self {
             Self::Waiting { receive, send, .. } => {
@@ -52,7 +52,7 @@ impl Evidence {
         }
     }
 
-    /// The node that said it, and is there to say so.
+    /// The reporting node, if it is still connected.
     pub(super) fn speaker(&self) -> Option<NodeId> {
         match self {
             Self::Closed { node, .. } | Self::AtRest { node } | Self::Waiting { node, .. } => Some(*node),
@@ -60,7 +60,8 @@ impl Evidence {
         }
     }
 
-    /// The evidence in a report, and whether the reports of others should be gathered before judging.
+    /// Turns a report into evidence. The flag says whether to gather the reports of other nodes before
+    /// judging.
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
             Report::Waiting { receive, send, .. } => Some((Self::Waiting { node, receive, send }, true)),
@@ -80,23 +81,23 @@ impl Evidence {
     }
 }
 
-/// Who is dropped from the next plan.
+/// The nodes and blocks to leave out of the next plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) culprits: Vec<Culprit>,
     pub(super) bad_blocks: Vec<(BlockId, BlockProblem)>,
 }
 
-/// A node, and what is said of it; `{}` stands for its name.
+/// A node and the accusation against it; `{}` in the text stands for the node's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Culprit {
     pub(super) node: NodeId,
     pub(super) why: String,
-    /// Whether only others say so.
+    /// Whether the accusation comes only from other nodes.
     pub(super) hearsay: bool,
 }
 
-/// What a node is to the plan: the later, the harder to go without.
+/// A node's role in the plan, from easiest to hardest to replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
     Helper,
@@ -104,16 +105,16 @@ pub(super) enum Standing {
     Client,
 }
 
-/// How hard it is to go without a node. Of equals, those that were blamed before and did not turn out to
-/// be the trouble come last.
+/// How hard a node is to replace. Among equal roles, nodes that were blamed earlier without solving the
+/// problem rank last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth {
     pub(super) standing: Standing,
     pub(super) blamed: u32,
 }
 
-/// The verdict, or `None` if everybody merely waits for a client, or for nodes in `limited`, which their own caps hold
-/// back.
+/// Judges the evidence. Returns `None` if the nodes merely wait for a client, or for nodes in `limited`,
+/// which are throttled by their own caps.
 pub(super) fn judge(
     evidence: &[Evidence],
     worth: impl Fn(NodeId) -> Worth,
@@ -146,7 +147,7 @@ pub(super) fn judge(
     Some(verdict)
 }
 
-/// Judges by what nodes say of each other only.
+/// Judges solely by nodes' reports about each other.
 fn judge_hearsay(
     evidence: &[Evidence],
     worth: impl Fn(NodeId) -> Worth,
@@ -176,8 +177,8 @@ fn judge_hearsay(
     if culprits.is_empty() { None } else { Some(Verdict { culprits, bad_blocks: Vec::new() }) }
 }
 
-/// For each broken edge, the end that is easier to go without: it is enough if one of them goes. Of equals
-/// it is the one that did not complain, since the dead do not, or the first if both do.
+/// For each broken edge, names the end that is easier to replace; dropping one end is enough. Between equals
+/// it names the end that did not complain, since a dead node cannot, or by rank if both complained.
 fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap<NodeId, String> {
     let complaints: BTreeMap<(NodeId, NodeId), &String> = evidence
         .iter()
@@ -200,9 +201,10 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
     breakers
 }
 
-/// Nodes that wait for what was sent: the others are at rest, so that what is missing is lost on its way, or comes more slowly
-/// than they sent it. A client is not at fault and cannot be replaced; another edge to it may do. Of one helper at rest it
-/// may be either end's fault; that several have the same, is not likely.
+/// Nodes that wait for data although its senders are idle: the data was lost in transit, or the link is
+/// slower than the senders. A client that sends is not at fault and cannot be replaced, so another receiver
+/// is tried. With a single idle helper either end may be at fault. With several, the receiver's own link is
+/// the likely cause.
 fn bereft(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -241,7 +243,7 @@ mod tests {
         nodes.iter().map(|&(node, slice)| Due { node: NodeId(node), slice, rested_ms: 2000 }).collect()
     }
 
-    /// A node waits for slices of some others, and for some to take slices.
+    /// A node waits to receive from some nodes and to send to others.
     fn waiting(node: u32, receive: &[(u32, u32)], send: &[(u32, u32)]) -> Evidence {
         Evidence::Waiting { node: NodeId(node), receive: due(receive), send: due(send) }
     }
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_chain_of_waiting_is_to_blame() {
-        // 1 → 2 → 3 → 4 → 100, and 2 is stopped: 1 cannot send to it, 3 gets nothing.
+        // Chain 1 → 2 → 3 → 4 → 100. Node 2 is stopped: 1 cannot send to it, and 3 receives nothing.
         let chain = [
             waiting(100, &[(4, 7)], &[]),
             waiting(4, &[(3, 7)], &[]),
@@ -282,18 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_link_is_told_from_a_node_that_hangs() {
+    fn a_broken_link_is_distinguished_from_a_hanging_node() {
         let links = |evidence: &[Evidence]| {
             let rules = Rules { in_rounds: false, patience_ms: 1500 };
             let links = super::waiting::broken_links(evidence, rules);
             links.into_iter().map(|(a, b)| (a.0, b.0)).collect::<Vec<_>>()
         };
-        // 1 → 2 → 3 → 100, and nothing passes from 2 to 3, which both say.
+        // Chain 1 → 2 → 3 → 100. Nothing passes from 2 to 3, and both report it.
         let beside = [waiting(100, &[(3, 7)], &[]), waiting(3, &[(2, 7)], &[]), waiting(1, &[], &[(2, 9)])];
         assert_eq!(links(&[&beside[..], &[waiting(2, &[], &[(3, 7)])]].concat()), [(2, 3)]);
-        // It has sent everything, and nothing of it arrives.
+        // Node 2 has sent everything, but nothing arrives.
         assert_eq!(links(&[&beside[..], &[Evidence::AtRest { node: NodeId(2) }]].concat()), [(2, 3)]);
-        // It says nothing: it may be the node.
+        // Node 2 reports nothing, so the node itself may be at fault.
         assert_eq!(links(&beside), []);
         let closed =
             |node, peer| Evidence::Closed { node: NodeId(node), peer: NodeId(peer), why: "reset".into() };
@@ -306,28 +308,28 @@ mod tests {
         assert_eq!(culprits(&[waiting(4, &[], &[(100, 3)]), waiting(3, &[], &[(4, 5)])]), [0; 0]);
     }
 
-    /// The connection to a client was lost with all that the client had sent on it.
+    /// The connection to a client broke, and data that the client had already sent was lost.
     #[test]
-    fn what_a_client_has_sent_and_did_not_arrive_is_not_waited_for() {
+    fn data_lost_after_a_client_sent_it_costs_the_receiver_its_place() {
         let lost = [waiting(60, &[(100, 3)], &[]), Evidence::AtRest { node: NodeId(100) }];
         assert_eq!(culprits(&lost), [60]);
         assert_eq!(culprits_beside(&lost, &[], &[60]), [0; 0]);
-        // Of several any may be it, or none: the client's own link.
+        // Any of several receivers may be at fault, or none of them: it may be the client's own link.
         let both = [&lost[..], &[waiting(61, &[(100, 3)], &[])]].concat();
         assert_eq!(culprits(&both), [60]);
         assert_eq!(culprits_after(&both, &[60]), [61]);
-        // A client that is not done may be as slow as it likes.
+        // A client that still has slices to send may be as slow as it likes.
         assert_eq!(culprits(&[waiting(60, &[(100, 3)], &[]), waiting(100, &[], &[])]), [0; 0]);
-        // A helper at rest did not send what is missed.
+        // An idle helper did not send the missing slice.
         assert_eq!(culprits(&[waiting(60, &[(5, 3)], &[]), Evidence::AtRest { node: NodeId(5) }]), [5]);
-        // Unless several are: whoever waits for all of them has a slow link of its own.
+        // If several helpers are idle, the node that waits for all of them has a slow link of its own.
         let [five, six] = [5, 6].map(|node| Evidence::AtRest { node: NodeId(node) });
         assert_eq!(culprits(&[waiting(60, &[(5, 3), (6, 4)], &[]), five, six]), [60]);
     }
 
     #[test]
-    fn of_two_that_wait_for_each_other_the_helper_is_dropped() {
-        // Nothing passes between 5 and the client any more; 4 cannot go on because 5 cannot.
+    fn when_two_nodes_wait_for_each_other_the_helper_is_dropped() {
+        // Nothing passes between node 5 and the client; node 4 is blocked because 5 is.
         let cut = [waiting(100, &[(5, 2)], &[]), waiting(5, &[], &[(100, 4)]), waiting(4, &[], &[(5, 6)])];
         assert_eq!(culprits(&cut), [5]);
         assert_eq!(culprits(&[waiting(60, &[(5, 2)], &[]), waiting(5, &[], &[(60, 2)])]), [5]);
@@ -335,10 +337,12 @@ mod tests {
         assert_eq!(culprits(&cut), [5]);
     }
 
-    /// In two lanes that go through the same nodes in turn, everybody waits for everybody. The slices tell who began.
+    /// Two lanes pass through the same nodes in opposite directions, so all nodes wait for each other. The
+    /// slice numbers tell which node was first to stop.
     #[test]
-    fn in_a_circle_whoever_owes_the_earliest_slice_is_to_blame() {
-        // 2 owes slice 4 to 3. So 3 cannot open slice 9, which 1 waits for; and 1 not slice 12, which 2 waits for.
+    fn in_a_cycle_the_node_that_owes_the_earliest_slice_is_to_blame() {
+        // Node 2 owes slice 4 to node 3. So 3 cannot start slice 9, for which 1 waits, and 1 cannot start
+        // slice 12, for which 2 waits.
         let circle = [
             waiting(3, &[(2, 4)], &[]),
             waiting(1, &[(3, 9)], &[]),
@@ -350,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_circle_of_one_slice_the_next_one_is_tried_if_it_was_not_the_first() {
+    fn in_a_cycle_over_one_slice_each_node_is_tried_in_turn() {
         let circle = [
             waiting(1, &[(2, 0)], &[]),
             waiting(2, &[(3, 0)], &[]),
@@ -362,9 +366,9 @@ mod tests {
         assert_eq!(culprits_after(&circle, &[1, 2, 3, 1]), [2]);
     }
 
-    /// 4 complains of 5, which sends to 60 as fast as 60 takes it.
+    /// Node 4 complains about 5, which sends to 60 as fast as 60 accepts data.
     #[test]
-    fn a_slow_node_names_what_slows_it() {
+    fn a_slow_node_names_the_node_that_slows_it() {
         let fresh = |node, slice| vec![Due { node: NodeId(node), slice, rested_ms: 300 }];
         let slow = [
             waiting(4, &[], &[(5, 2)]),
@@ -373,7 +377,7 @@ mod tests {
         ];
         assert_eq!(culprits(&slow), [5]);
         assert_eq!(culprits_after(&slow, &[5]), [60]);
-        // Nobody has waited for too long: that somebody waits at all is no reason.
+        // No node has waited too long; waiting as such is no offence.
         assert_eq!(culprits(&slow[1..]), [0; 0]);
     }
 
@@ -385,7 +389,7 @@ mod tests {
         assert_eq!(culprits_beside(&slow, &[], &[7]), [5]);
     }
 
-    /// Nothing passes between a requestor and any of those that would send to it.
+    /// Nothing passes between a requestor and any of its senders.
     #[test]
     fn a_node_with_several_dead_edges_is_to_blame_unless_it_was_before() {
         let star = [
@@ -398,19 +402,19 @@ mod tests {
     }
 
     #[test]
-    fn of_a_broken_connection_the_end_that_is_easier_to_go_without_is_dropped() {
+    fn a_broken_connection_costs_the_end_that_is_easier_to_replace() {
         let closed =
             |node, peer| Evidence::Closed { node: NodeId(node), peer: NodeId(peer), why: "reset".into() };
         assert_eq!(culprits(&[closed(4, 60)]), [4]);
         assert_eq!(culprits(&[closed(60, 4)]), [4]);
         assert_eq!(culprits(&[closed(3, 100)]), [3]);
         assert_eq!(culprits(&[closed(3, 4), closed(4, 3)]), [3]);
-        // 4 is dead: both its neighbours say so, and it says nothing.
+        // Node 4 is dead: both neighbours report it, and 4 itself reports nothing.
         assert_eq!(culprits(&[closed(3, 4), closed(5, 4)]), [4]);
     }
 
     #[test]
-    fn what_a_node_says_of_itself_outweighs_hearsay() {
+    fn reports_of_a_node_about_itself_outweigh_hearsay() {
         let closed = Evidence::Closed { node: NodeId(2), peer: NodeId(3), why: "reset".into() };
         let full = Evidence::Failed { node: NodeId(2), why: "full".into() };
         assert_eq!(culprits(&[closed.clone(), full]), [2]);

@@ -1,14 +1,16 @@
-//! Parity equations that tell whether what was rebuilt is right, checked by fingerprints.
+//! Parity equations that verify rebuilt blocks, evaluated on fingerprints.
 //!
-//! A block may be wrong although its checksums hold, and what is rebuilt from it is wrong as well, in ways that depend on
-//! the plans that delivered it. So an error lies in one surviving block and in the rebuilt ones, and nothing else is known
-//! of it. Equations *show* it if none of these errors satisfies them all, except one that leaves the rebuilt blocks right:
-//! then it does not matter here, and a scrub finds it.
+//! A survivor may be wrong although its checksums hold. Blocks rebuilt from it are then wrong too, in ways
+//! that depend on the plans that delivered them. So the model of an error is: one surviving block and the
+//! rebuilt blocks are wrong, in an unknown way. Equations *show* an error if it violates at least one of
+//! them. The check must show all errors of this kind, except those that leave the rebuilt blocks correct:
+//! these do no harm here, and a scrub finds them.
 //!
-//! For an MDS code any k + 1 survivors will do. With f rebuilt blocks they are k + f + 1 blocks of a stripe, which
-//! differ in at least f + 2 blocks from those of any other stripe, and an error lies in f + 1 at most. Fewer, or fewer
-//! equations, are not enough: where parity blocks share their coefficients, as Hitchhiker's do, an equation is blind to
-//! an error that two of its terms have in common. For other codes equations are gathered until every survivor's errors show.
+//! For an MDS code any k + 1 survivors suffice. Together with f rebuilt blocks they are k + f + 1 blocks of a
+//! stripe. Two different stripes differ in at least f + 2 of these blocks, but an error affects at most f +
+//! 1. Fewer survivors or fewer equations are not enough: where parity blocks share coefficients, as in
+//! Hitchhiker, an equation misses errors that cancel between two of its terms. For other codes, equations are
+//! added until they show the errors of every survivor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,44 +18,44 @@ use codes::{BlockIndex, Matrix, Recipe};
 
 use crate::{BlockId, Fingerprint, LocalBlock, NodeId, Stripe, Topology};
 
-/// A block as it was delivered.
+/// A delivered block, at its requestor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivered {
     pub(super) block: BlockIndex,
     pub(super) at: NodeId,
-    /// Whether it was read from the block itself and not rebuilt: then it is one of the survivors, and all that is wrong
-    /// with it must show.
+    /// Whether the block was copied rather than rebuilt. A copy counts as a survivor, and every error in it
+    /// must show.
     pub(super) copied: bool,
 }
 
 /// How many survivors a check asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// As many as show the error of any one of them.
+    /// Just enough to show an error in any one of them.
     Enough,
-    /// All of them: one that is not asked may be the one that contradicts.
+    /// All of them, because any survivor left out may be the one that contradicts the others.
     Every,
 }
 
-/// Where an error is that equations have shown.
+/// The location of a detected error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
-    /// In what was delivered: survivors agree with each other.
+    /// In the delivered blocks: the survivors agree with each other.
     Delivery,
-    /// In a survivor or in what was delivered.
+    /// Either in a survivor or in a delivered block.
     Unknown,
-    /// In a survivor: equations over survivors alone do not hold.
+    /// In a survivor: an equation over survivors alone fails.
     Survivor,
 }
 
-/// What the answers of all who were asked amount to.
+/// The result of a check once all answers are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
     Holds,
     Differs(Fault),
 }
 
-/// Equations over rebuilt blocks and surviving ones.
+/// Equations that relate rebuilt blocks to surviving ones.
 #[derive(Debug)]
 pub(super) struct ParityCheck {
     equations: Vec<Recipe>,
@@ -65,8 +67,8 @@ pub(super) struct ParityCheck {
 }
 
 impl ParityCheck {
-    /// A check of what was `delivered`, where it was, by other blocks that are `usable`, in order of preference; `None` if
-    /// those are too few to show an error of any of them.
+    /// Creates a check of the blocks `delivered`, using other blocks from `usable`, in order of preference.
+    /// Returns `None` if these are too few to show an error in any one of them.
     pub(super) fn new(
         stripe: &Stripe,
         delivered: &[Delivered],
@@ -96,46 +98,47 @@ impl ParityCheck {
         Some(Self { equations, is_mds, rebuilt, delivered, blocks, sub_blocks })
     }
 
-    /// Whom to ask for the fingerprints of which block.
+    /// The fingerprints to ask for: each block, with the node that holds it.
     pub(super) fn questions(&self) -> Vec<(NodeId, LocalBlock)> {
         self.blocks.values().cloned().collect()
     }
 
-    /// The blocks that it asks about and that were not rebuilt.
+    /// The blocks in the check that were not rebuilt.
     pub(super) fn survivors(&self) -> BTreeSet<BlockIndex> {
         self.blocks.keys().copied().filter(|block| !self.rebuilt.contains(block)).collect()
     }
 
-    /// Which of its blocks one of this name is, and who is asked about it.
+    /// Looks up a block of the check by its name; returns its index and the node that is asked for it.
     pub(super) fn asked(&self, block: &BlockId) -> Option<(BlockIndex, NodeId)> {
         let asked = self.blocks.iter().find(|(_, (_, asked))| asked.id == *block);
         asked.map(|(&index, &(node, _))| (index, node))
     }
 
-    /// Whether all who are asked are there.
+    /// Whether all nodes that the check asks are alive.
     pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
         self.blocks.values().all(|(node, _)| topology.is_alive(*node))
     }
 
-    /// How many blocks one node is asked about at most.
+    /// The largest number of blocks that any one node is asked for.
     pub(super) fn most_at_a_node(&self) -> usize {
         let mut counts: BTreeMap<NodeId, usize> = BTreeMap::new();
         self.blocks.values().for_each(|(node, _)| *counts.entry(*node).or_default() += 1);
         counts.into_values().max().unwrap_or(1)
     }
 
-    /// Fingerprints that an answer has, one for each sub-block.
+    /// Fingerprints in an answer, one per sub-block.
     pub(super) fn sub_blocks(&self) -> usize {
         self.sub_blocks
     }
 
-    /// Whether the equations hold for these answers; `None` if some are missing.
+    /// Evaluates the equations on these answers; `None` if an answer is missing.
     pub(super) fn verdict(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Option<Verdict> {
         self.blocks.keys().all(|block| answers.contains_key(block)).then(|| self.judge(answers))
     }
 
-    /// Survivors are suspected only by what they say themselves; that they agree is known if some equation has nothing in it
-    /// that was delivered. For an MDS code it shows whatever is wrong with one of them.
+    /// Survivors are suspected only if an equation over survivors alone fails. They are cleared only if such
+    /// an equation exists, all of them hold, and the code is MDS, in which case one equation shows any error
+    /// of a single survivor.
     fn judge(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Verdict {
         let (mut all_hold, mut some_relate_survivors) = (true, false);
         for (equation, output) in self.rows() {
@@ -170,7 +173,7 @@ fn all_of(delivered: &[Delivered]) -> BTreeSet<BlockIndex> {
     delivered.iter().map(|delivered| delivered.block).collect()
 }
 
-/// Whether a row of an equation holds.
+/// Whether one row of an equation holds.
 fn holds(equation: &Recipe, output: usize, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> bool {
     let sub_block = equation.outputs()[output];
     let mut sum = Fingerprint::zero();
@@ -181,8 +184,9 @@ fn holds(equation: &Recipe, output: usize, answers: &BTreeMap<BlockIndex, Vec<Fi
     sum == answers[&sub_block.block][usize::from(sub_block.sub)]
 }
 
-/// The rebuilt blocks and a survivor, as k other survivors tell; and the rest of the first ones, which are `copied`, or of
-/// all.
+/// Expresses the rebuilt blocks and the other survivors in terms of the first k survivors. The other
+/// survivors are at least one, include all that were `copied`, and are all of `survivors` for
+/// [`Extent::Every`].
 fn any_survivors(
     stripe: &Stripe,
     rebuilt: &[BlockIndex],
@@ -197,12 +201,12 @@ fn any_survivors(
     stripe.code.repair(&[others, rebuilt].concat(), sources).ok()
 }
 
-/// Equations that are gathered one by one, each because it shows more errors than those before it.
+/// Equations collected one by one; each must show errors that the earlier ones miss.
 struct Gathered<'stripe> {
     stripe: &'stripe Stripe,
     rebuilt: &'stripe [BlockIndex],
     survivors: &'stripe [BlockIndex],
-    /// The first survivors, of which all that is wrong must show.
+    /// The first `copied` survivors were delivered as copies, so every error in them must show.
     copied: usize,
     equations: Vec<Recipe>,
     shown: usize,
@@ -218,7 +222,8 @@ impl<'stripe> Gathered<'stripe> {
         Self { stripe, rebuilt, survivors, copied, equations: Vec::new(), shown: 0 }
     }
 
-    /// Those that show every error, if there are such; or one for each block that the others determine.
+    /// The equations that show every error, or `None` if they do not exist. [`Extent::Every`] yields one
+    /// equation for each block that the others determine.
     fn equations(mut self, extent: Extent) -> Option<Vec<Recipe>> {
         let all = (self.survivors.len() * self.rebuilt.len() + self.copied) * self.stripe.code.sub_blocks();
         for &block in self.rebuilt.iter().chain(self.survivors) {
@@ -238,7 +243,7 @@ impl<'stripe> Gathered<'stripe> {
         (extent == Extent::Every && self.shown == all).then_some(self.equations)
     }
 
-    /// A block as others tell; rather by those that take part in other equations already.
+    /// Expresses a block in terms of others, preferring blocks that already occur in an equation.
     fn equation(&self, block: BlockIndex) -> Option<Recipe> {
         let terms =
             self.equations.iter().flat_map(|equation| equation.sources().iter().chain(equation.outputs()));
@@ -251,8 +256,9 @@ impl<'stripe> Gathered<'stripe> {
         self.stripe.code.repair(&[block], &others).ok()
     }
 
-    /// For every survivor, how many dimensions of errors in the rebuilt blocks show whatever is wrong in itself; of one that
-    /// was copied, its own as well. More equations never show less.
+    /// Measures how much the equations show, as a sum over survivors: the dimensions of errors in the rebuilt
+    /// blocks that show regardless of the survivor's own error, plus, for a copied survivor, the dimensions
+    /// of its own error. More equations never show less.
     fn shown(&self) -> usize {
         let of = |blocks: &[BlockIndex]| self.columns(blocks).rank();
         let beside = |(at, &survivor): (usize, &BlockIndex)| {
@@ -263,7 +269,7 @@ impl<'stripe> Gathered<'stripe> {
         self.survivors.iter().enumerate().map(beside).sum()
     }
 
-    /// The coefficients of these blocks' sub-blocks: a row for each equation.
+    /// The coefficients of these blocks' sub-blocks, one row per equation.
     fn columns(&self, blocks: &[BlockIndex]) -> Matrix {
         let sub_blocks = self.stripe.code.sub_blocks();
         let rows = self
@@ -359,10 +365,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a single survivor has made up, in whichever of its sub-blocks: what it makes of the rebuilt blocks
-        /// is found, and nothing is found where nothing is wrong.
+        /// An error in any single survivor, in any of its sub-blocks, is detected if it spoils a rebuilt
+        /// block; a correct stripe is never accused.
         #[test]
-        fn what_one_survivor_made_up_is_found(
+        fn errors_of_one_survivor_are_found(
             spec in select(&CODES[..]),
             lost in subsequence((0..5u16).collect::<Vec<_>>(), 0..=2),
             copies in 0..5usize,
@@ -406,7 +412,7 @@ mod tests {
             if lost.iter().chain(&copies).any(|block| found[block] != truth[block]) {
                 let found = verdict(&check, &found);
                 prop_assert!(found > Some(Verdict::Holds), "of {:?} and {:?}", lost, copies);
-                // Whoever made it up is a survivor; a copy that was delivered is nobody's word.
+                // The error is in a survivor, so the check must not put it on the delivery alone.
                 prop_assert!(found > Some(Verdict::Differs(Fault::Delivery)), "{:?} of {:?}", found, lost);
             }
         }

@@ -1,7 +1,9 @@
-//! How nodes have behaved in a job: who was blamed, given up as a requestor or suspected, and which links are broken.
+//! Records how nodes have behaved in a job: how often each was blamed or given up as a requestor, which ones
+//! are suspected, and which links are broken.
 //!
-//! Deliberately absent: who is to blame ([`blame`](super::blame)), and which nodes the next plan avoids, which a second chance
-//! forgets (`Policy::avoid`). What is noted here stays for the job.
+//! Not part of this module: finding the culprit ([`blame`](super::blame)), and the set of nodes that the next
+//! plan avoids (`Policy::avoid`), which is cleared when nodes get a second chance. These records last as long
+//! as the job.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,20 +14,23 @@ use super::trust::Wrong;
 use super::work::Work;
 use crate::{NodeId, Reach, Topology};
 
-/// A node that was given up so often as a requestor does not become one again, so that replacing ends.
+/// A node given up this often as a requestor does not become a requestor again. This bounds the number of
+/// replacements.
 pub(super) const GIVEN_UP: u32 = 2;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
     pub(super) links: BrokenLinks,
-    /// How often nodes were blamed.
+    /// How often each node was blamed.
     blamed: BTreeMap<NodeId, u32>,
-    /// How often nodes were given up as requestors; what they say of themselves counts twice.
+    /// How often each node was given up as a requestor. A failure that the node itself reported counts twice.
     given_up: BTreeMap<NodeId, u32>,
-    /// Nodes whose store takes no block now. One may be wrong about that; when a second one agrees the job ends.
+    /// Nodes whose store currently refuses the block. A single node may be wrong about that; when a second
+    /// one agrees, the job ends.
     not_now: BTreeSet<NodeId>,
-    /// Requestors that may have spoilt what they were given. They are suspected once, before any source is.
+    /// Requestors that may have corrupted the data delivered to them. They are suspected once, before any
+    /// source.
     suspected: BTreeSet<NodeId>,
 }
 
@@ -38,7 +43,8 @@ impl Conduct {
         *self.given_up.entry(node).or_insert(0) += weight;
     }
 
-    /// Notes that a node's store takes no block now; returns whether another one has said the same.
+    /// Records that a node's store currently refuses the block; returns whether another node has reported the
+    /// same.
     pub(super) fn note_not_now(&mut self, node: NodeId) -> bool {
         self.not_now.insert(node);
         self.not_now.len() > 1
@@ -48,14 +54,14 @@ impl Conduct {
         self.suspected.extend(requestors);
     }
 
-    /// Whether the requestors may be the cause, were not suspected before, and others can take their places.
+    /// Whether the requestors may be the cause: they were not suspected before, and all can be replaced.
     pub(super) fn may_suspect(&self, wrong: &Wrong, work: &Work, topology: &Topology) -> bool {
         !wrong.at.is_empty()
             && self.suspected.is_empty()
             && self.can_all_be_replaced(&wrong.at, work, topology)
     }
 
-    /// How hard it is to go without a node.
+    /// How hard a node is to replace.
     pub(super) fn worth(&self, node: NodeId, work: &Work, topology: &Topology) -> Worth {
         let standing = if topology.dials_out(node) {
             Standing::Client
@@ -78,8 +84,10 @@ impl Conduct {
             .all(|_| self.stand_in(&taken, work, topology).is_some_and(|other| taken.insert(other)))
     }
 
-    /// A live helper that has room for a block and holds none of the stripe, or less than its even share where nodes share;
-    /// rather one that has not failed. `taken` get other blocks already: what a node says of its progress is of all that it gets.
+    /// Picks a replacement requestor: a live helper with room for a block that holds none of the stripe, or
+    /// less than its even share where blocks may share nodes. Nodes that have not failed come first. Nodes in
+    /// `taken` receive other blocks already and are excluded, because a node reports progress as one sum over
+    /// all its deliveries.
     pub(super) fn stand_in(
         &self,
         taken: &BTreeSet<NodeId>,

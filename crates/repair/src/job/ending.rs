@@ -4,9 +4,9 @@
 //!  Proving ─▶ Committing ─▶ Rereading ─▶ done
 //! ```
 //!
-//! Deliveries are proven by two things at once: requestors make them durable and say their digests, and survivors answer
-//! for parity. What is only read, and published nowhere, has nothing but the parity. An ending knows no plans: what it finds wrong it
-//! says as a [`Turn`], and the job decides what is delivered anew.
+//! Two proofs run at once: requestors make the deliveries durable and report their digests, and survivors
+//! answer for parity. A client's read, which is not published, has only the parity check. An ending knows no
+//! plans: it reports errors as a [`Turn`], and the job decides what to deliver again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,30 +21,30 @@ use super::{BlockProblem, JobAction, JobPhase, ParityOutcome, Report};
 use crate::wire::control::ToNode;
 use crate::{BlockId, Digest, NodeId, Strength, Topology};
 
-/// How long sealing, fingerprinting, committing and rereading may take with no report at all; a node whose cap holds back what
-/// it reads says so meanwhile.
+/// Time limit for sealing, fingerprinting, committing and rereading without any report. A node whose reads
+/// are throttled by a cap reports that in the meantime.
 const DISK_LIMIT: Duration = Duration::from_secs(120);
-/// How long answers about parity are waited for before others are asked: this, and what a disk needs that reads
-/// [`SLOW_DISK`] bytes per second.
+/// Time limit for parity answers before other nodes are asked: this constant plus the time to read the block
+/// at [`SLOW_DISK`] bytes per second.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 const SLOW_DISK: f64 = 5e6;
-/// No store may take longer than this to take over a block, whatever a node says.
+/// The longest time that a store may take to accept a block, whatever the node announces.
 const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 
-/// What is done with deliveries that are complete.
+/// The last phase of a job, once the deliveries are complete.
 #[derive(Debug)]
 pub(super) struct Ending {
     step: Step,
-    /// When a step that nobody reports on is given up.
+    /// When the current step is given up if no report arrives.
     until: Duration,
     parity: ParityOutcome,
-    /// Blocks that are proven to be of one stripe, those delivered among them.
+    /// Blocks proven to belong to one stripe, including the delivered ones.
     proven: BTreeSet<BlockIndex>,
 }
 
 #[derive(Debug)]
 enum Step {
-    /// `sealing` have not made their deliveries durable yet; `check` is open.
+    /// The nodes in `sealing` have not made their deliveries durable yet; `check` is pending.
     Proving {
         sealing: BTreeSet<NodeId>,
         check: Option<Check>,
@@ -57,32 +57,32 @@ enum Step {
     },
 }
 
-/// A check of parity that is waited for.
+/// A parity check that is waiting for answers.
 #[derive(Debug)]
 struct Check {
     proof: Proof,
-    /// When others are asked instead of those who have not answered.
+    /// When other nodes are asked instead of those that have not answered.
     until: Duration,
 }
 
-/// What becomes of the job.
+/// The next move of the job.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// The ending goes on.
+    /// The ending continues.
     On,
-    /// It is over, and all is well.
+    /// The ending is complete and successful.
     Done,
-    /// What was delivered is wrong, and nobody knows through whom.
+    /// The delivered blocks are wrong, and the culprit is unknown.
     Wrong(Wrong),
-    /// A requestor cannot go on.
+    /// A requestor cannot continue.
     RequestorFailed { node: NodeId, reason: String },
-    /// What was published is not what its node keeps.
+    /// A published block reads back with different contents.
     ReadsBackWrong { node: NodeId, block: BlockId, problem: BlockProblem },
-    /// Nobody answers.
+    /// No answer arrived in time.
     Late,
 }
 
-/// What an ending needs to know besides what it changes.
+/// Read-only context of an ending.
 #[derive(Clone, Copy)]
 pub(super) struct EndingContext<'job> {
     pub(super) trust: &'job Trust,
@@ -91,8 +91,8 @@ pub(super) struct EndingContext<'job> {
 }
 
 impl Ending {
-    /// All is delivered. `parity` is what was found of it before, if some of it is committed already.
-    /// `ahead` is a check that began while it moved.
+    /// Starts the ending after the last delivery. `parity` is the outcome of an earlier ending that was
+    /// interrupted; `ahead` is a check that began while slices were still moving.
     pub(super) fn begin(
         work: &mut Work,
         parity: ParityOutcome,
@@ -108,17 +108,18 @@ impl Ending {
         (ending, turn)
     }
 
-    /// What was found out about parity so far.
+    /// The outcome of the parity check so far.
     pub(super) fn parity(&self) -> ParityOutcome {
         self.parity
     }
 
-    /// Blocks that are proven to be of one stripe, those delivered among them.
+    /// Blocks proven to belong to one stripe, including the delivered ones.
     pub(super) fn proven(&self) -> &BTreeSet<BlockIndex> {
         &self.proven
     }
 
-    /// The blocks of the stripe contradict each other, as somebody else has found: every survivor is asked.
+    /// Starts a new check that asks every survivor, because another job or a scrub found that blocks of the
+    /// stripe contradict each other.
     pub(super) fn hear_of_contradiction(&mut self, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         self.begin_check(None, work, scene)
     }
@@ -132,7 +133,7 @@ impl Ending {
         }
     }
 
-    /// The nodes whose stores may be taking over a block at this moment.
+    /// The nodes whose stores may be accepting a block right now.
     pub(super) fn committing(&self) -> Option<&BTreeSet<NodeId>> {
         match &self.step {
             Step::Committing { waiting } => Some(waiting),
@@ -187,7 +188,7 @@ impl Ending {
         }
     }
 
-    /// A node that is no requestor is gone.
+    /// Handles the loss of a node that is not a requestor.
     pub(super) fn handle_node_lost(
         &mut self,
         node: NodeId,
@@ -216,8 +217,8 @@ impl Ending {
         }
     }
 
-    /// Asks others about parity if some do not answer and the check goes without them. A node that is alive may have a disk
-    /// that hangs.
+    /// If some nodes do not answer about parity, asks others instead, provided that the check is possible
+    /// without the silent ones. A node may be alive while its disk hangs.
     fn ask_others(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check: Some(check), .. } = &mut self.step else { return };
         if scene.now < check.until {
@@ -230,7 +231,7 @@ impl Ending {
         let anew =
             scene.trust.parity_check(work, scene.topology, &silent).map(|check| Proof::of_all(check, work));
         let Some(proof) = anew.filter(|proof| !silent.iter().any(|&node| proof.asks(node))) else {
-            // Nobody else knows, so they are as good as they were.
+            // No other nodes can answer, so keep waiting for these.
             work.policy.avoid = avoided;
             return;
         };
@@ -246,7 +247,7 @@ impl Ending {
         self.until = now + DISK_LIMIT;
     }
 
-    /// Asks for what parity equations need, if any are to be checked.
+    /// Starts the parity check, if one was requested.
     fn begin_check(&mut self, ahead: Option<Proof>, work: &mut Work, scene: EndingContext<'_>) -> Turn {
         let Step::Proving { check: open, .. } = &mut self.step else { return Turn::On };
         *open = None;
@@ -270,7 +271,7 @@ impl Ending {
         {
             return Turn::Wrong(breaks_parity(fault, check, work));
         }
-        // Who is suspected for a wrong digest depends on what survivors say.
+        // Which node to suspect for a wrong digest depends on the survivors' answers.
         if !sealing.is_empty() || verdict == Some(None) {
             return Turn::On;
         }
@@ -283,7 +284,8 @@ impl Ending {
         self.commit(work, scene.now)
     }
 
-    /// Deliveries are right: notes what this says of the blocks they were made of, and of others.
+    /// The deliveries are correct: records what that proves about the blocks they were made from, and about
+    /// other blocks.
     fn take_proof(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check, .. } = &self.step else { return };
         let mut contradicting = scene.trust.contradicting().clone();
@@ -316,7 +318,7 @@ impl Ending {
         }
     }
 
-    /// What was delivered is as good as can be told: a block becomes visible, and a read has ended.
+    /// Commits the blocks, which makes them visible; an unpublished read is done at this point.
     fn commit(&mut self, work: &mut Work, now: Duration) -> Turn {
         if !work.publish {
             return Turn::Done;
@@ -346,24 +348,24 @@ impl Ending {
     }
 }
 
-/// How long answers about parity are waited for.
+/// The time limit for parity answers.
 fn check_limit(work: &Work) -> Duration {
     let bytes = (work.window.end - work.window.start) * work.stripe.code.sub_blocks() as u64;
     CHECK_LIMIT + Duration::from_secs_f64(bytes as f64 / SLOW_DISK)
 }
 
-/// The requestors that hold deliveries which are not blocks of their stores yet.
+/// The requestors with deliveries that are not committed yet.
 fn uncommitted(work: &Work) -> BTreeSet<NodeId> {
     work.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
 }
 
-/// Whether what was sealed is not the block that was lost.
+/// Whether the sealed block differs from the lost one, or was not sealed.
 fn differs(goal: &Goal, work: &Work) -> bool {
     let recorded = work.stripe.block(goal.block).digest;
     !goal.sealed || recorded.is_some() && goal.digest != recorded
 }
 
-/// There is reason to doubt, and no equation to dispel it.
+/// The error for a doubtful stripe with no equation left to check.
 fn unknowable() -> Wrong {
     Wrong {
         reason: "no block is left to check what was rebuilt with".into(),
@@ -374,7 +376,7 @@ fn unknowable() -> Wrong {
     }
 }
 
-/// Equations do not hold.
+/// The error for equations that fail.
 fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
     let survivors = if fault == Fault::Survivor { check.proof.survivors() } else { BTreeSet::new() };
     let reason = match fault {
@@ -393,7 +395,8 @@ fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
     }
 }
 
-/// Requestors made other blocks durable than those recorded, or say so; `verdict` is what parity says of these.
+/// The error for requestors that report other digests than the recorded ones; `verdict` is the result of the
+/// parity check of these blocks.
 fn wrong_digest(wrong: &[&Goal], verdict: Option<Verdict>, check: Option<&Check>, work: &Work) -> Wrong {
     let fault = match verdict {
         Some(Verdict::Differs(fault)) => fault,
@@ -411,7 +414,7 @@ fn wrong_digest(wrong: &[&Goal], verdict: Option<Verdict>, check: Option<&Check>
     }
 }
 
-/// Notes that a requestor has made its deliveries durable.
+/// Records that a requestor has made its deliveries durable.
 fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest>)], hand_over: Duration) {
     let blocks = &work.stripe.blocks;
     for goal in work.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
@@ -422,7 +425,7 @@ fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest
     }
 }
 
-/// A node says what it reads back of a block that it published.
+/// Compares the digest that a node reads back of a published block.
 fn take_reread(
     waiting: &mut BTreeSet<BlockIndex>,
     block: &BlockId,

@@ -1,8 +1,9 @@
-//! Broken links: nothing passes between two nodes although both answer the coordinator.
+//! Broken links: pairs of nodes that cannot exchange data although both answer the coordinator.
 //!
-//! A node that is blamed over such a link is first left out, which is the cheapest thing to try. If too few nodes remain, the job
-//! forgives all of them and plans without the broken links: the same nodes send over other links or take other roles. A stream
-//! that has no other path, such as a block that a client reads from its holder, is relayed by a third node.
+//! A node blamed over such a link is first left out of the plan, which is the cheapest remedy. If too few
+//! nodes remain, the job readmits all of them and plans around the broken links: the same nodes use other
+//! links or take other roles. A stream with no other path, such as a block that a client reads from its
+//! holder, is relayed by a third node.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use super::blame::Evidence;
 use super::waiting::{self, Rules};
 use crate::{NodeId, Plan, PlanError, PlanRequest, Policy, Scheme, Stripe, Topology, plan};
 
-/// The broken links that a job has found, lower node first.
+/// The broken links that a job has found; each pair has the lower node first.
 #[derive(Debug, Default)]
 pub(super) struct BrokenLinks(BTreeSet<(NodeId, NodeId)>);
 
@@ -25,7 +26,7 @@ impl BrokenLinks {
         plan.edges().iter().any(|&(from, to)| self.0.contains(&(from.min(to), from.max(to))))
     }
 
-    /// The topology with this job's broken links.
+    /// The topology, with the job's broken links marked.
     pub(super) fn known<'a>(&self, topology: &'a Topology) -> Cow<'a, Topology> {
         if self.0.is_empty() {
             return Cow::Borrowed(topology);
@@ -35,7 +36,7 @@ impl BrokenLinks {
         Cow::Owned(known)
     }
 
-    /// A plan by the requested scheme, or by `auto` if only that avoids the broken links.
+    /// Plans with the requested scheme, or with `auto` if only that avoids the broken links.
     pub(super) fn plan_around(
         &self,
         stripe: &Stripe,

@@ -1,23 +1,24 @@
-//! One request carried out: plan, watch, plan anew, check, publish.
+//! Carries out one request: plan, watch, replan, check, publish.
 //!
-//! A job moves slices, and then it ends; each half holds only what it needs:
+//! A job first moves slices and then ends; each phase holds only the state that it needs:
 //!
 //! ```text
 //!  moving: Running ──all delivered──▶ ending: seal, check, commit, read back ─▶ done
 //!     │ ▲                                │
-//!  evidence                    what was delivered is wrong, or a requestor failed
+//!  evidence                    the delivery is wrong, or a requestor failed
 //!     ▼ └────────── Stopping ◀───────────┘
 //! ```
 //!
-//! A plan that becomes slow is looked into as well ([`pace`], [`places`]), and dropped for one that is predicted to be done much sooner
-//! ([`straggling`]). When something breaks, the reports of all nodes are gathered for a moment, a culprit is found
-//! ([`blame`]), the plan is stopped everywhere, requestors say which slices they have, and another plan is
-//! made for the slices that are still missing, without the culprit. No helper ever asks what to do next. A job that is paused
-//! stops its plan in the same way, and makes another when it is resumed.
+//! If something breaks, the job gathers the reports of all nodes for a moment and finds a culprit
+//! ([`blame`]). It stops the plan on all nodes, requestors report the slices that they have, and a new plan
+//! without the culprit moves the missing slices. Helpers never ask what to do next. A plan that becomes slow
+//! is examined as well ([`pace`], [`places`]), and is dropped if another plan is predicted to finish much
+//! sooner ([`straggling`]). A paused job stops its plan in the same way, and makes another one when it is
+//! resumed.
 //!
-//! **Always true:** at most one plan of a job runs; reports of earlier plans are dropped by their epoch; a
-//! block is published only after its whole length was delivered, its digest agreed with the recorded one
-//! (if there is one) and, if asked for, parity equations hold that would show what one survivor made up.
+//! **Invariant:** at most one plan of a job runs; reports of earlier plans are dropped by their epoch; a
+//! block is published only after its whole length was delivered, its digest matched the recorded one (if
+//! there is one) and, if requested, parity equations hold that would show an error in any one survivor.
 
 mod assigning;
 mod blame;
@@ -62,64 +63,65 @@ use crate::{
     Wanted,
 };
 
-/// What is to be done, and how carefully.
+/// A request: what to deliver and what to verify.
 #[derive(Clone, Debug)]
 pub struct JobRequest {
-    /// The job's number.
+    /// The job's id.
     pub job: JobId,
-    /// The stripe as the catalog and the cluster see it now.
+    /// The current state of the stripe, from the catalog and the cluster.
     pub stripe: Stripe,
-    /// The blocks wanted, and where.
+    /// The wanted blocks and their requestors.
     pub wanted: Vec<Wanted>,
-    /// What the store's own processes want to see before they take these blocks.
+    /// The permits that the store's own processes require for these blocks.
     pub permits: Vec<(BlockIndex, Permit)>,
-    /// Offsets inside each sub-block.
+    /// The range of offsets in each sub-block.
     pub window: Range<u64>,
-    /// Only these sub-blocks of the wanted blocks; all if absent.
+    /// Restricts the request to these sub-blocks of the wanted blocks; `None` means all.
     pub sub_blocks: Option<Range<u16>>,
-    /// Scheme, slice size, nodes to avoid.
+    /// The scheme, slice size and nodes to avoid.
     pub policy: Policy,
-    /// What to check before publishing.
+    /// The checks to make before publishing.
     pub verify: Verify,
-    /// Whether the deliveries become blocks of the store; otherwise they are a client's and the job ends
-    /// when they are delivered.
+    /// Whether the deliveries become blocks of the store. If not, they belong to a client, and the job ends
+    /// once they are delivered.
     pub publish: bool,
     /// The client's number for the request, if a client takes part.
     pub tag: Option<u64>,
 }
 
-/// What is checked before a block is published.
+/// The checks to make before a block is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verify {
-    /// Whether parity equations must hold that show what any one survivor made up, if enough of them survive.
+    /// Whether to check parity equations that show an error in any one survivor, if enough blocks survive.
     pub parity: bool,
-    /// Equations are checked of stretches of so many bytes of a block, or more, while the rest still moves.
+    /// The minimum number of bytes of a block in a stretch. Equations are checked stretch by stretch while
+    /// the rest of the block is still moving.
     pub stretch_bytes: u64,
-    /// Whether a committed block is read back from the disk.
+    /// Whether to read a committed block back from disk.
     pub reread: bool,
-    /// Whether blocks of the stripe were found to contradict each other: then every survivor is asked about parity, and what
-    /// nothing proves is not taken.
+    /// Whether blocks of the stripe are known to contradict each other. Then every survivor is asked about
+    /// parity, and an unproven delivery is rejected.
     pub doubted: bool,
 }
 
 impl Default for Verify {
     fn default() -> Self {
-        // A stretch costs every survivor a message and an opened file.
+        // A stretch costs each survivor a message and a file open.
         Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false }
     }
 }
 
-/// What the driver of a job does for it.
+/// An action for the job's driver to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobAction {
-    /// Tell a node something that concerns this job.
+    /// Send a node a message about this job.
     Tell {
         /// The node.
         node: NodeId,
-        /// What: never anything that concerns no job.
+        /// The message; it always concerns this job.
         message: ToNode,
     },
-    /// Record in the catalog that a block is healthy on a node.
+    /// Record in the catalog that a node has a healthy copy of a block.
     Publish {
         /// The block.
         block: BlockIndex,
@@ -128,28 +130,29 @@ pub enum JobAction {
         /// Its digest.
         digest: Option<Digest>,
     },
-    /// Record in the catalog that a block is not good where it was thought to be.
+    /// Record in the catalog that a block is missing or bad at its recorded place.
     BlockLost {
         /// The block.
         block: BlockIndex,
-        /// What is wrong with it.
+        /// The problem.
         problem: BlockProblem,
     },
     /// Surviving blocks contradict each other: at least one of them is wrong although its own checksums hold.
     Contradicted {
-        /// The blocks that were asked.
+        /// The blocks in the check.
         blocks: BTreeSet<BlockIndex>,
     },
-    /// A node held the job up, as going on without it has shown; of several it may be one alone, or what is between them.
+    /// Nodes slowed the job down, as proven by the faster plan without them. If there are several, a single
+    /// one of them or the links between them may be the cause.
     Slow {
-        /// Each with the bytes per second that it let the job have.
+        /// Each node, with the bytes per second that the job achieved through it.
         nodes: BTreeMap<NodeId, f64>,
     },
-    /// The job has ended. Comes once, last.
+    /// The job has ended. This is always the last action and occurs once.
     Finish(Box<Result<Outcome, JobError>>),
 }
 
-/// Plans in a row that bring no new slice before the job gives up.
+/// The number of consecutive plans without a new slice after which the job gives up.
 const MAX_FRUITLESS: u32 = 6;
 
 /// See the module's documentation.
@@ -162,13 +165,14 @@ pub struct Job {
     scheme: Scheme,
     keys: ChaCha20Rng,
     fruitless: u32,
-    /// How often deliveries were dropped because a block was left out that they were made from, since one was last acquitted.
+    /// How often deliveries were discarded because one of their source blocks was excluded, since the last
+    /// time that a block was cleared of suspicion.
     restarts: u32,
     conduct: Conduct,
-    /// What was found of parity in an ending that did not come to its end.
+    /// The parity outcome of an ending that was interrupted.
     parity: ParityOutcome,
     stragglers: Stragglers,
-    /// Paused: it moves no slice until it is resumed.
+    /// Whether the job is paused: it moves no slices until it is resumed.
     on_hold: bool,
 }
 
@@ -183,14 +187,14 @@ enum Phase {
     Pausing {
         until: Duration,
     },
-    /// Somebody has paused the job. Requestors keep what they have.
+    /// The job is paused. Requestors keep their slices.
     OnHold,
     Ending(Ending),
     Finished,
 }
 
 impl Job {
-    /// Starts a job: plans and hands out the first tasks.
+    /// Starts a job: makes a plan and hands out the first tasks.
     pub fn new(request: JobRequest, seed: [u8; 32], topology: &Topology, now: Duration) -> Self {
         let goals = request.wanted.iter().map(|wanted| Goal::new(wanted.block, wanted.requestor)).collect();
         let scheme = request.policy.scheme;
@@ -230,17 +234,17 @@ impl Job {
         job
     }
 
-    /// The job's number.
+    /// The job's id.
     pub fn id(&self) -> JobId {
         self.work.id
     }
 
-    /// The plan that runs now; replies to anything must carry its epoch.
+    /// The epoch of the current plan; every report must carry it.
     pub fn epoch(&self) -> Epoch {
         self.work.epoch
     }
 
-    /// The stripe it works on.
+    /// The stripe that the job works on.
     pub fn stripe(&self) -> &Stripe {
         &self.work.stripe
     }
@@ -250,17 +254,17 @@ impl Job {
         self.work.tag
     }
 
-    /// What it is for, which decides who goes first where caps are reached.
+    /// The class of the job's traffic, which sets its priority where caps are reached.
     pub fn class(&self) -> Class {
         self.work.class()
     }
 
-    /// Whether it has ended.
+    /// Whether the job has ended.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished)
     }
 
-    /// The plan that is being carried out, while one is.
+    /// The running plan, if there is one.
     pub fn running_plan(&self) -> Option<&Plan> {
         match &self.phase {
             Phase::Running(running) => Some(&running.plan),
@@ -268,17 +272,17 @@ impl Job {
         }
     }
 
-    /// Nodes that hold something of this job, or do something for it.
+    /// All nodes that hold state of this job or work for it.
     pub fn nodes(&self) -> &BTreeSet<NodeId> {
         &self.work.touched
     }
 
-    /// Which part of its work it is at.
+    /// The current phase.
     pub fn phase(&self) -> JobPhase {
         self.phase.kind()
     }
 
-    /// What it is doing.
+    /// The current state, for display.
     pub fn state(&self) -> JobState {
         let per_goal = self.geometry.as_ref().map_or(0, Geometry::slices);
         let slices = per_goal * self.work.goals.len() as u32;
@@ -298,12 +302,12 @@ impl Job {
         }
     }
 
-    /// The next thing to do for the job, if there is one.
+    /// The next action for the driver.
     pub fn poll(&mut self) -> Option<JobAction> {
         self.work.actions.pop_front()
     }
 
-    /// Takes a node's report on plan `epoch`.
+    /// Handles a node's report on plan `epoch`.
     pub fn handle_report(
         &mut self,
         node: NodeId,
@@ -336,7 +340,7 @@ impl Job {
                 self.plan_when_stopped(topology, now);
             }
             (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
-                // Another requestor failed while this one was told to commit what was checked.
+                // Another requestor failed after this one was told to commit its verified block.
                 self.work.publish_at(node);
             }
             (_, Report::SinkFailed { block, problem }) => {
@@ -355,7 +359,7 @@ impl Job {
         }
     }
 
-    /// Does something of the ending, and what follows from it.
+    /// Runs a step of the ending and handles its result.
     fn end(
         &mut self,
         topology: &Topology,
@@ -382,7 +386,7 @@ impl Job {
         }
     }
 
-    /// All wanted slices are with their requestors.
+    /// Starts the ending once all wanted slices are with their requestors.
     fn all_delivered(&mut self, topology: &Topology, now: Duration) {
         let mut ahead = None;
         if let Phase::Running(running) = &mut self.phase {
@@ -397,8 +401,8 @@ impl Job {
         self.take_turn(turn, topology, now);
     }
 
-    /// What was delivered is wrong, and nobody knows through whom: it is delivered to somebody else, if it may be the requestor,
-    /// and then again without one of the blocks that may be bad.
+    /// Handles a wrong delivery by an unknown culprit. If the requestors may be at fault, the job delivers to
+    /// other nodes; otherwise, or if that fails too, it delivers again without one of the suspected blocks.
     fn distrust(&mut self, wrong: Wrong, topology: &Topology, now: Duration) {
         if wrong.fault == Fault::Survivor {
             self.work.actions.push_back(JobAction::Contradicted { blocks: wrong.contradicting.clone() });
@@ -429,8 +433,8 @@ impl Job {
         self.drop_plan(reason, topology, now);
     }
 
-    /// The blocks of the stripe contradict each other, as another job or a scrub has found. What is not published yet has to agree
-    /// with every survivor.
+    /// Another job or a scrub found that blocks of the stripe contradict each other. From now on, unpublished
+    /// deliveries must agree with every survivor.
     pub fn handle_contradiction(&mut self, topology: &Topology, now: Duration) {
         if !(self.work.publish || self.work.verify.parity) || self.is_finished() {
             return;
@@ -444,7 +448,8 @@ impl Job {
         }
     }
 
-    /// What was delivered is dropped. Requestors are told to forget the job, not to stop, as they would keep what they have.
+    /// Discards all deliveries. Requestors are told to forget the job rather than to stop, since a stop would
+    /// make them keep their slices.
     fn deliver_anew(&mut self) {
         self.forget_everywhere();
         self.trust.begin_anew();
@@ -458,16 +463,16 @@ impl Job {
         }
     }
 
-    /// A node is gone: its process ended, or the coordinator cannot reach it.
+    /// Handles the loss of a node: its process ended, or the coordinator cannot reach it.
     pub fn handle_node_lost(&mut self, node: NodeId, topology: &Topology, now: Duration) {
-        // A node that is to take a delivery matters even before it is told so.
+        // A requestor matters even before it has its assignment.
         let is_requestor = self.work.is_requestor(node);
         if self.is_finished() || !(self.work.touched.contains(&node) || is_requestor) {
             return;
         }
         match &mut self.phase {
             Phase::Running(running) if !is_requestor && !running.nodes.contains(&node) => {
-                // It was asked for fingerprints, or was part of an earlier plan.
+                // The node was asked for fingerprints only, or belonged to an earlier plan.
                 running.proof = None;
             }
             Phase::Running(running) => {
@@ -492,7 +497,7 @@ impl Job {
         }
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     pub fn handle_tick(&mut self, topology: &Topology, now: Duration) {
         match &mut self.phase {
             Phase::Running(running) => {
@@ -503,7 +508,7 @@ impl Job {
                 self.watch_pace(topology, now);
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
-                // A client that is asleep may wake up; that it is gone, its connection will say.
+                // A client that is asleep may wake up; if it dies, its connection will tell.
                 let is_client = |node: &NodeId| topology.dials_out(*node);
                 let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
                     std::mem::take(waiting).into_iter().partition(is_client);
@@ -521,8 +526,8 @@ impl Job {
         }
     }
 
-    /// Stops the plan that runs, between two slices, and makes no other before [`resume`](Self::resume). Delivered
-    /// slices are kept; blocks that are delivered whole are still checked and published.
+    /// Stops the running plan, between two slices, and makes no other before [`resume`](Self::resume).
+    /// Delivered slices are kept; completely delivered blocks are still checked and published.
     pub fn pause(&mut self, topology: &Topology, now: Duration) {
         self.on_hold = true;
         match self.phase {
@@ -535,7 +540,7 @@ impl Job {
         }
     }
 
-    /// Goes on after a [`pause`](Self::pause), with a plan for what is still missing.
+    /// Continues after a [`pause`](Self::pause), with a plan for the missing slices.
     pub fn resume(&mut self, topology: &Topology, now: Duration) {
         self.on_hold = false;
         if let Phase::OnHold = self.phase {
@@ -543,7 +548,7 @@ impl Job {
         }
     }
 
-    /// Calls the job off.
+    /// Cancels the job.
     pub fn cancel(&mut self) {
         if !self.is_finished() {
             self.finish(Err(JobError::Cancelled));

@@ -1,4 +1,4 @@
-//! How a job stands, and how it ends.
+//! The state and the outcome of a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,96 +7,96 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BlockId, Digest, NodeId, PlanError, Scheme};
 
-/// How a job ended well.
+/// The outcome of a successful job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The scheme of the last plan.
     pub scheme: Scheme,
     /// The digests of the published blocks.
     pub digests: BTreeMap<BlockIndex, Digest>,
-    /// Where the wanted blocks were delivered.
+    /// The node that each wanted block was delivered to.
     pub homes: BTreeMap<BlockIndex, NodeId>,
-    /// Why plans were dropped on the way.
+    /// Why earlier plans were dropped.
     pub replanned: Vec<String>,
-    /// Whether a parity equation was checked, or why not.
+    /// The outcome of the parity check.
     pub parity: ParityOutcome,
-    /// Blocks that were seen to be of one stripe: those delivered, and survivors that agree with them. Empty where no whole
-    /// blocks were checked.
+    /// Blocks proven to belong to one stripe: the delivered blocks and the survivors that agree with them.
+    /// Empty if no whole blocks were checked.
     pub proven: BTreeSet<BlockIndex>,
 }
 
-/// What came of the parity check.
+/// The outcome of a parity check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityOutcome {
-    /// It was not asked for.
+    /// No check was requested.
     NotAsked,
-    /// Too few blocks survive to tell.
+    /// Too few blocks survive for a check.
     NoSpareBlock,
-    /// Equations hold that would show what any one survivor made up.
+    /// Equations hold that would show an error in any one survivor.
     Holds,
-    /// Equations do not hold, and digests that no other bytes have say that what was rebuilt is right: a block that it was
-    /// not made of is wrong.
+    /// Equations fail, but cryptographic digests prove that the rebuilt blocks are correct: a block that was
+    /// not used for the repair is wrong.
     Overruled,
 }
 
-/// Why a job failed. What it delivered and did not publish is dropped.
+/// Why a job failed. Deliveries that were not published are discarded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// No plan can be made.
+    /// No plan is possible.
     #[error("{error}{}", history(.replanned))]
     Plan {
-        /// Why.
+        /// The reason.
         error: PlanError,
-        /// What happened before.
+        /// The earlier failures.
         replanned: Vec<String>,
     },
-    /// No node can take the place of a requestor that failed.
+    /// No node can replace a requestor that failed.
     #[error("no other node can take block {block}: {reason}{}", history(.replanned))]
     NoRequestor {
         /// The block.
         block: BlockId,
-        /// The one before.
+        /// The failed requestor.
         node: NodeId,
-        /// What became of it.
+        /// Its failure.
         reason: String,
-        /// What happened before.
+        /// The earlier failures.
         replanned: Vec<String>,
     },
-    /// The client that takes part is gone, or cannot go on.
+    /// The client that takes part is disconnected or cannot continue.
     #[error("the client cannot go on: {reason}")]
     Client {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Plan after plan was dropped without a new slice.
+    /// Several plans in a row were dropped without a new slice.
     #[error("given up after {attempts} plans without progress{}", history(.replanned))]
     NoProgress {
-        /// Plans tried.
+        /// The number of plans tried.
         attempts: u32,
-        /// What happened.
+        /// The failures.
         replanned: Vec<String>,
     },
-    /// The blocks contradict each other or the recorded digests, and nothing tells which of them is wrong.
+    /// The blocks contradict each other or the recorded digests, and the wrong one cannot be identified.
     #[error(
         "the blocks contradict each other ({}), and too few are left to find out which is wrong{}",
         names(.blocks), history(.replanned)
     )]
     Contradiction {
-        /// The blocks of which at least one is wrong.
+        /// The contradicting blocks, at least one of them wrong.
         blocks: Vec<BlockId>,
-        /// What happened.
+        /// The earlier failures.
         replanned: Vec<String>,
     },
-    /// The store takes no block of this stripe now, whichever node brings it.
+    /// The store currently accepts no block of this stripe on any node.
     #[error("the store takes no block of this stripe now: {reason}{}", history(.replanned))]
     StoreNotReady {
-        /// What the last node that was asked says of it.
+        /// The reason given by the last node that was asked.
         reason: String,
-        /// What happened before.
+        /// The earlier failures.
         replanned: Vec<String>,
     },
-    /// It was called off.
+    /// The job was cancelled.
     #[error("cancelled")]
     Cancelled,
 }
@@ -109,10 +109,10 @@ fn history(replanned: &[String]) -> String {
     if replanned.is_empty() { String::new() } else { format!(" (before that: {})", replanned.join("; ")) }
 }
 
-/// What a job is doing, for people.
+/// The state of a running job, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobState {
-    /// What it is about.
+    /// The current phase.
     pub phase: JobPhase,
     /// The scheme of the current plan.
     pub scheme: Scheme,
@@ -122,7 +122,7 @@ pub struct JobState {
     pub slices: u32,
     /// Bytes of one slice.
     pub slice_bytes: u32,
-    /// Why plans were dropped so far.
+    /// Why earlier plans were dropped.
     pub replanned: Vec<String>,
 }
 
@@ -130,22 +130,22 @@ pub struct JobState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobPhase {
-    /// Slices travel.
+    /// Slices are moving.
     MovingSlices,
     /// A plan is being stopped.
     StoppingPlan,
-    /// It waits for nodes to come back.
+    /// The job waits for nodes to come back.
     WaitingForNodes,
-    /// It is paused.
+    /// The job is paused.
     OnHold,
-    /// What was delivered is being made durable.
+    /// Deliveries are being made durable.
     MakingDurable,
-    /// A parity equation is being checked.
+    /// Parity equations are being checked.
     CheckingParity,
     /// Blocks are being published.
     Publishing,
-    /// What was published is being read back.
+    /// Published blocks are being read back.
     ReadingBack,
-    /// It is over.
+    /// The job has ended.
     Finished,
 }

@@ -1,10 +1,10 @@
-//! How fast a plan is, and when it is looked into because it became slow.
+//! Measures how fast a plan runs, and decides when to examine a plan that became slow.
 //!
-//! Requestors say how many slices they have. When these come far more slowly than they did before, all nodes are asked a
-//! few times what they wait for, and how far they have sent; where that shows the plan to be held up, [`places`](super::places)
-//! finds.
+//! Requestors report how many slices they have. If the rate drops far below its earlier level, the job asks
+//! all nodes several times what they wait for and how far they have sent; [`places`](super::places) derives
+//! the bottleneck from the answers.
 //!
-//! Pure bookkeeping: what follows from a finding is decided by [`straggling`](super::straggling).
+//! This module only keeps books: [`straggling`](super::straggling) decides what to do about a finding.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,101 +13,101 @@ use super::Report;
 use super::places::Answers;
 use crate::NodeId;
 
-/// Rates are those of this long at least: requestors report every 200 ms.
+/// The minimum interval over which a rate is measured; requestors report every 200 ms.
 const WINDOW: Duration = Duration::from_millis(350);
-/// So long without a report counts as one that nothing came.
+/// No report for this long counts as a report without new slices.
 const SILENCE: Duration = Duration::from_millis(500);
-/// A plan is looked at that is slower than this share of its best.
+/// A plan is examined if its rate falls below this share of its best rate.
 const SLOW: f64 = 0.5;
-/// A plan that was never faster is looked at if it is slower than this share of what figures let predict of it.
+/// A plan that was never faster is examined if its rate stays below this share of the predicted rate.
 const BELOW_FIGURES: f64 = 0.6;
-/// Nodes are asked so often, with pauses in between.
+/// The number of times that nodes are asked, at intervals of `ASK_EVERY`.
 const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
-/// The last answers have so long to come.
+/// The wait for answers after the last ask.
 const ANSWERS: Duration = Duration::from_millis(60);
-/// Until a plan is looked at again for nothing; it doubles each time.
+/// The pause after an examination without result; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_DOUBLINGS: u32 = 8;
 
-/// The pace of a plan that runs.
+/// The pace of a running plan.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Slices that each requestor is to get.
+    /// Slices that each requestor will receive.
     per_requestor: u32,
     requestors: u32,
     predicted: Predicted,
-    /// Jobs that share the busiest of the nodes.
+    /// The number of jobs that share the plan's busiest node.
     crowd: u32,
-    /// Slices per second that any plan of the job reached before.
+    /// The highest rate of the job's earlier plans, in slices per second.
     before: f64,
     best: f64,
-    /// When so many slices were there, over all requestors.
+    /// Samples: a time, and the number of slices at all requestors by then.
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
     answers: Answers,
-    /// Asks so far.
+    /// The number of asks so far.
     asks: u32,
     in_vain: u32,
     not_before: Duration,
 }
 
-/// What was predicted of a plan.
+/// The prediction for a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predicted {
-    /// Slices per second of each requestor.
+    /// Slices per second at each requestor.
     pub rate: f64,
-    /// Whether it rests on what is known of the links.
+    /// Whether the prediction uses measured link rates rather than assumed ones.
     pub rests_on_figures: bool,
 }
 
-/// It is being looked for who holds a plan up.
+/// An examination in progress.
 #[derive(Debug)]
 struct Inquiry {
     asked: u32,
     asked_at: Duration,
 }
 
-/// What is to be done about the pace.
+/// The next step of the examination.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing now.
+    /// Nothing for now.
     Wait,
     /// Ask all nodes what they wait for.
     Ask,
-    /// The plan is slow, and this is why.
+    /// The plan is slow, and this is the cause.
     Found(Finding),
 }
 
-/// Where a plan is held up, and how slow that makes it.
+/// The bottleneck of a slow plan, and the resulting rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
-    /// Links from one node to another that both ends wait for.
+    /// Links, from sender to receiver, on which both ends wait.
     pub edges: BTreeSet<(NodeId, NodeId)>,
-    /// Nodes that others wait for, and that wait for nobody.
+    /// Nodes that others wait for and that wait for no one.
     pub nodes: BTreeSet<NodeId>,
-    /// Slices per second that come now.
+    /// The current rate, in slices per second.
     pub rate: f64,
-    /// Slices per second that came at best; what comes now if it was never better.
+    /// The best rate, in slices per second; equal to the current rate if that was never exceeded.
     pub best: f64,
-    /// Slices per second that were predicted.
+    /// The predicted rate, in slices per second.
     pub predicted: f64,
-    /// The share of the plan that is still to come.
+    /// The remaining share of the plan, from 0 to 1.
     pub left: f64,
-    /// Slices of each requestor that are still to come.
+    /// Slices that each requestor still lacks.
     pub left_slices: f64,
 }
 
 impl Finding {
-    /// Whether the plan was faster before, so that what can be reached is known and not only assumed.
+    /// Whether the plan was faster before, so that the achievable rate is known rather than assumed.
     pub fn was_faster(&self) -> bool {
         self.rate < self.best * SLOW
     }
 }
 
 impl Pace {
-    /// A plan begins that brings each of so many requestors so many slices. No plan of the job was
-    /// faster than `before`.
+    /// Starts measuring a plan that brings `per_requestor` slices to each requestor. No earlier plan of the
+    /// job was faster than `before`, in slices per second.
     pub fn new(
         per_requestor: u32,
         requestors: usize,
@@ -131,8 +131,8 @@ impl Pace {
         }
     }
 
-    /// So many jobs, this one among them, share the busiest of the plan's nodes now. What was reached among more or fewer
-    /// says nothing about what can be.
+    /// Notes how many jobs, this one included, now share the plan's busiest node. If the number changes,
+    /// earlier rates are dropped, because they no longer show what is achievable.
     pub fn share(&mut self, crowd: u32, now: Duration) {
         if crowd == self.crowd {
             return;
@@ -143,26 +143,27 @@ impl Pace {
         self.excuse(now);
     }
 
-    /// Slices per second that were predicted, for a share of the nodes.
+    /// The predicted rate, divided by the number of jobs that share the node.
     fn predicted(&self) -> f64 {
         self.predicted.rate / f64::from(self.crowd)
     }
 
-    /// The most slices per second so far, of this plan and those before it.
+    /// The highest rate of this plan and the earlier ones, in slices per second.
     pub fn best(&self) -> f64 {
         self.best.max(self.before)
     }
 
-    /// So many slices are there, over all requestors: what one of them has just said.
+    /// Records the number of slices at all requestors, as just reported.
     pub fn note(&mut self, slices: u32, now: Duration) {
         match self.marks.back() {
             Some(&(_, last)) if slices < last => return,
-            // Until then nodes connect, and chains fill: that is nobody's pace.
+            // The time before the first slice went into connecting and filling the pipeline, so it is not
+            // counted.
             Some(&(_, 0)) if slices > 0 => self.marks.clear(),
             _ => {}
         }
         self.marks.push_back((now, slices));
-        // One mark that is older than the window stays, to count from.
+        // Keep one sample older than the window as the starting point.
         while self.marks.len() > 2 && self.marks[1].0 + WINDOW <= now {
             self.marks.pop_front();
         }
@@ -171,14 +172,14 @@ impl Pace {
         }
     }
 
-    /// Takes what a node says that it waits for.
+    /// Takes a node's answer about what it waits for.
     pub fn take(&mut self, node: NodeId, report: &Report) {
         if self.inquiry.is_some() {
             self.answers.take(node, report, self.asks);
         }
     }
 
-    /// Time has passed, or something was noted.
+    /// Decides what to do after a report or the passing of time.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.marks.back().is_some_and(|&(at, _)| at + SILENCE <= now) {
             let slices = self.marks.back().expect("one is always there").1;
@@ -214,19 +215,19 @@ impl Pace {
         }
     }
 
-    /// Nothing came of it; the next look is later, and the one after that later still.
+    /// Postpones the next examination after one without result; the delay doubles each time.
     pub fn pause(&mut self, now: Duration) {
         self.not_before = now + PAUSE * (1 << self.in_vain.min(MAX_DOUBLINGS));
         self.in_vain += 1;
     }
 
-    /// Forgets what was asked: somebody is slow because they shall be, or something worse is being looked into.
+    /// Cancels the current examination: a node is throttled on purpose, or a worse problem is being examined.
     pub fn excuse(&mut self, now: Duration) {
         self.inquiry = None;
         self.not_before = self.not_before.max(now + PAUSE);
     }
 
-    /// Slices per second of a requestor, over the last window.
+    /// The current rate of a requestor in slices per second, averaged over the last window.
     pub fn rate(&self) -> Option<f64> {
         let (&(from, had), &(to, has)) = (self.marks.front()?, self.marks.back()?);
         let passed = to.saturating_sub(from);
@@ -241,7 +242,7 @@ impl Pace {
         self.predicted.rests_on_figures && rate < self.predicted() * BELOW_FIGURES
     }
 
-    /// What the answers come to, unless the plan is fast again or no place stands out.
+    /// Evaluates the answers. Returns `None` if the plan is fast again or no bottleneck stands out.
     fn conclude(&self) -> Option<Finding> {
         let rate = self.rate().filter(|_| self.is_slow())?;
         let (edges, nodes) = self.answers.places()?;
@@ -268,12 +269,13 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A plan of one requestor and 1000 slices, 500 a second predicted, whose slices come as given every 200 ms.
+    /// A plan with one requestor, 1000 slices and a predicted rate of 500 per second. `slices` gives the
+    /// number of slices at each report, every 200 ms.
     fn paced(slices: &[u32]) -> (Pace, Duration) {
         paced_where(true, slices)
     }
 
-    /// The same where links are known, or only assumed.
+    /// The same, with link rates that are measured or only assumed.
     fn paced_where(rests_on_figures: bool, slices: &[u32]) -> (Pace, Duration) {
         let predicted = Predicted { rate: 500.0, rests_on_figures };
         let mut pace = Pace::new(1000, 1, predicted, 0.0, Duration::ZERO);
@@ -285,7 +287,8 @@ mod tests {
         (pace, now)
     }
 
-    /// A node waits for slices of some, and has sent to others all before some slice.
+    /// A report: the node waits for slices from some nodes, and has sent all slices before a given one to
+    /// others.
     fn waiting(receive: &[(u32, u32)], sent: &[(u32, u32)]) -> Report {
         let due = |&(node, slice): &(u32, u32)| Due { node: NodeId(node), slice, rested_ms: 5 };
         let gone = |&(node, before): &(u32, u32)| Sent { node: NodeId(node), before };
@@ -296,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Lets nodes answer each ask, and returns what comes of it.
+    /// Answers every ask in the same way and returns the result.
     fn inquire(pace: &mut Pace, mut now: Duration, answers: &[(u32, Report)]) -> (Step, Duration) {
         assert_eq!(pace.step(now), Step::Ask);
         for _ in 0..20 {
@@ -326,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_shares_its_nodes_is_not_slow_for_that() {
+    fn sharing_nodes_with_other_jobs_does_not_count_as_slow() {
         let (mut alone, mut now) = paced(&[100, 200, 300]);
         alone.share(5, now);
         for slices in [320, 340, 360, 380] {
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_assumed_of_links_makes_nobody_slow() {
+    fn assumed_link_rates_accuse_no_one() {
         let (mut known, now) = paced_where(true, &[20, 40, 60]);
         assert_eq!(known.step(now), Step::Ask);
         let (mut assumed, now) = paced_where(false, &[20, 40, 60]);
@@ -352,9 +355,9 @@ mod tests {
     }
 
     #[test]
-    fn the_link_that_the_next_slice_is_on_holds_the_plan_up() {
+    fn the_link_that_carries_the_next_slice_is_the_bottleneck() {
         let (mut pace, now) = paced(&[100, 200, 300, 310, 320]);
-        // 1 ► 2 ► 3 ► 4 ► 9, and 2 ► 3 is slow.
+        // Chain 1 ► 2 ► 3 ► 4 ► 9; the link 2 ► 3 is slow.
         let answers = [
             (1, waiting(&[], &[(2, 340)])),
             (2, waiting(&[], &[(3, 330)])),
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_all_that_it_needs_is_held_up_by_its_disk() {
+    fn a_node_with_all_its_inputs_waits_for_its_disk() {
         let (mut pace, now) = paced(&[100, 200, 300, 310, 320]);
         let answers = [
             (1, waiting(&[], &[(2, 340)])),
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stands_out_where_slices_are_everywhere_and_looks_become_rare() {
+    fn without_a_bottleneck_examinations_become_rare() {
         let (mut pace, mut now) = paced(&[10, 20, 30]);
         let (mut at, mut asks) = (30, 0);
         for turn in 0..400 {
@@ -400,7 +403,7 @@ mod tests {
                 Step::Found(finding) => panic!("{finding:?}"),
                 Step::Wait => continue,
             }
-            // Each of the links has the next slice in every third answer.
+            // Each link carries the next slice in every third answer.
             let is_under_way = |link: u32| 50 + u32::from((asks + link).is_multiple_of(3));
             pace.take(NodeId(1), &waiting(&[], &[(2, is_under_way(0))]));
             pace.take(NodeId(2), &waiting(&[(1, 50)], &[(3, is_under_way(1))]));

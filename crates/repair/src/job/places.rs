@@ -1,54 +1,57 @@
-//! Where a plan is held up, from what its nodes wait for and how far they have sent.
+//! Locates a plan's bottleneck from what its nodes wait for and how far they have sent.
 //!
-//! Slices follow one another, so a plan is as slow as its slowest link or disk, and that is where the next slice is nearly
-//! always: on a link, if its sender has sent the slice that its receiver waits for, or would send it if it could; in a node, if
-//! all that the slice is made of has come to it and it has not sent it on. Elsewhere a slice is quickly gone. Where nearly all
-//! links are full, all are slow alike, and nobody is to be avoided.
+//! Slices follow one another, so a plan is as slow as its slowest link or disk, and the next slice spends
+//! most of its time there. It is *on a link* if the sender has sent the slice that the receiver waits for, or
+//! is blocked from sending it. It is *in a node* if the node has all inputs of the slice but has not sent it
+//! on. Elsewhere it passes quickly. If nearly all links are full, all are equally slow, and avoiding a node
+//! does not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Report;
 use crate::NodeId;
 
-/// Who waits in so large a share of its answers does, and in so small a one does not.
+/// A place holds the next slice if it does so in at least the share `MOSTLY` of the answers; it does not if
+/// the share is below `HARDLY`.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
-/// One node stands out if its score is this, and the next one's so much smaller; so do links from others, as those of a
-/// node that is half as fast as they are are in use all the time, and theirs half of it.
+/// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`. The
+/// same distance separates bottleneck links from others: a node at half the speed of its neighbours keeps its
+/// own links busy all the time, and theirs half the time.
 const STANDS_OUT: f64 = 0.5;
 const APART: f64 = 0.3;
-/// Fewer answers of a node say nothing.
+/// A node with fewer answers than this is not judged.
 const FEW: usize = 3;
-/// Answers to so many asks count, those of earlier looks at the plan included.
+/// Only answers to the last asks count, including asks of earlier examinations.
 const REMEMBERED: u32 = 24;
 
-/// What nodes answered, ask by ask.
+/// The answers of each node, by number of the ask.
 #[derive(Debug, Default)]
 pub(super) struct Answers(BTreeMap<NodeId, BTreeMap<u32, Answer>>);
 
-/// What a node waits for, by the node at the other end and the slice that is due.
+/// The slice that a node waits for, by the node at the other end.
 #[derive(Debug, Default)]
 struct Answer {
     receive: BTreeMap<NodeId, u32>,
     send: BTreeMap<NodeId, u32>,
-    /// It has sent to each all that comes before this slice; everything if absent.
+    /// All slices before this one have been sent to the node; `None` means that everything was sent.
     sent: Option<BTreeMap<NodeId, u32>>,
 }
 
-/// Links by sender and receiver, and nodes, that hold a plan up.
+/// The links (sender and receiver) and the nodes that hold a plan up.
 pub(super) type Places = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
 
-/// In how many asks the next slice was somewhere.
+/// The number of asks in which the next slice was at each place.
 #[derive(Debug, Default)]
 struct Counts {
     on_links: BTreeMap<(NodeId, NodeId), u32>,
     in_nodes: BTreeMap<NodeId, u32>,
-    /// For each ask, the links that it was on.
+    /// The links that the next slice was on, for each ask.
     links: Vec<Vec<(NodeId, NodeId)>>,
 }
 
 impl Answers {
-    /// Takes what a node says of itself when it is asked for the `ask`-th time.
+    /// Records a node's answer to the ask with number `ask`.
     pub fn take(&mut self, node: NodeId, report: &Report, ask: u32) {
         if let Some(answer) = Answer::from_report(report) {
             let answers = self.0.entry(node).or_default();
@@ -57,8 +60,8 @@ impl Answers {
         }
     }
 
-    /// The links on which the next slice mostly is; or else the node around which it is, on now this and now that link; or else
-    /// the node that it is in. `None` if there are none, or if they do not stand out.
+    /// Finds the bottleneck: the links that hold the next slice most of the time; or else a node whose links
+    /// hold it in turn; or else the node that it is in. Returns `None` if no such place stands out.
     pub fn places(&self) -> Option<Places> {
         let counts = Counts::of(self);
         let shares: BTreeMap<(NodeId, NodeId), f64> = counts
@@ -68,7 +71,7 @@ impl Answers {
             .collect();
         let mostly: BTreeSet<(NodeId, NodeId)> =
             shares.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
-        // What a slow node does besides is slow as well.
+        // The other links of a slow node are slow as well.
         let ends: BTreeSet<NodeId> = mostly.iter().flat_map(|&(from, to)| [from, to]).collect();
         let elsewhere = |&(from, to): &(NodeId, NodeId)| !ends.contains(&from) && !ends.contains(&to);
         let least = mostly.iter().map(|link| shares[link]).fold(1.0, f64::min);
@@ -83,7 +86,7 @@ impl Answers {
         node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
     }
 
-    /// The share of the asks that some nodes have answered.
+    /// `count` divided by the number of asks that all of these nodes have answered.
     fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
         let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
         if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
@@ -98,7 +101,7 @@ impl Answers {
     }
 }
 
-/// The node with the highest score, if that is high enough and the next one is far below.
+/// The node with the highest score, if the score is high enough and the next one is far below.
 fn stands_out(mut scores: Vec<(f64, NodeId)>, enough: f64) -> Option<NodeId> {
     scores.sort_by(|a, b| b.0.total_cmp(&a.0));
     let &(most, node) = scores.first()?;
@@ -114,7 +117,7 @@ impl Counts {
     }
 
     fn add(&mut self, ask: u32, answers: &Answers) {
-        // The first slice that somebody waits for and a node has not sent.
+        // The first slice that a node has not sent although another node waits for it.
         let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
         let mut links = Vec::new();
         for &to in answers.0.keys() {
@@ -130,7 +133,7 @@ impl Counts {
         }
         links.iter().for_each(|&link| *self.on_links.entry(link).or_default() += 1);
         self.links.push(links);
-        // What is later than another slice that lies somewhere is no trouble.
+        // Only the earliest of the slices held in nodes counts; later ones are a consequence.
         let lies = |&(node, slice): &(NodeId, u32)| {
             answers.at(ask, node).is_some_and(|answer| answer.has_all_of(slice))
         };
@@ -141,7 +144,8 @@ impl Counts {
         }
     }
 
-    /// Each node's score: how often the next slice was on a link of it, less how often it was on one that is not.
+    /// The score of each node: the share of asks in which the next slice was on one of its links, minus the
+    /// share in which it was on another link.
     fn around<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Vec<(f64, NodeId)> {
         let asks = self.links.len() as f64;
         let score = |node: NodeId| {
@@ -167,14 +171,14 @@ impl Answer {
         }
     }
 
-    /// Whether a slice has left for another node, or would if it could.
+    /// Whether the slice is on its way to `to`: it was sent, or the node is blocked from sending it.
     fn is_under_way(&self, to: NodeId, slice: u32) -> bool {
         let Some(sent) = &self.sent else { return true };
         let waits = self.send.get(&to).is_some_and(|&waits| waits <= slice);
         waits || sent.get(&to).is_some_and(|&before| before > slice)
     }
 
-    /// Whether all of a slice that others send has come, and nothing is in the way of sending.
+    /// Whether the node has received all inputs of a slice and is not blocked from sending.
     fn has_all_of(&self, slice: u32) -> bool {
         self.send.is_empty() && self.receive.values().all(|&due| due > slice)
     }

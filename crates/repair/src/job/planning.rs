@@ -1,4 +1,4 @@
-//! A plan is made and begins, or none can be made.
+//! Makes and starts the next plan of a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::limits::Class;
 use crate::wire::control::ToNode;
 use crate::{Epoch, NodeId, Pacing, Plan, Topology};
 
-/// An edge may rest for the time of this many slices.
+/// The least number of slice times that an edge may be idle.
 const PATIENT_SLICES: u32 = 16;
-/// An edge of a plan in rounds may rest for as many times of the whole transfer: nothing comes until its turn does,
-/// and links may be slower than assumed.
+/// The number of whole transfer times that an edge may be idle if the plan works in rounds: an edge is idle
+/// until its round, and links may be slower than assumed.
 const PATIENT_TRANSFERS: u32 = 16;
-/// An edge may always rest this long.
+/// An edge may always be idle this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
-/// Each time that so many jobs more share a node, patience is longer by what it is for one.
+/// The patience grows by its base value for every so many additional jobs on a node.
 const CROWD: u32 = 8;
-/// So many repairs in the background are taken to share a node: many begin at the same time, and are not counted yet. It may be more
-/// in the end; but a node that stops shall be found by its neighbours before it is missed by its pings.
+/// The assumed number of background repairs per node. Many start at the same time, before they are counted.
+/// There may be more in the end, but neighbours should notice a stopped node before its pings time out.
 const BESIDE: u32 = 16;
-/// Patience doubles so often at most.
+/// The maximum number of times that the patience doubles.
 const MAX_DOUBLINGS: u32 = 5;
-/// An edge may never rest longer.
+/// An edge may never be idle longer than this.
 const MAX_PATIENCE: Duration = Duration::from_secs(120);
-/// Pause before a plan that must use nodes which failed before.
+/// The pause before a plan that must use nodes which failed before.
 const SECOND_CHANCE: Duration = Duration::from_millis(500);
 
 impl Job {
@@ -50,16 +50,16 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // Without this suspect it does not go now; without another it may.
+            // No plan is possible now without this suspect; one may be possible without another.
             self.trust.postpone();
             if self.trust.used_suspect() {
-                // What comes again is no progress.
+                // Slices that are delivered a second time are no progress.
                 self.restarts += 1;
                 self.deliver_anew();
             }
         }
         if !self.work.policy.avoid.is_empty() && self.fruitless < MAX_FRUITLESS {
-            // Too few are left without those that failed before: they get another chance.
+            // Too few nodes remain without those that failed before, so readmit them.
             self.work.policy.avoid.clear();
             self.fruitless += 1;
             self.phase = Phase::Pausing { until: now + SECOND_CHANCE };
@@ -116,7 +116,7 @@ impl Job {
         }
     }
 
-    /// A parity check that goes along with a plan which delivers everything that is to be published.
+    /// Starts a parity check that runs alongside the plan, if the plan delivers everything to be published.
     fn proof_ahead(&mut self, plan: &Plan, topology: &Topology) -> Option<Proof> {
         let work = &self.work;
         let is_first = work.goals.iter().all(|goal| !goal.committed && goal.missing.is_none());
@@ -128,13 +128,13 @@ impl Job {
     }
 }
 
-/// How long an edge may rest before its ends complain, from the plan's own predicted rate: the time of
-/// some slices, or of some whole transfers where nodes wait for whole blocks; never so little that a busy
-/// machine's scheduler looks like a stall. It is twice as long where eight jobs share a node, and three times with
-/// sixteen, as some of many flows on a link rest longer than others. It doubles with each plan that brought
-/// nothing: somebody may be slower than anything that is known of him.
+/// How long an edge may be idle before its ends complain. The base is the plan's own predicted rate: the time
+/// of several slices, or of several whole transfers if nodes wait for whole blocks. It is never so short that
+/// scheduling delays on a busy machine look like a stall. The patience is twice as long if eight jobs share a
+/// node, and three times with sixteen, since flows on a crowded link progress unevenly. It doubles with each
+/// plan without progress, because a node may be slower than any known figure says.
 fn patience(plan: &Plan, topology: &Topology, in_background: bool, fruitless: u32) -> Duration {
-    // Others at its nodes are counted below.
+    // Other jobs at the plan's nodes are accounted for below.
     let whole = plan.predict_alone(topology);
     let rest = match plan.pacing() {
         Pacing::WholeBlock => whole * PATIENT_TRANSFERS,

@@ -1,9 +1,9 @@
-//! A parity check while it goes on: fingerprints are asked for stretch by stretch.
+//! A parity check in progress, which asks for fingerprints stretch by stretch.
 //!
-//! Reading every survivor once more takes as long as a disk takes, and most of it need not wait for the last slice: as soon as
-//! all deliveries of a stretch are written, survivors are asked for their fingerprints of it. The seed of a stretch is told
-//! no earlier than that, so that nobody knows it who can still change what is delivered. Deliveries themselves are
-//! asked about at the end, when they are sealed.
+//! Reading every survivor again takes as long as the disk takes, but most of that can overlap with the
+//! transfer: once all deliveries of a stretch are written, survivors are asked for their fingerprints of it.
+//! The seed of a stretch is not revealed earlier, so no node that could still alter the delivery knows it.
+//! The delivered blocks themselves are fingerprinted at the end, after they are sealed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::work::Work;
 use crate::wire::control::ToNode;
 use crate::{BlockId, Fingerprint, Geometry, LocalBlock, NodeId, Topology};
 
-/// Stretches of a check at most: what is left for the end is small against all of it.
+/// The maximum number of stretches in a check; with this many, the part left for the end is small.
 const MOST_STRETCHES: u32 = 8;
-/// What a node is asked in one check at most: it keeps no more than [`MAX_WAITING_MESSAGES`](crate::MAX_WAITING_MESSAGES), and a
-/// check may begin anew.
+/// The maximum number of questions to one node in a check. A node queues at most
+/// [`MAX_WAITING_MESSAGES`](crate::MAX_WAITING_MESSAGES) messages, and a check may start again.
 const MOST_QUESTIONS: usize = crate::MAX_WAITING_MESSAGES / 2;
 
 /// See the module's documentation.
@@ -26,15 +26,15 @@ const MOST_QUESTIONS: usize = crate::MAX_WAITING_MESSAGES / 2;
 pub(super) struct Proof {
     check: ParityCheck,
     stretches: Vec<Stretch>,
-    /// Of each requestor: all slices before this one are written.
+    /// For each requestor, the first slice that is not known to be written; all slices before it are.
     whole: BTreeMap<NodeId, u32>,
 }
 
 #[derive(Debug)]
 struct Stretch {
-    /// Offsets inside each sub-block.
+    /// The offsets inside each sub-block.
     window: (u64, u64),
-    /// The first slice after it.
+    /// The first slice after the stretch.
     end: u32,
     seed: u64,
     /// Whether survivors were asked.
@@ -49,13 +49,14 @@ impl Stretch {
 }
 
 impl Proof {
-    /// A check of deliveries that are all there.
+    /// Creates a check of complete deliveries, as a single stretch.
     pub(super) fn of_all(check: ParityCheck, work: &Work) -> Self {
         let all = Stretch::new((work.window.start, work.window.end), u32::MAX, work.check_seed);
         Self { check, stretches: vec![all], whole: BTreeMap::new() }
     }
 
-    /// A check that goes along with a plan which delivers everything; `None` if there is too little to check for that.
+    /// Creates a check that runs alongside a plan which delivers everything; `None` if the block is too small
+    /// for several stretches.
     pub(super) fn ahead(
         check: ParityCheck,
         geometry: &Geometry,
@@ -78,14 +79,14 @@ impl Proof {
         Some(Self { check, stretches: (0..count).map(stretch).collect(), whole })
     }
 
-    /// A requestor says that it has written all slices before this one.
+    /// Handles a requestor's report that it has written all slices before `whole`.
     pub(super) fn handle_progress(&mut self, node: NodeId, whole: u32, work: &mut Work) {
         let Some(known) = self.whole.get_mut(&node) else { return };
         *known = whole.max(*known);
         let written = self.whole.values().copied().min().unwrap_or(0);
         let questions = self.check.questions();
         let requestors = work.requestors();
-        // A requestor has one thing to do at a time, and is to stop at once when it is told to.
+        // A requestor works on one thing at a time and must be able to stop at once, so it is not asked yet.
         let others: Vec<_> = questions.into_iter().filter(|(node, _)| !requestors.contains(node)).collect();
         for stretch in self.stretches.iter_mut().filter(|stretch| stretch.end <= written && !stretch.begun) {
             stretch.begun = true;
@@ -93,7 +94,7 @@ impl Proof {
         }
     }
 
-    /// Asks for all that was not asked for yet: deliveries are sealed before they are looked at.
+    /// Asks all remaining questions, including those to requestors, whose deliveries are sealed by now.
     pub(super) fn ask_rest(&mut self, work: &mut Work) {
         let questions = self.check.questions();
         let requestors = work.requestors();
@@ -105,7 +106,7 @@ impl Proof {
         }
     }
 
-    /// Whether all that are asked are there.
+    /// Whether all nodes that are asked are alive.
     pub(super) fn can_go_on(&self, topology: &Topology) -> bool {
         self.check.can_go_on(topology)
     }
@@ -115,7 +116,7 @@ impl Proof {
         self.check.questions().iter().any(|&(asked, _)| asked == node)
     }
 
-    /// Who has not answered yet.
+    /// The nodes that still owe an answer.
     pub(super) fn silent(&self) -> BTreeSet<NodeId> {
         let answered =
             |block: &BlockIndex| self.stretches.iter().all(|stretch| stretch.answers.contains_key(block));
@@ -123,7 +124,7 @@ impl Proof {
         questions.filter(|(_, asked)| !answered(&asked.index)).map(|(node, _)| node).collect()
     }
 
-    /// Takes an answer. Nobody answers for the block of another node.
+    /// Takes an answer; only the node that was asked about a block may answer for it.
     pub(super) fn take(&mut self, node: NodeId, block: &BlockId, seed: u64, fingerprints: Vec<Fingerprint>) {
         let asked = self.check.asked(block).filter(|&(_, asked)| asked == node);
         let stretch = self.stretches.iter_mut().find(|stretch| stretch.seed == seed && stretch.begun);
@@ -134,13 +135,13 @@ impl Proof {
         }
     }
 
-    /// Whether the equations hold; `None` until all answers are there. What one stretch shows holds for all.
+    /// Whether the equations hold in every stretch; `None` until all answers are in.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         let mut verdicts = self.stretches.iter().map(|stretch| self.check.verdict(&stretch.answers));
         verdicts.try_fold(Verdict::Holds, |worst, verdict| Some(worst.max(verdict?)))
     }
 
-    /// The blocks that it asks about and that were not rebuilt.
+    /// The blocks in the check that were not rebuilt.
     pub(super) fn survivors(&self) -> BTreeSet<BlockIndex> {
         self.check.survivors()
     }

@@ -1,4 +1,4 @@
-//! What nodes say of their part of a job.
+//! Reports by nodes about their part of a job.
 
 use std::fmt;
 
@@ -6,80 +6,80 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BlockId, Digest, Fingerprint, NodeId, SinkEnd, SliceSet};
 
-/// Reports that a node makes about its part of a job.
+/// A node's report about its part of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Report {
-    /// So many slices have been delivered under this plan.
+    /// Progress under this plan.
     Progress {
         /// Slices delivered here.
         slices: u32,
-        /// All slices before this one are delivered here.
+        /// The first slice that is not delivered here; all slices before it are.
         #[serde(default)]
         whole: u32,
     },
     /// All deliveries of this plan to this node are written.
     Delivered,
-    /// All that this node waits for at the moment. It is said when some edge has rested for as long as the assignment
-    /// allows, and as the answer to `Explain`.
+    /// Everything that this node currently waits for. Sent when an edge has been idle for as long as the
+    /// assignment allows, and in answer to `Explain`.
     Waiting {
-        /// The senders that do not send what is due.
+        /// Senders with an overdue slice.
         receive: Vec<Due>,
-        /// The receivers that do not take what is due.
+        /// Receivers that do not accept the slice that is due.
         send: Vec<Due>,
-        /// How far it has sent to each receiver.
+        /// How far the node has sent to each receiver.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sent: Vec<Sent>,
     },
-    /// Nothing of this plan moves here any more, or ever did: all that this node had to send has left it. The answer to
-    /// `Explain` where there is nothing to wait for.
+    /// The node is idle under this plan: it has sent everything that it had to send, or had no part in the
+    /// plan. Sent in answer to `Explain` if there is nothing to wait for.
     AtRest,
-    /// This node's caps hold back its part: it is slow because it shall be.
+    /// The node's own caps throttle its part, so it is slow on purpose.
     Limited,
     /// An edge broke.
     Closed {
         /// The node at its other end.
         peer: NodeId,
-        /// What the system said.
+        /// The error reported by the system.
         detail: String,
     },
-    /// A frame came that its checksum or the protocol forbids.
+    /// A frame arrived that failed its checksum or violated the protocol.
     BadFrame {
         /// The sender.
         from: NodeId,
-        /// What was wrong with it.
+        /// The violation.
         detail: String,
     },
     /// A local block cannot be read.
     BadBlock {
         /// The block.
         block: BlockId,
-        /// Why.
+        /// The problem.
         problem: BlockProblem,
     },
     /// A delivery cannot be written.
     SinkFailed {
         /// The block.
         block: BlockId,
-        /// Why.
+        /// The problem.
         problem: SinkProblem,
     },
-    /// The node does not do what it is told.
+    /// The node refuses an instruction.
     Refused {
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// Answer to `Stop`: what is delivered and written, over all plans of the job.
+    /// Answer to `Stop`: the slices delivered and written, over all plans of the job.
     Stopped {
         /// The slices.
         delivered: SliceSet,
     },
     /// Answer to `Seal`.
     Sealed {
-        /// The delivered blocks and their digests, where the store has any.
+        /// The delivered blocks and their digests, if the store has digests.
         digests: Vec<(BlockId, Option<Digest>)>,
-        /// How long the store's own process may take, on top of what a disk does, to take these blocks over and to give
-        /// them back; 0 from a store that needs none.
+        /// Extra time that the store's own process may need to accept these blocks and to return them, on top
+        /// of the disk's time, in milliseconds; 0 if the store has no such process.
         #[serde(default)]
         hand_over_ms: u32,
     },
@@ -87,14 +87,14 @@ pub enum Report {
     Fingerprinted {
         /// The block.
         block: BlockId,
-        /// As it was asked with.
+        /// The seed of the question.
         seed: u64,
-        /// One for each sub-block.
+        /// One fingerprint per sub-block.
         fingerprints: Vec<Fingerprint>,
     },
-    /// Answer to `Commit`: the blocks are there for everybody who asks the store.
+    /// Answer to `Commit`: the blocks are visible in the store.
     Committed,
-    /// Answer to `Reread`: the digest of what the disk gives back.
+    /// Answer to `Reread`: the digest of the block as read back from disk.
     Reread {
         /// The block.
         block: BlockId,
@@ -107,35 +107,35 @@ pub enum Report {
 /// A slice that is due on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Due {
-    /// The node at the edge's other end.
+    /// The node at the other end of the edge.
     pub node: NodeId,
     /// The first slice that has not passed.
     pub slice: u32,
-    /// How long the edge has rested.
+    /// How long the edge has been idle, in milliseconds.
     pub rested_ms: u32,
 }
 
-/// How far a node has sent to another one: what the network has and the other end has not is under way.
+/// How far a node has sent to another one. Slices that were sent but not received are in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sent {
     /// The receiver.
     pub node: NodeId,
-    /// What it gets of all slices before this one has left.
+    /// The first slice that is not completely sent; everything before it is.
     pub before: u32,
 }
 
-/// What is wrong with a block that was to be read.
+/// The problem with a block that should be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "problem", content = "detail", rename_all = "kebab-case")]
 pub enum BlockProblem {
-    /// It is not there.
+    /// The block does not exist.
     Missing,
-    /// Its bytes differ from their checksums.
+    /// The bytes do not match their checksums.
     Corrupt(String),
-    /// The disk does not give it, however often it is asked.
+    /// The disk fails to read the block, even after retries.
     Unreadable(String),
-    /// The machine cannot read it at the moment, for want of descriptors or memory, or because one read failed. It
-    /// says nothing of the block.
+    /// The machine cannot read the block at the moment: descriptors or memory are exhausted, or a single read
+    /// failed. The block itself may be fine.
     Unavailable(String),
 }
 
@@ -156,12 +156,13 @@ impl fmt::Display for BlockProblem {
 pub enum SinkProblem {
     /// The disk is full.
     NoSpace,
-    /// The system refuses.
+    /// The system reported an I/O error.
     Io(String),
-    /// The store's own process cannot be reached, does not take the block, or does not show it afterwards. Another node
-    /// may do better.
+    /// The store's own process is unreachable, rejects the block, or does not list it afterwards. Another
+    /// node may succeed.
     Process(String),
-    /// The store takes no block now, whoever brings it: somebody else works on the stripe, say.
+    /// The store currently accepts this block from no node, for example because another writer works on the
+    /// stripe.
     NotNow(String),
 }
 
@@ -174,49 +175,49 @@ impl fmt::Display for SinkProblem {
     }
 }
 
-/// Why a node does not do what it is told.
+/// Why a node refuses an instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "refusal", rename_all = "kebab-case")]
 pub enum Refusal {
-    /// The assignment contradicts itself.
+    /// The assignment is inconsistent.
     #[error("{detail}")]
     Assignment {
-        /// How.
+        /// The inconsistency.
         detail: String,
     },
-    /// The edge is less protected than the node's own configuration demands.
+    /// The edge is less protected than the node's own configuration requires.
     #[error(
         "the edge to node {peer} is plain, and this node's mend.toml encrypts data edges; give data_tls the same value \
          in every mend.toml and start the coordinator again"
     )]
     PlainEdge {
-        /// The node at its other end.
+        /// The node at the other end.
         peer: NodeId,
     },
-    /// Whole blocks do not find room in memory.
+    /// The plan holds whole blocks in memory, and they do not fit.
     #[error(
         "moving whole blocks would take {} MiB of memory, and {} MiB are left for that; move slice by slice (pacing \
          `pipelined`), read less at once, or try again when other such jobs have ended", needed_bytes >> 20, left_bytes >> 20
     )]
     Memory {
-        /// What the plan would hold at once.
+        /// The memory that the plan would hold at once, in bytes.
         needed_bytes: u64,
-        /// What is left of what all such plans may hold.
+        /// The remaining memory for such plans, in bytes.
         left_bytes: u64,
     },
-    /// More messages of one job wait for its disk than any coordinator sends that keeps to the protocol.
+    /// The job has more messages waiting for the disk than a correct coordinator ever sends.
     #[error("more than {most} messages of one job wait for its disk")]
     Messages {
-        /// So many may wait.
+        /// The maximum number of waiting messages.
         most: usize,
     },
-    /// The request that the assignment serves brought nothing of this kind along, or is closed.
+    /// The client's request did not bring this, or is closed.
     #[error("no open request of this client brought {what} along")]
     NotBrought {
-        /// What was looked for.
+        /// The thing that the assignment needs.
         what: Brought,
     },
-    /// The node cannot give a delivery the end that it is to have.
+    /// The node cannot end a delivery as instructed.
     #[error("block {block} cannot end here as it is to: {}", match **end {
         SinkEnd::Taken => "a store keeps what is delivered to it",
         SinkEnd::Kept { .. } => "nothing is kept here",
@@ -224,21 +225,21 @@ pub enum Refusal {
     End {
         /// The block.
         block: BlockId,
-        /// What was to become of it.
+        /// The end that was asked for.
         end: Box<SinkEnd>,
     },
-    /// Only a node with a store can be asked this.
+    /// The instruction requires a store, and this node has none.
     #[error("this node has no store")]
     NoStore,
 }
 
-/// What a client's request may bring along.
+/// The things that a client's request can bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Brought {
     /// Blocks to read from.
     Sources,
-    /// Places to deliver to.
+    /// Destinations for deliveries.
     Sinks,
 }
 

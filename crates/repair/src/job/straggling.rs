@@ -1,12 +1,13 @@
-//! Going on without a node that became slow, where that is worth it.
+//! Replans without a straggler, if that pays off.
 //!
-//! [`pace`](super::pace) finds where a plan is held up. Of a link, either end may be the cause, and nobody can tell which
-//! without trying; so both are tried together if there are helpers enough, and otherwise one after the other. For each
-//! choice a plan is made that knows how slow these nodes are. The plan that runs is dropped for it if all that is left
-//! would be there much sooner, the stop included. What was delivered stays delivered.
+//! [`pace`](super::pace) finds where a plan is held up. Either end of a slow link may be the cause, and only
+//! a trial can tell which. So the job first tries to avoid both ends, and then each one alone if there are
+//! too few helpers. For each choice it makes a plan that accounts for the low rates of these nodes. The
+//! running plan is dropped if the remaining slices would arrive much sooner that way, including the time to
+//! stop. Slices already delivered are kept.
 //!
-//! **Never flaps:** a node that was found slow stays so for the job; a look that changes nothing makes the next one later,
-//! twice as late each time; and there are only so many detours in a job.
+//! **No flapping:** a node found to be slow stays marked for the rest of the job; each examination without
+//! result doubles the time to the next one; and the number of detours per job is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,51 +19,53 @@ use super::{Job, JobAction, Phase};
 use crate::wire::control::ToNode;
 use crate::{NodeId, Pacing, Plan, Topology};
 
-/// Going on must take so many times as long as the detour.
+/// The running plan must need at least this many times as long as the detour.
 const GAIN: f64 = 1.4;
-/// The same where the plan was never faster: only figures say then that another would be.
+/// The same, if the plan was never faster: then only predictions say that another plan would be.
 const GAIN_BY_FIGURES: f64 = 1.6;
-/// Where more jobs than this share a node, links are as uneven as the kernel makes them, and nobody is slow for that; the
-/// scheduler of many repairs calls off what is late.
+/// With more jobs than this on a node, links are shared as unevenly as the kernel happens to do it, and no
+/// node is to blame. The scheduler of many repairs cancels late ones.
 const MOST_JOBS: u32 = 4;
-/// A plan with slow nodes must be so many times as fast as one without them: how slow they are is known badly.
+/// A plan that uses slow nodes must be this many times as fast as one without them, because their rates are
+/// known only roughly.
 pub(super) const TRUST: f64 = 1.25;
-/// Stopping a plan and starting another.
+/// The time to stop a plan and to start another.
 const STOP: Duration = Duration::from_millis(150);
-/// What was seen and what was predicted are never taken to differ more than so many times.
+/// The maximum assumed ratio between observed and predicted rates.
 const MOST_ASTRAY: f64 = 16.0;
-/// So many detours in a job at most.
+/// The maximum number of detours per job.
 const MOST_DETOURS: u32 = 6;
-/// A detour has helped if the next plan is so many times as fast: then the nodes were slow indeed.
+/// A detour has helped if the next plan is this many times as fast, which proves that the nodes were slow.
 const HELPED: f64 = 1.5;
 
 /// Nodes that became slow while the job ran.
 #[derive(Debug, Default)]
 pub(super) struct Stragglers {
-    /// What each of them lets a plan have, in bytes per second.
+    /// The rate that a plan can get through each slow node, in bytes per second.
     slow: BTreeMap<NodeId, f64>,
-    /// The most slices per second of any plan so far.
+    /// The highest rate of any plan so far, in slices per second.
     best: f64,
     detours: u32,
-    /// Suspects of the last detour, and how many slices per second came with them, until it has turned out to help.
+    /// The nodes avoided by the last detour, and the rate with them in slices per second; cleared once the
+    /// detour has helped.
     suspected: Option<(BTreeMap<NodeId, f64>, f64)>,
 }
 
 impl Stragglers {
-    /// The slow nodes; none at first.
+    /// The slow nodes.
     pub(super) fn nodes(&self) -> BTreeSet<NodeId> {
         self.slow.keys().copied().collect()
     }
 
-    /// What is known of the nodes and of how slow some have turned out to be.
+    /// The topology, with the rates of slow nodes lowered.
     pub(super) fn known(&self, topology: &Topology) -> Topology {
         slowed(topology, &self.slow)
     }
 
-    /// What the pace of a plan is held against.
+    /// Starts measuring a plan against its prediction.
     pub(super) fn begin_pace(&self, plan: &Plan, topology: &Topology, now: Duration) -> Pace {
         let slices = plan.slices().len();
-        // Others at its nodes are counted by jobs and not by bytes.
+        // `Pace` accounts for other jobs by their number, so the prediction must not count their bytes.
         let predicted = plan.predict_alone(&self.known(topology));
         let requestors: BTreeSet<NodeId> = plan.outputs().iter().map(|output| output.requestor).collect();
         let rate = f64::from(slices) / predicted.as_secs_f64().max(1e-6);
@@ -70,21 +73,21 @@ impl Stragglers {
         Pace::new(slices, requestors.len(), predicted, self.best, now)
     }
 
-    /// These nodes are gone without from now on; slices came at this rate with them.
+    /// Marks these nodes as slow; `rate` is the rate of slices with them.
     fn note_detour(&mut self, slow: BTreeMap<NodeId, f64>, rate: f64) {
         self.detours += 1;
         self.slow.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
         self.suspected = Some((slow, rate));
     }
 
-    /// The suspects of the last detour, once a plan without them is indeed faster.
+    /// The nodes avoided by the last detour, once a plan without them has proven faster.
     fn confirm(&mut self, rate: f64) -> Option<BTreeMap<NodeId, f64>> {
         let confirmed = self.suspected.take_if(|(_, was)| rate >= *was * HELPED);
         confirmed.map(|(nodes, _)| nodes)
     }
 }
 
-/// A topology in which some nodes carry no more than this.
+/// The topology, with the rates of some nodes lowered to the given values.
 fn slowed(topology: &Topology, slow: &BTreeMap<NodeId, f64>) -> Topology {
     let mut known = topology.clone();
     for (&node, &most) in slow {
@@ -99,14 +102,14 @@ fn slowed(topology: &Topology, slow: &BTreeMap<NodeId, f64>) -> Topology {
 }
 
 impl Job {
-    /// A plan ends.
+    /// Records the best rate when a plan ends.
     pub(super) fn end_pace(&mut self) {
         if let Phase::Running(running) = &self.phase {
             self.stragglers.best = running.pace.best();
         }
     }
 
-    /// Looks how fast the plan is, and does what follows.
+    /// Checks how fast the plan runs and acts on the result.
     pub(super) fn watch_pace(&mut self, topology: &Topology, now: Duration) {
         let Phase::Running(running) = &mut self.phase else { return };
         let crowd = crowd(&running.nodes, topology);
@@ -135,7 +138,7 @@ impl Job {
         }
     }
 
-    /// Takes another way if that is worth it.
+    /// Replans around a bottleneck if that pays off.
     fn consider(&mut self, finding: &Finding, topology: &Topology, now: Duration) {
         let Phase::Running(running) = &self.phase else { return };
         let Some(slow) = self.ways().detour(finding, running, topology) else {
@@ -149,29 +152,30 @@ impl Job {
         let verb = if slow.len() == 1 { "is" } else { "or the link between them is" };
         let reason = format!("{} {verb} slow: {:.1} MB/s", names.join(", "), fastest / 1e6);
         self.stragglers.note_detour(slow, finding.rate);
-        // There are only so many detours; they take nothing from the plans that may fail.
+        // Detours are bounded in number, so they do not count against the plans that may fail.
         self.fruitless = self.fruitless.saturating_sub(1);
         self.drop_plan(reason, topology, now);
     }
 }
 
 impl Ways<'_> {
-    /// The nodes to go without, and what they carry, if that is worth it.
+    /// The nodes to avoid and their rates in bytes per second, if avoiding them pays off.
     fn detour(
         &self,
         finding: &Finding,
         running: &Running,
         topology: &Topology,
     ) -> Option<BTreeMap<NodeId, f64>> {
-        // Where nothing moves at all nobody is slow: whoever waits will complain, and blame finds out of whom.
+        // If nothing moves at all, this is no straggler: the waiting nodes will complain, and `blame` finds
+        // the cause.
         if self.stragglers.detours >= MOST_DETOURS || finding.rate <= 0.0 {
             return None;
         }
-        // Where no plan was faster, and going without others did not help, the figures say too much.
+        // If no plan was ever faster and the last detour did not help, the prediction was too optimistic.
         if !finding.was_faster() && self.stragglers.suspected.is_some() {
             return None;
         }
-        // Where most links are full and never carried more, all are slow alike.
+        // If most links are full and were never faster, all are equally slow.
         if !finding.was_faster() && finding.edges.len() * 2 > running.plan.edges().len() {
             return None;
         }
@@ -200,20 +204,20 @@ impl Ways<'_> {
     }
 }
 
-/// Jobs that share the busiest node of a plan, this one among them.
+/// The number of jobs that share the plan's busiest node, including this one.
 pub(super) fn crowd(nodes: &BTreeSet<NodeId>, topology: &Topology) -> u32 {
     let load = |node: &NodeId| topology.get(*node).map_or(0, |profile| profile.load);
     nodes.iter().map(load).max().unwrap_or(0).max(1)
 }
 
-/// Whether what the links of all helpers carry is more than an assumption: where all links are slower than is assumed, none of
-/// them holds the others up.
+/// Whether the link rates of all helpers are measured. With assumed rates, all links may be equally slow, and
+/// no single one would be the bottleneck.
 fn knows_links(plan: &Plan, topology: &Topology) -> bool {
     let is_known = |node: NodeId| topology.get(node).is_some_and(|profile| profile.knows_links);
     plan.nodes().into_iter().all(|node| topology.dials_out(node) || is_known(node))
 }
 
-/// What goes through each node of a plan that moves so many slices per second, in bytes per second.
+/// The bytes per second that pass each node of a plan at the given rate of slices.
 fn carried(plan: &Plan, slices_per_s: f64) -> BTreeMap<NodeId, f64> {
     let slices = f64::from(plan.slices().len().max(1));
     let rate = |bytes: u64| (bytes as f64 / slices * slices_per_s).max(1.0);
@@ -221,15 +225,16 @@ fn carried(plan: &Plan, slices_per_s: f64) -> BTreeMap<NodeId, f64> {
     plan.node_costs().iter().map(|cost| (cost.node, rate(busiest(cost)))).collect()
 }
 
-/// Sets of nodes that may be the cause, the likeliest first: of one slow link both ends, or either; of several the node that
-/// they have in common, or two nodes of which each link has one. Links that share an end which must stay are slow because of
-/// that, and of many that share nothing nobody knows more than that all are slow.
+/// Candidate sets of nodes to avoid, likeliest first. For one slow link: both ends, then each end. For
+/// several: the node that they share, or two nodes that together touch all of them. If the shared end is a
+/// node that must stay, it is the cause, and nothing helps. If the links share no nodes, all are just equally
+/// slow.
 fn suspects(
     finding: &Finding,
     may_go: impl Fn(NodeId) -> bool,
     is_client: impl Fn(NodeId) -> bool,
 ) -> Vec<BTreeSet<NodeId>> {
-    // Of a link to a client that was never faster nobody knows what it could be.
+    // The achievable rate of a link to a client is unknown if the plan was never faster.
     let known =
         |&&(from, to): &&(NodeId, NodeId)| finding.was_faster() || !(is_client(from) || is_client(to));
     let edges: Vec<(NodeId, NodeId)> = finding.edges.iter().filter(known).copied().collect();
@@ -255,13 +260,13 @@ fn suspects(
     choices
 }
 
-/// The nodes that are an end of every link: two of one link, and of one in both directions.
+/// The nodes that are an end of every link: two if there is only one link, possibly used in both directions.
 fn in_all(edges: &[(NodeId, NodeId)]) -> Vec<NodeId> {
     let Some(&(a, b)) = edges.first() else { return Vec::new() };
     [a, b].into_iter().filter(|&end| edges.iter().all(|&(from, to)| from == end || to == end)).collect()
 }
 
-/// Two nodes of which each of several links has one.
+/// Pairs of nodes such that each link has one of the two as an end.
 fn pairs(edges: &[(NodeId, NodeId)]) -> impl Iterator<Item = [NodeId; 2]> {
     let first = edges.first().into_iter().flat_map(|&(a, b)| [a, b]);
     first.flat_map(move |one| {
@@ -287,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Nodes from 50 on are requestors, from 100 on clients.
+    /// Nodes from 50 on are requestors, nodes from 100 on clients.
     fn chosen(finding: &Finding) -> Vec<Vec<u32>> {
         let choices = suspects(finding, |node| node.0 < 50, |node| node.0 >= 100);
         choices.iter().map(|nodes| nodes.iter().map(|node| node.0).collect()).collect()
@@ -306,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn several_links_are_slow_because_of_what_they_share_or_of_nobody() {
+    fn several_slow_links_blame_a_shared_node_or_none() {
         let star = |to: u32| (1..7).map(|from| (from, to)).collect::<Vec<_>>();
         assert_eq!(chosen(&finding(&star(9), &[], true)), [[9]], "and not whoever sends to it");
         assert!(chosen(&finding(&star(100), &[], true)).is_empty(), "the client's link is full");

@@ -1,8 +1,9 @@
-//! Whether what is delivered can be believed: what it was made from, and which block may be wrong.
+//! Tracks whether a delivery can be trusted: which blocks it was made from, and which of them may be wrong.
 //!
-//! When a delivery turns out wrong, some block that was read is not what its checksums say, or some node on the way is at fault. One
-//! after another is left out of the plans, until what is delivered is right, and is known to be: by a check that is as
-//! strong as the one that failed ([`Strength`]), and that asks every survivor which is not left out.
+//! A wrong delivery means that a block that was read does not match its checksums' claim, or that a node on
+//! the path is faulty. The job leaves out one suspect after another until the delivery is proven correct. The
+//! proof must be a check at least as strong as the one that failed ([`Strength`]), and it must ask every
+//! survivor except the one left out.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
@@ -16,57 +17,58 @@ use crate::{NodeId, Plan, Strength, Stripe, Topology};
 
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The blocks that plans read of which something was delivered.
+    /// The blocks read by plans that delivered slices.
     used: BTreeSet<BlockIndex>,
-    /// Wanted blocks of which every delivered byte was read from the block itself; `None` before anything moves.
+    /// Wanted blocks whose delivered bytes were all copied from the block itself; `None` before anything
+    /// moves.
     copied: Option<BTreeSet<BlockIndex>>,
     doubt: Option<Doubt>,
-    /// Equations over blocks of the stripe did not hold before the job began.
+    /// Whether equations over blocks of the stripe failed before the job began.
     was_in_doubt: bool,
-    /// Survivors in equations over survivors alone that did not hold.
+    /// Survivors in equations over survivors alone that failed.
     contradicting: BTreeSet<BlockIndex>,
 }
 
-/// What was delivered is wrong, or cannot be known to be right.
+/// A delivery that is wrong or cannot be verified.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) reason: String,
-    /// What says so: only what is as strong says the contrary.
+    /// The strength of the check that failed; only an equally strong check overrules it.
     pub(super) by: Strength,
     pub(super) fault: Fault,
-    /// Survivors that contradict each other, where the fault is with one of them.
+    /// Survivors that contradict each other, if the fault is in one of them.
     pub(super) contradicting: BTreeSet<BlockIndex>,
-    /// The requestors that have it, and may have spoilt it themselves.
+    /// The requestors with the delivery, which may have corrupted it themselves.
     pub(super) at: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
 struct Doubt {
-    /// The blocks that may be wrong; the first is left out now. There is at least one.
+    /// The blocks that may be wrong; never empty. The first one is currently left out.
     suspects: VecDeque<BlockIndex>,
     by: Strength,
     fault: Fault,
-    /// Whether the history says which is left out.
+    /// Whether the job's history already names the block left out.
     named: bool,
 }
 
 impl Trust {
-    /// At the start of a job; whether the stripe was in doubt before.
+    /// Starts tracking; `was_in_doubt` tells whether the stripe's blocks were known to contradict each other.
     pub(super) fn new(was_in_doubt: bool) -> Self {
         Self { was_in_doubt, ..Self::default() }
     }
 
-    /// Equations over blocks of the stripe were found not to hold, elsewhere.
+    /// Another job or a scrub found that equations over the stripe fail.
     pub(super) fn hear_of_contradiction(&mut self) {
         self.was_in_doubt = true;
     }
 
-    /// The survivors that contradicted each other so far.
+    /// The survivors that have contradicted each other so far.
     pub(super) fn contradicting(&self) -> &BTreeSet<BlockIndex> {
         &self.contradicting
     }
 
-    /// Nothing tells which block is wrong.
+    /// The error for a stripe whose wrong block cannot be identified.
     pub(super) fn contradiction(&self, work: &Work) -> JobError {
         let held = || work.stripe.held().map(|(block, _)| block).collect();
         let blocks: BTreeSet<BlockIndex> = match &self.contradicting {
@@ -77,7 +79,8 @@ impl Trust {
         JobError::Contradiction { blocks, replanned: work.replanned.clone() }
     }
 
-    /// The blocks that are proven right by a delivery that is: each of the k that it was made of has a part in every byte.
+    /// The blocks proven correct by a correct delivery. If k blocks were combined with an MDS code, each of
+    /// them contributes to every byte.
     pub(super) fn proven_by_delivery(&self, stripe: &Stripe) -> BTreeSet<BlockIndex> {
         let code = &stripe.code;
         let each_counts = code.spec().is_mds() && code.sub_blocks() == 1;
@@ -88,27 +91,27 @@ impl Trust {
         }
     }
 
-    /// Notes survivors that contradict each other.
+    /// Records survivors that contradict each other.
     pub(super) fn note_contradicting(&mut self, blocks: &BTreeSet<BlockIndex>) {
         self.contradicting.extend(blocks);
     }
 
-    /// Notes what deliveries were made from.
+    /// Records the blocks that deliveries were made from.
     pub(super) fn note(&mut self, sources: impl IntoIterator<Item = BlockIndex>) {
         self.used.extend(sources);
     }
 
-    /// A plan begins.
+    /// Records the start of a plan.
     pub(super) fn begin(&mut self, plan: &Plan, work: &Work) {
         self.copied = Some(self.copied_after(plan, work));
     }
 
-    /// What came before is dropped.
+    /// Forgets earlier deliveries, because they were discarded.
     pub(super) fn begin_anew(&mut self) {
         (self.used, self.copied) = (BTreeSet::new(), None);
     }
 
-    /// Whether something of what came was made from the block that is left out now.
+    /// Whether a delivered slice was made from the block that is currently left out.
     pub(super) fn used_suspect(&self) -> bool {
         self.doubt.as_ref().is_some_and(|doubt| self.used.contains(&doubt.suspect()))
     }
@@ -124,28 +127,28 @@ impl Trust {
         self.doubt.is_some()
     }
 
-    /// How many plans can be tried, each without another suspect.
+    /// The number of plans to try, each without another suspect.
     pub(super) fn turns(&self) -> usize {
         self.doubt.as_ref().map_or(1, |doubt| doubt.suspects.len())
     }
 
-    /// Another suspect is left out next.
+    /// Moves the current suspect to the end and leaves out the next one instead.
     pub(super) fn postpone(&mut self) {
         self.doubt.iter_mut().for_each(Doubt::postpone);
     }
 
-    /// The block that is left out of the plan that begins, if that was not said before.
+    /// The block left out of the new plan, if the history does not name it yet.
     pub(super) fn name_suspect(&mut self) -> Option<BlockIndex> {
         let doubt = self.doubt.as_mut()?;
         (!std::mem::replace(&mut doubt.named, true)).then(|| doubt.suspect())
     }
 
-    /// What was delivered is wrong, or cannot be known to be right; whether another suspect is left.
+    /// Handles a delivery that is wrong or cannot be verified; returns whether a suspect remains.
     pub(super) fn distrust(&mut self, stripe: &Stripe, wrong: &Wrong) -> bool {
         let used = std::mem::take(&mut self.used);
         self.note_contradicting(&wrong.contradicting);
         match &mut self.doubt {
-            // Nodes were left out, and it is a block that is wrong.
+            // So far nodes were suspected, but now a block turned out to be wrong.
             Some(doubt) if doubt.fault < wrong.fault && wrong.fault == Fault::Survivor => {}
             Some(doubt) => {
                 doubt.by = doubt.by.max(wrong.by);
@@ -161,7 +164,7 @@ impl Trust {
         true
     }
 
-    /// The stripe without a block that is under suspicion.
+    /// The stripe, without the block under suspicion.
     pub(super) fn trusted_stripe<'work>(&self, work: &'work Work) -> Cow<'work, Stripe> {
         let Some(doubt) = &self.doubt else { return Cow::Borrowed(&work.stripe) };
         let mut stripe = work.stripe.clone();
@@ -169,13 +172,13 @@ impl Trust {
         Cow::Owned(stripe)
     }
 
-    /// Whether what a plan delivers can be known to be right, if there is reason to doubt.
+    /// Whether the result of a plan could be verified, if there is reason to doubt.
     pub(super) fn can_be_known(&self, plan: &Plan, work: &Work, topology: &Topology) -> bool {
         !self.needs_parity(work)
             || self.check_of(&self.copied_after(plan, work), work, topology, &BTreeSet::new()).is_some()
     }
 
-    /// Whether there is reason to doubt, and no digest that is strong enough to dispel it.
+    /// Whether there is a doubt that no recorded digest is strong enough to settle.
     pub(super) fn needs_parity(&self, work: &Work) -> bool {
         let recorded = self.was_in_doubt.then_some(Strength::Parity);
         let Some(doubted_by) = self.doubt.as_ref().map(|doubt| doubt.by).max(recorded) else { return false };
@@ -183,8 +186,8 @@ impl Trust {
         !open.all(|goal| work.digest_strength(goal) >= Some(doubted_by))
     }
 
-    /// A check of what was delivered, if enough other blocks can be asked, and not of nodes that are `silent`. Nodes that failed
-    /// before are asked only if it does not go without them.
+    /// Creates a parity check of the delivery, if enough other blocks are available. It does not ask nodes in
+    /// `silent`, and asks nodes that failed before only if necessary.
     pub(super) fn parity_check(
         &self,
         work: &Work,
@@ -198,7 +201,7 @@ impl Trust {
         if self.was_in_doubt || self.doubt.is_some() { Extent::Every } else { Extent::Enough }
     }
 
-    /// The block that is not to bear witness: where a node is at fault, its block is as good as any.
+    /// The block to exclude from the check. If the fault is in the delivery, no block is excluded.
     fn excluded(&self) -> Option<BlockIndex> {
         self.doubt.as_ref().filter(|doubt| doubt.fault != Fault::Delivery).map(Doubt::suspect)
     }
@@ -210,7 +213,7 @@ impl Trust {
         topology: &Topology,
         silent: &BTreeSet<NodeId>,
     ) -> Option<ParityCheck> {
-        // An equation relates whole lines of sub-blocks, so some of them alone cannot be checked.
+        // An equation relates all sub-blocks at an offset, so a subset of them cannot be checked.
         if !work.has_whole_lines() {
             return None;
         }
@@ -242,8 +245,8 @@ impl Trust {
     }
 }
 
-/// The one block that is wrong, if all others that contradicted it are `proven`. In other codes than MDS codes, several
-/// blocks may explain one contradiction.
+/// The single wrong block, if all other contradicting blocks are `proven`. Only MDS codes allow this
+/// conclusion; in other codes, several blocks may explain the same contradiction.
 pub(super) fn culprit(
     contradicting: &BTreeSet<BlockIndex>,
     proven: &BTreeSet<BlockIndex>,
@@ -261,7 +264,7 @@ pub(super) fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
 }
 
 impl Doubt {
-    /// Suspects the blocks that were used, then all others that may have contradicted.
+    /// Suspects the blocks that were used first, then all others that may have caused the contradiction.
     fn new(stripe: &Stripe, used: &BTreeSet<BlockIndex>, wrong: &Wrong) -> Option<Self> {
         let may_be = |block: &BlockIndex| match wrong.fault {
             Fault::Delivery => used.contains(block),
@@ -278,7 +281,7 @@ impl Doubt {
         self.suspects[0]
     }
 
-    /// It was not this suspect; false if there is no other.
+    /// Clears the current suspect; returns false if none remains.
     fn acquit(&mut self) -> bool {
         self.named = false;
         self.suspects.pop_front();

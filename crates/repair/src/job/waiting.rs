@@ -1,15 +1,16 @@
-//! Who is to blame when nodes wait for each other.
+//! Finds the culprit when nodes wait for each other.
 //!
-//! A node that is waited for has an excuse if it waits itself, for the same slice or an earlier one: a relay opens slices
-//! in ascending order, and an edge carries them so. Excuses are followed to their end. That a node waits for *later*
-//! slices excuses nothing: it is what happens to a node that does not do the earlier one.
+//! A node that others wait for has an excuse if it waits itself for the same slice or an earlier one, because
+//! relays start slices in ascending order and edges carry them in that order. Excuses are followed to their
+//! end. Waiting for *later* slices is no excuse: that is a consequence of not handling the earlier one.
 //!
-//! All nodes of the plan are asked when the first complains, so that a node which is merely slow can name what slows it,
-//! although nothing of its own has rested for too long; and one that does not answer has no excuse.
+//! All nodes of the plan are asked as soon as the first one complains. A node that is merely slow can then
+//! name the node that slows it, even if none of its own edges has been idle for too long. A node that does
+//! not answer has no excuse.
 //!
-//! If both ends of an edge complain of it, one would send and the other receive, and little passes between them: the
-//! cause is there, whoever else waits. Either of them may be it. A node with several such edges is, until going without
-//! it has turned out not to help.
+//! If both ends of an edge complain about it, one wants to send and the other to receive, but little passes
+//! between them: the cause is at this edge, regardless of other waits. Either end may be at fault. A node
+//! with several such edges is blamed first, until dropping it has proven useless.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,36 +19,37 @@ use super::Due;
 use super::blame::{Evidence, Standing, Worth};
 use crate::NodeId;
 
-/// A node waits for another.
+/// One node waits for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Wait {
     node: NodeId,
     on: NodeId,
     slice: u32,
-    /// Whether it waits to receive; otherwise, to send.
+    /// Whether the node waits to receive rather than to send.
     receives: bool,
-    /// Whether it has waited for too long.
+    /// Whether the node has waited for too long.
     is_stalled: bool,
 }
 
 impl Wait {
-    /// Whether these are the two ends of one edge.
+    /// Whether these waits are the two ends of one edge.
     fn is_other_end(self, other: Self) -> bool {
         self.on == other.node && self.node == other.on && self.receives != other.receives
     }
 }
 
-/// How waiting is judged.
+/// The parameters of the judgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Whole streams are awaited, so that any slice excuses.
+    /// Whether nodes wait for whole streams, so that any slice is an excuse.
     pub(super) in_rounds: bool,
-    /// Who has waited so long may complain.
+    /// A node may complain after waiting this long, in milliseconds.
     pub(super) patience_ms: u32,
 }
 
-/// Nodes without an excuse that some node waits for, directly or through others, which has waited for too long; and for
-/// each dead edge on the way one of its ends. Nodes in `limited` are slow because they shall be.
+/// The nodes to blame: those without an excuse that block, directly or through others, a node which has
+/// waited for too long; and one end of each dead edge along the way. Nodes in `limited` are throttled on
+/// purpose and are not blamed.
 pub(super) fn causes(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -67,7 +69,7 @@ pub(super) fn causes(
     for &index in &matters {
         let circle = &reached[index];
         let leads_to_dead = circle.iter().chain([&index]).any(|&other| dead.contains(&waits[other]));
-        // An end is a wait from which every way leads back to it.
+        // A wait is at the end of a chain if every wait reachable from it leads back to it.
         if !leads_to_dead && circle.iter().all(|&other| reached[other].contains(&index)) {
             let awaited = circle.iter().chain([&index]).map(|&other| waits[other].on);
             causes.extend(awaited.min_by_key(|&node| (worth(node), node)));
@@ -77,8 +79,8 @@ pub(super) fn causes(
     causes
 }
 
-/// Pairs of nodes with nothing passing between them although both answer: it is the link that fails, and either of them may do
-/// well over others.
+/// Pairs of nodes that cannot exchange data although both answer: the link is broken, and each of them may
+/// work well over other links.
 pub(super) fn broken_links(evidence: &[Evidence], rules: Rules) -> BTreeSet<(NodeId, NodeId)> {
     let waits = waits(evidence, rules);
     let answers = |node: NodeId| evidence.iter().any(|item| item.speaker() == Some(node));
@@ -95,7 +97,7 @@ pub(super) fn broken_links(evidence: &[Evidence], rules: Rules) -> BTreeSet<(Nod
     stalled.chain(closed).map(|(a, b)| (a.min(b), a.max(b))).collect()
 }
 
-/// The last word of each node.
+/// The latest report of each node, as waits.
 fn waits(evidence: &[Evidence], rules: Rules) -> Vec<Wait> {
     let mut waits = BTreeMap::new();
     for item in evidence {
@@ -120,7 +122,8 @@ fn excuses(waits: &[Wait], wait: Wait, rules: Rules) -> Vec<usize> {
     (0..waits.len()).filter(|&other| excuses(&waits[other])).collect()
 }
 
-/// For each dead edge one end: a node that has several of them, or else the one that is easier to go without.
+/// One end of each dead edge: preferably a node with several dead edges, otherwise the end that is easier to
+/// replace.
 fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeSet<NodeId> {
     let mut edges: BTreeSet<(NodeId, NodeId)> =
         dead.iter().map(|wait| (wait.node.min(wait.on), wait.node.max(wait.on))).collect();
@@ -130,18 +133,19 @@ fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeS
             .unwrap_or_else(|| std::cmp::min((cheapness(worth(a)), a), (cheapness(worth(b)), b)).1);
         ends.insert(end);
         edges.retain(|&(a, b)| a != end && b != end);
-        // Whether it is the client that has a slow link cannot be known; helpers are tried one by one.
+        // The client's own link may be the slow one, which cannot be known, so its helpers are tried one by
+        // one.
         edges.retain(|&(a, b)| ![a, b].iter().any(|&node| worth(node).standing == Standing::Client));
     }
     ends
 }
 
-/// The order in which the ends of a dead edge are tried: after a helper the requestor, and a client never.
+/// The order in which to try the ends of a dead edge: a helper before a requestor, and never a client.
 fn cheapness(worth: Worth) -> (bool, u32, Standing) {
     (worth.standing == Standing::Client, worth.blamed, worth.standing)
 }
 
-/// The node with the most dead edges, two at least, unless it was tried before or is a client.
+/// The node with the most dead edges, at least two, unless it was blamed before or is a client.
 fn hub(edges: &BTreeSet<(NodeId, NodeId)>, worth: &impl Fn(NodeId) -> Worth) -> Option<NodeId> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for node in edges.iter().flat_map(|&(a, b)| [a, b]) {
@@ -157,7 +161,7 @@ fn hub(edges: &BTreeSet<(NodeId, NodeId)>, worth: &impl Fn(NodeId) -> Worth) -> 
         .map(|(node, _)| node)
 }
 
-/// All waits that are reached from one by excuses.
+/// All waits reachable from one wait through excuses.
 fn reached(from: usize, excuses: &[Vec<usize>]) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut ahead = vec![from];

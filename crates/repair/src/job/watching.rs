@@ -1,4 +1,4 @@
-//! A plan that runs: who delivers, who is to blame when something breaks, and who takes whose place.
+//! Watches a running plan: tracks deliveries, finds the culprit of a failure, and replaces failed requestors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,34 +14,34 @@ use super::{BlockProblem, Job, JobError, MAX_FRUITLESS, Phase, Report};
 use crate::wire::control::ToNode;
 use crate::{BlockId, NodeId, Pacing, Plan, SliceSet, Topology};
 
-/// How long the reports of other nodes are awaited once something looks wrong.
+/// How long to gather the reports of other nodes after the first complaint.
 const GATHER: Duration = Duration::from_millis(250);
-/// The time for reports doubles so often at most.
+/// The maximum number of times that the gathering time doubles.
 const MAX_DOUBLINGS: u32 = 3;
-/// How long requestors have to say what they have.
+/// How long requestors may take to report their slices after a stop.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
-/// A plan that is being carried out.
+/// A running plan.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) plan: Plan,
-    /// Those that have a part in it.
+    /// The nodes with a part in the plan.
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) waiting: BTreeSet<NodeId>,
     pub(super) progress: BTreeMap<NodeId, (u32, Duration)>,
     pub(super) patience: Duration,
     pub(super) evidence: Vec<Evidence>,
     pub(super) judge_at: Option<Duration>,
-    /// Nodes that their own caps hold back, and when they last said so.
+    /// Nodes throttled by their own caps, with the time of their last such report.
     pub(super) limited: BTreeMap<NodeId, Duration>,
     pub(super) pace: Pace,
-    /// Parity, as far as it can be checked already.
+    /// The parity check that runs alongside the plan.
     pub(super) proof: Option<Proof>,
 }
 
 impl Job {
-    /// Takes a report on the plan that runs.
+    /// Handles a report on the running plan.
     pub(super) fn take_running(&mut self, node: NodeId, report: Report, topology: &Topology, now: Duration) {
-        // Where one plan after another is dropped, somebody may be slow to answer.
+        // If several plans in a row were dropped, some node may just be slow to answer.
         let gather = GATHER * (1 << self.fruitless.min(MAX_DOUBLINGS));
         let Phase::Running(running) = &mut self.phase else { return };
         if !running.nodes.contains(&node) && !self.work.is_requestor(node) {
@@ -55,13 +55,13 @@ impl Job {
         self.after_report(topology, now);
     }
 
-    /// Takes the report of a node that is asked for fingerprints and has no part in the plan.
+    /// Handles a report from a node that is only asked for fingerprints and has no part in the plan.
     fn take_beside(&mut self, node: NodeId, report: Report) {
         let Phase::Running(running) = &mut self.phase else { return };
         running.take_of_proof(node, &report, &mut self.work);
         match report {
             Report::BadBlock { block, problem } => {
-                // The plan does without it; the check begins anew at the end, with another.
+                // The plan does not need this block. The check starts again at the end, with another block.
                 running.proof = None;
                 self.lose_block(&block, &problem);
             }
@@ -81,7 +81,7 @@ impl Job {
         self.watch_pace(topology, now);
     }
 
-    /// Finds out who is to blame and drops the plan.
+    /// Finds the culprits and drops the plan.
     pub(super) fn judge(&mut self, topology: &Topology, now: Duration) {
         let Phase::Running(running) = &mut self.phase else { return };
         let evidence = std::mem::take(&mut running.evidence);
@@ -104,8 +104,8 @@ impl Job {
         reasons
             .extend(verdict.bad_blocks.iter().map(|(block, problem)| format!("block {block} is {problem}")));
         for culprit in &verdict.culprits {
-            // A requestor that others complain of is kept if nobody can take its place. If it is really
-            // gone, it will not say either what it has.
+            // A requestor accused only by others is kept if no node can replace it. If it is really dead, it
+            // will not report its slices either.
             if !culprit.hearsay || self.conduct.can_be_replaced(culprit.node, &self.work, topology) {
                 let weight = if culprit.hearsay { 1 } else { GIVEN_UP };
                 self.replace_if_requestor(culprit.node, weight, &named(&culprit.why, culprit.node), topology);
@@ -114,14 +114,15 @@ impl Job {
         self.drop_plan(reasons.join(", "), topology, now);
     }
 
-    /// Everybody waits for a client, or goes on by now: that a requestor makes no progress is not its fault.
+    /// Resets the progress timers: all nodes wait for a client, or have resumed, so the requestors are not at
+    /// fault.
     fn excuse_silence(&mut self, now: Duration) {
         if let Phase::Running(running) = &mut self.phase {
             running.progress.values_mut().for_each(|(_, since)| *since = now);
         }
     }
 
-    /// Stops the plan everywhere; requestors will say what they have.
+    /// Stops the plan on all nodes; requestors then report their slices.
     pub(super) fn drop_plan(&mut self, reason: String, topology: &Topology, now: Duration) {
         if self.is_finished() {
             return;
@@ -139,19 +140,19 @@ impl Job {
         self.stop_plan(topology, now);
     }
 
-    /// Has every node stop, and waits for what requestors have.
+    /// Tells every node to stop, and waits for the requestors' reports.
     pub(super) fn stop_plan(&mut self, topology: &Topology, now: Duration) {
         let (job, epoch) = (self.work.id, self.work.epoch);
         let alive = self.work.touched.iter().copied().filter(|&node| topology.is_alive(node));
         for node in alive.collect::<Vec<_>>() {
             self.work.tell(node, ToNode::Stop { job, epoch });
         }
-        // What a store is taking over at this moment is not given to another node as well.
+        // A block that a store is accepting right now must not be given to another node too.
         let under_way = match &self.phase {
             Phase::Ending(ending) => ending.committing().map(|nodes| self.work.hand_over_limit(nodes)),
             _ => None,
         };
-        // That something else fails meanwhile does not cut off those who are waited for already.
+        // Another failure in the meantime must not shorten the time of nodes already being waited for.
         let granted = match &self.phase {
             Phase::Stopping { until, .. } => *until,
             _ => Duration::ZERO,
@@ -185,7 +186,7 @@ impl Job {
         }
     }
 
-    /// Notes what a requestor says it has, over all plans.
+    /// Records the slices that a requestor reports, over all plans.
     pub(super) fn credit(&mut self, node: NodeId, delivered: &SliceSet) {
         let Some(geometry) = &self.geometry else { return };
         let missing = SliceSet::all(geometry.slices()).minus(delivered);
@@ -202,11 +203,12 @@ impl Job {
 
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
         if self.work.lose_block(block, problem) {
-            self.fruitless = 0; // It can happen only once per block.
+            self.fruitless = 0; // This can happen only once per block.
         }
     }
 
-    /// Gives the deliveries of `node` to other nodes, from the start. Fails the job if nobody can.
+    /// Moves the deliveries of `node` to other nodes, starting from scratch. Fails the job if no node can
+    /// take them.
     pub(super) fn replace_if_requestor(
         &mut self,
         node: NodeId,
@@ -220,7 +222,7 @@ impl Job {
         }
         if self.work.is_requestor(node) {
             self.conduct.give_up(node, weight);
-            // What it says it has must not count for another block, should it ever be given one.
+            // If the node becomes a requestor again, its old slices must not count for another block.
             self.work.tell(node, ToNode::Forget { job: self.work.id });
         }
         let mut taken = self.work.requestors();
@@ -260,12 +262,12 @@ impl Job {
 }
 
 impl Running {
-    /// Whether its pace says nothing: somebody complains, or is slow because they shall be.
+    /// Whether the plan's pace is meaningless for now: a complaint is pending, or a node is throttled.
     pub(super) fn is_in_question(&self, now: Duration) -> bool {
         self.judge_at.is_some() || !self.limited_at(now).is_empty()
     }
 
-    /// Slices that are there, over all requestors; none until each has some.
+    /// The number of slices at all requestors; 0 until each has at least one.
     fn slices_there(&self) -> u32 {
         let all = self.plan.slices().len();
         let has_none = |node: &NodeId| self.progress.get(node).is_some_and(|&(slices, _)| slices == 0);
@@ -283,13 +285,13 @@ impl Running {
         Rules { in_rounds, patience_ms: self.patience.as_millis() as u32 }
     }
 
-    /// Nodes that their caps hold back these days: they say so twice within the plan's patience.
+    /// Nodes that are currently throttled by their caps; they report that twice within the plan's patience.
     fn limited_at(&self, now: Duration) -> BTreeSet<NodeId> {
         let lately = |&(_, &at): &(&NodeId, &Duration)| at + self.patience + GATHER * 4 >= now;
         self.limited.iter().filter(lately).map(|(&node, _)| node).collect()
     }
 
-    /// Takes what concerns the check of parity.
+    /// Passes reports to the parity check.
     fn take_of_proof(&mut self, node: NodeId, report: &Report, work: &mut Work) {
         let Some(proof) = &mut self.proof else { return };
         match report {
@@ -301,7 +303,7 @@ impl Running {
         }
     }
 
-    /// Takes a report; whether all nodes are to be asked what they wait for.
+    /// Handles a report; returns whether to ask all nodes what they wait for.
     pub(super) fn take(&mut self, node: NodeId, report: Report, gather: Duration, now: Duration) -> bool {
         match report {
             Report::Progress { slices, .. } => {
@@ -326,7 +328,7 @@ impl Running {
                     return false;
                 };
                 let is_first = self.judge_at.is_none();
-                // What a node waits for without complaining matters only when another one complains.
+                // A wait without a complaint matters only once another node complains.
                 let complains = evidence.complains(self.rules());
                 if is_first && !complains {
                     return false;
@@ -342,7 +344,7 @@ impl Running {
         false
     }
 
-    /// Requestors on helpers must make progress even if nobody complains about them.
+    /// Checks that requestors on helpers make progress, even without complaints.
     pub(super) fn watch(&mut self, goals: &[Goal], topology: &Topology, now: Duration) {
         if self.judge_at.is_some() || !self.limited_at(now).is_empty() {
             return;

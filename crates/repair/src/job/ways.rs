@@ -1,4 +1,4 @@
-//! The plans that a job can make now: around broken links, without slow nodes, and for what is still missing.
+//! The plans that a job can make now: around broken links, without slow nodes, for the missing slices.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     Epoch, Geometry, NodeId, Plan, PlanError, PlanRequest, Policy, SliceSet, Topology, Wanted, plan,
 };
 
-/// What decides on the next plan of a job. Read-only.
+/// The read-only inputs to the job's next plan.
 pub(super) struct Ways<'a> {
     pub(super) work: &'a Work,
     pub(super) trust: &'a Trust,
@@ -20,7 +20,7 @@ pub(super) struct Ways<'a> {
 }
 
 impl Ways<'_> {
-    /// A plan that knows which nodes became slow: without them, or with them if that is faster or not possible otherwise.
+    /// Makes a plan that avoids slow nodes, or uses them if that is faster or the only way.
     pub(super) fn make_plan(&self, topology: &Topology) -> Result<Plan, PlanError> {
         let known = self.conduct.links.known(topology);
         let topology = &*known;
@@ -32,7 +32,7 @@ impl Ways<'_> {
         self.fastest(&slow, &known)
     }
 
-    /// A plan without these nodes, or one with them as slow as they are known to be if that is clearly faster.
+    /// Makes a plan without these nodes, or one with them at their low rates if that is clearly faster.
     pub(super) fn fastest(&self, slow: &BTreeSet<NodeId>, known: &Topology) -> Result<Plan, PlanError> {
         let with = self.plan_without(&BTreeSet::new(), known);
         match (self.plan_without(slow, known), with) {
@@ -44,7 +44,7 @@ impl Ways<'_> {
         }
     }
 
-    /// A plan that reads nothing of some nodes.
+    /// Makes a plan that reads nothing from these nodes.
     fn plan_without(&self, slow: &BTreeSet<NodeId>, topology: &Topology) -> Result<Plan, PlanError> {
         let unmet: Vec<&Goal> = self.work.goals.iter().filter(|goal| !goal.is_met()).collect();
         let resume = self.geometry.map(|geometry| {
@@ -65,7 +65,8 @@ impl Ways<'_> {
         request.policy.avoid.extend(slow);
         let stripe = self.trust.trusted_stripe(self.work);
         match self.conduct.links.plan_around(&stripe, &request, topology) {
-            // What is left cannot be moved as was asked for, and it is better moved in another way than not at all.
+            // The remaining slices cannot be moved with the requested pacing; another pacing is better than
+            // failing.
             Err(PlanError::Pacing { .. }) if self.work.epoch > Epoch(0) => {
                 let policy = Policy { pacing: None, ..request.policy };
                 plan(&stripe, &PlanRequest { policy, ..request }, topology)

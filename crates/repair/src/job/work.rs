@@ -1,4 +1,4 @@
-//! What a job is about and how far it is: what its moving and its ending both know and change.
+//! The request and the progress of a job, shared by its moving and ending phases.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -24,32 +24,32 @@ pub(super) struct Work {
     pub(super) tag: Option<u64>,
     pub(super) permits: Vec<(BlockIndex, Permit)>,
     pub(super) goals: Vec<Goal>,
-    /// The plan that runs, or ran last.
+    /// The epoch of the current or last plan.
     pub(super) epoch: Epoch,
-    /// One for each plan, so that a check which begins anew can use answers that were under way.
+    /// Seed of the parity check, one per plan, so that a restarted check can use answers still in flight.
     pub(super) check_seed: u64,
-    /// Why plans were dropped.
+    /// Why earlier plans were dropped.
     pub(super) replanned: Vec<String>,
-    /// Nodes that hold something of the job, or do something for it.
+    /// Nodes that hold state of the job or work for it.
     pub(super) touched: BTreeSet<NodeId>,
     pub(super) actions: VecDeque<JobAction>,
 }
 
-/// A wanted block and what is left of it.
+/// A wanted block and its remaining slices.
 #[derive(Debug)]
 pub(super) struct Goal {
     pub(super) block: BlockIndex,
     pub(super) requestor: NodeId,
     pub(super) missing: Option<SliceSet>,
-    /// Its requestor has made it durable; what is delivered after that unmakes it.
+    /// Whether its requestor has made it durable; a later delivery undoes that.
     pub(super) sealed: bool,
-    /// What its requestor says of it then, if its store has digests.
+    /// The digest reported by its requestor at the seal, if its store has digests.
     pub(super) digest: Option<Digest>,
-    /// How long its requestor's store may take to take it over, on top of what a disk does.
+    /// Extra time that the requestor's store may need to accept the block, on top of the disk's time.
     pub(super) hand_over: Duration,
-    /// It was checked and is a block of its requestor's store.
+    /// Whether it was checked and is now a block of its requestor's store.
     pub(super) committed: bool,
-    /// Who held it before that, if somebody did: still does, until the job is over.
+    /// The previous holder, if there was one; it keeps its copy until the job is over.
     pub(super) former: Option<NodeId>,
 }
 
@@ -58,13 +58,13 @@ impl Work {
         self.actions.push_back(JobAction::Tell { node, message });
     }
 
-    /// What the store's own process wants to see before it takes a block.
+    /// The permit that the store's own process requires for a block.
     pub(super) fn permit(&self, block: BlockIndex) -> Option<&Permit> {
         self.permits.iter().find(|(other, _)| *other == block).map(|(_, permit)| permit)
     }
 
-    /// What it is for: a client takes part in reads, of which nothing is published, and in puts. Nobody wants what is neither
-    /// published nor a client's.
+    /// The class of the job's traffic. Clients take part in reads, which publish nothing, and in puts. A job
+    /// without a client that publishes nothing is a probe.
     pub(super) fn class(&self) -> Class {
         match (self.publish, self.tag) {
             (false, Some(_)) => Class::Read,
@@ -74,12 +74,12 @@ impl Work {
         }
     }
 
-    /// Whether the job could do without a node: one that delivers nothing.
+    /// Whether the job can avoid a node, that is, whether the node is neither a requestor nor a client.
     pub(super) fn may_go_without(&self, node: NodeId, topology: &Topology) -> bool {
         !self.is_requestor(node) && !topology.dials_out(node)
     }
 
-    /// A block is called bad by the node that holds it, or that it is delivered to, and by nobody else.
+    /// Whether a node may report on a block: only its holder and its requestor may.
     pub(super) fn may_speak_of(&self, node: NodeId, block: &BlockId) -> bool {
         let holds = self.stripe.held().any(|(index, holder)| holder == node && self.id_of(index) == block);
         holds || self.goals.iter().any(|goal| goal.requestor == node && self.id_of(goal.block) == block)
@@ -101,12 +101,13 @@ impl Work {
         self.goals.iter().map(|goal| goal.requestor).collect()
     }
 
-    /// How much the recorded digest of a delivery tells. What is only read is never sealed, so its digest tells nothing.
+    /// How much the recorded digest of a delivery proves. A client's read is never sealed, so its digest
+    /// proves nothing.
     pub(super) fn digest_strength(&self, goal: &Goal) -> Option<Strength> {
         self.stripe.block(goal.block).digest.filter(|_| self.publish).map(|digest| digest.strength())
     }
 
-    /// Whether every delivery has a digest that no other bytes have.
+    /// Whether every delivery has a cryptographic digest.
     pub(super) fn is_proven_by_digests(&self) -> bool {
         let mut open = self.goals.iter().filter(|goal| !goal.committed);
         open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))
@@ -122,13 +123,13 @@ impl Work {
         self.has_whole_lines() && self.window == (0..self.stripe.sub_block_bytes())
     }
 
-    /// How long the stores of these nodes may take to take over what they were given.
+    /// Extra time that the stores of these nodes may need to accept their blocks.
     pub(super) fn hand_over_limit(&self, nodes: &BTreeSet<NodeId>) -> Duration {
         let goals = self.goals.iter().filter(|goal| nodes.contains(&goal.requestor));
         goals.map(|goal| goal.hand_over).max().unwrap_or_default()
     }
 
-    /// A node's deliveries have become blocks of its store.
+    /// Records that a node's deliveries have become blocks of its store.
     pub(super) fn publish_at(&mut self, node: NodeId) {
         for goal in self.goals.iter_mut().filter(|goal| goal.requestor == node && !goal.committed) {
             assert!(goal.sealed, "a block is sealed before it is committed");
@@ -138,7 +139,7 @@ impl Work {
         }
     }
 
-    /// Nobody holds a block any more, as far as this job goes; whether somebody did.
+    /// Marks a block as lost for this job; returns whether it had a holder.
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) -> bool {
         let Some(index) = self.stripe.indices().find(|&index| self.id_of(index) == block) else {
             return false;
@@ -165,7 +166,7 @@ impl Goal {
         }
     }
 
-    /// All of it is to be delivered again.
+    /// Starts the delivery of this block again from scratch.
     pub(super) fn restart(&mut self) {
         self.missing = None;
         (self.sealed, self.digest) = (false, None);

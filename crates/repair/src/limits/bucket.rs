@@ -10,22 +10,23 @@ const BURST: Duration = Duration::from_millis(100);
 const MIN_BURST_BYTES: f64 = (16 << 10) as f64;
 /// The largest content of a full bucket.
 const MAX_BURST_BYTES: f64 = (32 << 20) as f64;
-/// Below this part of a full bucket nothing is granted: moving a few bytes costs as much as moving many.
+/// A class is granted nothing below this share of a full bucket: moving a few bytes costs as much as moving
+/// many.
 const STEP: f64 = 0.25;
 
-/// A token bucket for one rate. Bytes are charged after they moved, so the level may be negative; then
-/// everyone waits.
+/// A token bucket for one rate. Bytes are charged after they moved, so the level may be negative; then every
+/// class waits.
 ///
 /// Classes share a bucket through floors: the level below which a class takes nothing. While reads use the
-/// whole inflow, the level never rises to the floor of puts, and that of repairs is higher still. Classes
-/// need no knowledge of each other, and a class that stops waiting leaves no state behind.
+/// whole inflow, the level never rises to the floor of puts, and the floor of repairs is higher still.
+/// Classes need no knowledge of each other, and a class that stops waiting leaves no state behind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     /// Bytes per second.
     rate: f64,
     level: f64,
     filled_at: Duration,
-    /// Bytes moved, and bytes that overflowed, since the last query or change of the rate.
+    /// Bytes moved, and bytes that overflowed the full bucket, since the last query or change of the rate.
     moved: f64,
     ran_over: f64,
 }
@@ -35,7 +36,7 @@ impl Bucket {
         Self { rate: rate as f64, level: 0.0, filled_at: now, moved: 0.0, ran_over: 0.0 }
     }
 
-    /// Sets another rate and forgives debts at the old one, which would delay users for long.
+    /// Sets another rate. Reduces a debt at the old rate, which would otherwise cause a long wait.
     pub(super) fn set_rate(&mut self, rate: u64, now: Duration) {
         if self.rate == rate as f64 {
             return;
@@ -76,8 +77,8 @@ impl Bucket {
         self.moved += bytes as f64;
     }
 
-    /// The unused share of the inflow since the last query or change of the rate. Unknown while a bucket
-    /// fills for the first time.
+    /// The unused share of the inflow since the last query or change of the rate; `None` while a bucket fills
+    /// for the first time.
     pub(super) fn unused(&mut self, now: Duration) -> Option<f64> {
         self.fill(now);
         let (moved, ran_over) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.ran_over));

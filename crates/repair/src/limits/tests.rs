@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Jobs that always have something to send, asked in turn: what each moved by `until`.
+/// Runs jobs that always have something to send, in turn; returns the bytes that each moved before `until`.
 fn play(
     limits: &mut Limits,
     jobs: &[(JobId, Class)],
@@ -43,13 +43,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_cap_is_honoured_by_all_jobs_together_also_after_it_changed(
+    fn all_jobs_together_keep_a_cap_even_after_a_change(
         rate in 500_000u64..500_000_000,
         second in 500_000u64..500_000_000,
         jobs in 1usize..6,
         slice in 1_000usize..300_000,
     ) {
-        // A job moves a slice every 100 µs at most, which must be no limit.
+        // A job moves at most one slice every 100 µs; the case must not be limited by that.
         prop_assume!(slice as u64 * jobs as u64 * 9_000 > rate.max(second));
         let jobs: Vec<_> = (0..jobs as u64).map(|job| (JobId(job), Class::Repair)).collect();
         let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);
@@ -69,7 +69,7 @@ proptest! {
             let moved = play(&mut limits, &jobs, 100_000, start, start + SECONDS);
             prop_assert!(moved[0] * 20 <= moved[1], "{after:?} moved {} and {before:?} {}", moved[0], moved[1]);
             prop_assert!(within(moved[0] + moved[1], rate as f64 * SECONDS.as_secs_f64()));
-            // Alone, the last class gets all.
+            // Without competitors, the lowest class gets the whole rate.
             let alone = play(&mut limits, &jobs[..1], 100_000, start + SECONDS, start + SECONDS * 2);
             prop_assert!(within(alone[0], rate as f64 * SECONDS.as_secs_f64()));
         }
@@ -112,7 +112,7 @@ fn a_cap_on_repairs_holds_for_all_of_them_and_not_for_reads() {
 }
 
 #[test]
-fn what_repairs_leave_of_their_cap_is_known() {
+fn the_unused_share_of_the_repair_cap_is_measured() {
     let (rate, second) = (1_000_000, Duration::from_secs(1));
     let caps = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
     let mut limits = Limits::new(caps(rate), Duration::ZERO);
@@ -126,7 +126,7 @@ fn what_repairs_leave_of_their_cap_is_known() {
     limits.spend(Meter::Up, Class::Repair, Some(JobId(1)), 250_000, second * 2);
     let unused = limits.unused(Meter::Up, second * 3).unwrap();
     assert!((0.6..0.75).contains(&unused), "{unused}");
-    // What was so at another rate says nothing of this one.
+    // Measurements at the old rate do not apply to the new one.
     limits.set(caps(rate * 2), second * 4);
     assert_eq!(limits.unused(Meter::Up, second * 4), None);
 }

@@ -1,23 +1,24 @@
-//! A node's part of one job, as a state machine: what a helper or a client does between the messages of the coordinator
-//! and its own sockets and disk.
+//! A node's part of one job, as a state machine between the coordinator's messages on one side and the node's
+//! sockets and disk on the other.
 //!
 //! ```text
 //!          assign                begun               all sent and delivered
 //!  Idle ──────────▶ Beginning ────────▶ Moving ───────────────────────────────▶ Settling ──▶ Idle
-//!   ▲                   │ cannot          │ something breaks, or it is told to stop ▲   │
-//!   └───────────────────┘                 └─────────────────────────────────────────┘   │ it broke
-//!   └───────────── told to stop, or after a while ◀──────────── Parked ◀─────────────────┘
+//!   ▲                   │ failed          │ error, or told to stop                  ▲   │
+//!   └───────────────────┘                 └─────────────────────────────────────────┘   │ after an error
+//!   └───────────── told to stop, or timeout ◀──────────── Parked ◀───────────────────────┘
 //! ```
 //!
-//! Messages are obeyed one after another; what must wait for a disk holds back those behind it. While slices move, the
-//! part watches its edges: one that rests for longer than the assignment allows is reported with the slice that is due
-//! on it. A part that failed keeps its edges open for a while, so that its neighbours wait instead of failing too, and the
-//! culprit stands out.
+//! Messages are handled one after another; a message that waits for the disk delays those behind it. While
+//! slices move, the part watches its edges: it reports an edge that is idle for longer than the assignment
+//! allows, with the slice that is due on it. After an error, the part keeps its edges open for a while. Its
+//! neighbours then wait instead of failing too, and the culprit stands out.
 //!
-//! **Always true:** at most one plan of a job moves on a node; nothing is written to a delivery after it was reported as
-//! stopped; what was delivered is added up from plan to plan until it is committed or forgotten.
+//! **Invariant:** at most one plan of a job moves on a node; nothing is written to a delivery after it was
+//! reported as stopped; deliveries accumulate from plan to plan until they are committed or forgotten.
 //!
-//! Deliberately absent: sockets, disks and clocks. `helper` drives it with the real ones, `sim` with modelled ones.
+//! Deliberately absent: sockets, disks and clocks. `helper` drives this type with the real ones, `sim` with
+//! models.
 
 mod moving;
 #[cfg(test)]
@@ -35,63 +36,63 @@ use crate::{
     Report, SliceSet,
 };
 
-/// A part that failed keeps its edges open for this long; normally the coordinator stops it much earlier.
+/// How long a failed part keeps its edges open; normally the coordinator stops it much earlier.
 const PARK_LIMIT: Duration = Duration::from_secs(60);
 
-/// While a cap holds back what the disk was asked for, that is said so often.
+/// The interval between reports that a cap delays a disk errand.
 const LIMITED_EVERY: Duration = Duration::from_secs(10);
 
-/// So many messages wait for their turn; a coordinator that keeps to the protocol never comes near.
+/// The maximum number of queued messages; a correct coordinator never comes close.
 pub const MAX_WAITING_MESSAGES: usize = 64;
 
-/// What the driver of a part does for it.
+/// An action for the part's driver to carry out.
 #[derive(Debug)]
 pub enum PartAction {
-    /// Connect the edges of an assignment and open what it reads and delivers to; then call
-    /// [`Part::handle_begun`], or [`Part::handle_cannot_begin`].
+    /// Connect the edges of an assignment and open its blocks and sinks; then call [`Part::handle_begun`], or
+    /// [`Part::handle_cannot_begin`].
     Begin(Arc<Assignment>),
-    /// Read, send, deliver: see [`Action`]. [`Action::Finished`] never comes this way.
+    /// Read, send or deliver; see [`Action`]. [`Action::Finished`] is never passed on.
     Move(Action),
-    /// Drop reads and writes that have not begun; call [`Part::handle_settled`] once no write is under way.
+    /// Drop reads and writes that have not begun; call [`Part::handle_settled`] once no write is in flight.
     Settle,
-    /// Close the edges of the plan, and what it reads.
+    /// Close the plan's edges and the blocks that it reads.
     Disconnect,
-    /// Ask the disk; then call [`Part::handle_answer`].
+    /// Perform a disk errand; then call [`Part::handle_answer`].
     Ask(Errand),
-    /// Tell the coordinator.
+    /// Send a report to the coordinator.
     Report {
-        /// The plan that the report is about.
+        /// The epoch of the reported plan.
         epoch: Epoch,
-        /// What is reported.
+        /// The report.
         report: Report,
     },
-    /// Drop all that was delivered and not committed.
+    /// Drop all deliveries that were not committed.
     Forget,
 }
 
-/// Something that a disk does for a job outside of plans.
+/// A disk operation for a job, outside its plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
     /// Make all deliveries durable; answered by [`Report::Sealed`].
     Seal,
-    /// Answered by [`Report::Fingerprinted`].
+    /// Compute fingerprints of a block; answered by [`Report::Fingerprinted`].
     Fingerprint(Box<FingerprintErrand>),
-    /// Make all deliveries blocks of the store; answered by [`Report::Committed`].
+    /// Commit all deliveries as blocks of the store; answered by [`Report::Committed`].
     Commit,
     /// Read a committed block back; answered by [`Report::Reread`].
     Reread(BlockId),
 }
 
-/// Whose fingerprints are asked for, see [`ToNode::Fingerprint`].
+/// A request for fingerprints; see [`ToNode::Fingerprint`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FingerprintErrand {
     /// The block.
     pub block: LocalBlock,
-    /// Where its sub-blocks lie: one fingerprint for each.
+    /// The layout of its sub-blocks, each of which gets a fingerprint.
     pub chunking: Chunking,
-    /// Offsets inside each sub-block.
+    /// The offsets inside each sub-block.
     pub window: (u64, u64),
-    /// Chooses the coefficients.
+    /// The seed of the coefficients.
     pub seed: u64,
 }
 
@@ -100,19 +101,19 @@ pub struct FingerprintErrand {
 pub struct Part {
     job: JobId,
     budget_bytes: usize,
-    /// Free buffers, while no plan uses them.
+    /// The free buffers; empty while a plan uses them.
     pool: BufferPool,
     phase: Phase,
-    /// The plan in whose name the disk was asked for something.
+    /// The epoch of the pending disk errand.
     asked: Option<Epoch>,
-    /// Whether a cap has held that back since it was last said, and when that was.
+    /// Whether a cap has delayed the errand since the last such report, and the time of that report.
     is_limited: bool,
     said_limited: Option<Duration>,
-    /// Messages that wait for their turn.
+    /// The queued messages.
     waiting: VecDeque<ToNode>,
-    /// What all plans delivered together.
+    /// The slices delivered by all plans together.
     delivered: SliceSet,
-    /// The last message was to forget the job.
+    /// Whether the last message was to forget the job.
     forgotten: bool,
     actions: VecDeque<PartAction>,
 }
@@ -127,7 +128,8 @@ enum Phase {
 }
 
 impl Part {
-    /// A part of `job` whose relays hold about `budget_bytes` of slices each, in buffers of `pool`.
+    /// Creates the part of `job` on this node. Each of its relays holds about `budget_bytes` of slices, in
+    /// buffers from `pool`.
     pub fn new(job: JobId, budget_bytes: usize, pool: BufferPool) -> Self {
         Self {
             job,
@@ -144,12 +146,12 @@ impl Part {
         }
     }
 
-    /// The job.
+    /// The job's id.
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// The next thing to do, if there is one.
+    /// The next action for the driver.
     pub fn poll(&mut self, now: Duration) -> Option<PartAction> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -169,25 +171,25 @@ impl Part {
         matches!(self.phase, Phase::Moving(_))
     }
 
-    /// Whether it wants to be told the time, every [`WATCH_EVERY`].
+    /// Whether the part needs a call of [`handle_tick`](Self::handle_tick) every [`WATCH_EVERY`].
     pub fn is_watching(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Settling(..))
     }
 
-    /// Whether the job is forgotten, and nothing is left to do.
+    /// Whether the job is forgotten and no work remains.
     pub fn is_over(&self) -> bool {
         let is_idle = matches!(self.phase, Phase::Idle) && self.asked.is_none() && self.waiting.is_empty();
         self.forgotten && is_idle && self.actions.is_empty()
     }
 
-    /// The free buffers, when it is over.
+    /// Returns the free buffers once the part is over.
     pub fn into_pool(self) -> BufferPool {
         self.pool
     }
 
     // ---- messages ----
 
-    /// Takes a message of the coordinator that concerns its job, see [`ToNode::job`].
+    /// Handles a coordinator's message about this job; see [`ToNode::job`].
     pub fn handle_message(&mut self, message: ToNode, now: Duration) {
         if let ToNode::Explain { epoch, .. } = message {
             return self.explain(epoch, now);
@@ -202,7 +204,7 @@ impl Part {
         self.go_on(now);
     }
 
-    /// Answered before anything that waits for a disk: silence is what the others are asked about.
+    /// Answers at once, ahead of queued messages: a node that stays silent is a suspect.
     fn explain(&mut self, epoch: Epoch, now: Duration) {
         let waits = self.moving().filter(|moving| moving.epoch() == epoch).map(|moving| moving.waits(now));
         let report = match waits {
@@ -212,13 +214,13 @@ impl Part {
         self.report(epoch, report);
     }
 
-    /// Whether nothing of a plan moves, and none of it is to begin or to be written.
+    /// Whether a plan is over here: nothing moves, and no message of it is queued.
     fn has_ended(&self, epoch: Epoch) -> bool {
         let waits = self.waiting.iter().any(|message| message.epoch() == Some(epoch));
         !waits && matches!(self.phase, Phase::Idle | Phase::Parked { .. })
     }
 
-    /// The coordinator is gone: all is dropped that is not committed.
+    /// Handles the loss of the coordinator: everything that is not committed is dropped.
     pub fn handle_coordinator_lost(&mut self, now: Duration) {
         self.waiting.clear();
         self.waiting.push_back(ToNode::Forget { job: self.job });
@@ -240,7 +242,7 @@ impl Part {
         }
     }
 
-    /// Does what the coordinator says; unless it is a question for the disk, no plan moves.
+    /// Carries out a message. Except for fingerprints and rereads, no plan may be moving.
     fn obey(&mut self, message: ToNode) {
         self.forgotten = false;
         match message {
@@ -286,7 +288,7 @@ impl Part {
         self.actions.push_back(PartAction::Report { epoch, report });
     }
 
-    /// The most bytes that the plan which begins holds at once.
+    /// The maximum memory of the new plan, in bytes.
     pub fn most_bytes(&self) -> u64 {
         match &self.phase {
             Phase::Beginning(moving) | Phase::Moving(moving) => moving.relay().most_bytes(),
@@ -294,9 +296,9 @@ impl Part {
         }
     }
 
-    // ---- answers of the driver ----
+    // ---- answers from the driver ----
 
-    /// What [`PartAction::Begin`] asked for is there.
+    /// The driver has carried out [`PartAction::Begin`].
     pub fn handle_begun(&mut self, now: Duration) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Beginning(mut moving) => {
@@ -308,7 +310,7 @@ impl Part {
         }
     }
 
-    /// What [`PartAction::Begin`] asked for cannot be had.
+    /// The driver failed to carry out [`PartAction::Begin`].
     pub fn handle_cannot_begin(&mut self, report: Report, now: Duration) {
         if let Phase::Beginning(moving) = std::mem::replace(&mut self.phase, Phase::Idle) {
             let epoch = moving.epoch();
@@ -319,7 +321,7 @@ impl Part {
         self.go_on(now);
     }
 
-    /// No write is under way any more, see [`PartAction::Settle`].
+    /// No write is in flight any more; answers [`PartAction::Settle`].
     pub fn handle_settled(&mut self, now: Duration) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Settling(moving, ending) => self.rest(*moving, ending, now),
@@ -328,7 +330,7 @@ impl Part {
         self.go_on(now);
     }
 
-    /// The disk has done what [`PartAction::Ask`] asked for.
+    /// The disk has finished the errand of [`PartAction::Ask`].
     pub fn handle_answer(&mut self, report: Report, now: Duration) {
         if let Some(epoch) = self.asked.take() {
             self.report(epoch, report);
@@ -336,7 +338,7 @@ impl Part {
         self.go_on(now);
     }
 
-    /// Time has passed: about [`WATCH_EVERY`] since the last time.
+    /// Handles the passing of time, about [`WATCH_EVERY`] after the last call.
     pub fn handle_tick(&mut self, now: Duration) {
         match &mut self.phase {
             Phase::Moving(moving) => {
@@ -356,15 +358,15 @@ impl Part {
         }
     }
 
-    /// A cap of this node holds back what the disk was asked for.
+    /// Notes that a cap of this node delays the current disk errand.
     pub fn handle_errand_limited(&mut self) {
         self.is_limited = true;
     }
 
-    // ---- slices; what comes after a plan has ended is dropped ----
+    // ---- slices; dropped once their plan has ended ----
 
-    /// Whether the next frame of inlet `inlet` may be taken now, and how many bytes of payload it has. While it may
-    /// not, the driver leaves the bytes in the socket, and the sender is held back.
+    /// The payload length of the next frame of inlet `inlet`, or `None` if the relay cannot take it now. Then
+    /// the driver leaves the bytes in the socket, which applies back-pressure to the sender.
     pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
         let Phase::Moving(moving) = &self.phase else { return None };
         moving.relay().wants(inlet).then(|| moving.relay().due_bytes(inlet))?
@@ -373,12 +375,12 @@ impl Part {
     /// A buffer for the driver to receive or read into.
     ///
     /// # Panics
-    /// If no slices move.
+    /// If no slices are moving.
     pub fn buffer(&mut self, bytes: usize) -> Buffer {
         self.moving().expect("buffers are for slices that move").relay_mut().buffer(bytes)
     }
 
-    /// Whether all frames of inlet `inlet` have come.
+    /// Whether all frames of inlet `inlet` have arrived.
     pub fn inlet_is_complete(&self, inlet: usize) -> bool {
         let Phase::Moving(moving) = &self.phase else { return false };
         moving.relay().inlet_is_complete(inlet)
@@ -390,7 +392,7 @@ impl Part {
         moving.outlet_is_complete(outlet)
     }
 
-    /// Takes a frame that came on inlet `inlet` and whose checksum holds.
+    /// Takes a frame from inlet `inlet`. The driver has verified its checksum.
     pub fn handle_received(&mut self, inlet: usize, stream: u16, slice: u32, buffer: Buffer, now: Duration) {
         let Some(moving) = self.moving() else { return };
         if let Err(report) = moving.received(inlet, stream, slice, buffer, now) {
@@ -398,7 +400,7 @@ impl Part {
         }
     }
 
-    /// Takes a read that [`Action::Read`] asked for.
+    /// Takes the result of [`Action::Read`].
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer, now: Duration) {
         let Some(moving) = self.moving() else { return };
         if let Err(error) = moving.relay_mut().handle_read(slice, local, buffer) {
@@ -406,37 +408,38 @@ impl Part {
         }
     }
 
-    /// A frame has gone in full; its buffer comes back.
+    /// A frame was sent completely; returns its buffer.
     pub fn handle_sent(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
         if let Some(moving) = self.moving() {
             moving.sent(outlet, slice, buffer, now);
         }
     }
 
-    /// A delivery is written; its buffer comes back.
+    /// A delivery was written; returns its buffer.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         if let Phase::Moving(moving) | Phase::Settling(moving, _) = &mut self.phase {
             moving.delivered(slice, buffer);
         }
     }
 
-    /// Some bytes came on inlet `inlet`.
+    /// Some bytes arrived on inlet `inlet`.
     pub fn handle_inlet_moved(&mut self, inlet: usize, now: Duration) {
         self.moving().into_iter().for_each(|moving| moving.inlet_moved(inlet, now));
     }
 
-    /// Some bytes went on outlet `outlet`.
+    /// Some bytes were sent on outlet `outlet`.
     pub fn handle_outlet_moved(&mut self, outlet: usize, now: Duration) {
         self.moving().into_iter().for_each(|moving| moving.outlet_moved(outlet, now));
     }
 
-    /// A cap of this node holds something back. If that is an edge, it has moved as far as its other end is concerned: call
-    /// [`handle_inlet_moved`](Self::handle_inlet_moved) or [`handle_outlet_moved`](Self::handle_outlet_moved) too.
+    /// Notes that a cap of this node delays something. If it delays an edge, the other end must not count the
+    /// edge as idle: also call [`handle_inlet_moved`](Self::handle_inlet_moved) or
+    /// [`handle_outlet_moved`](Self::handle_outlet_moved).
     pub fn handle_limited(&mut self) {
         self.moving().into_iter().for_each(Moving::limit);
     }
 
-    /// Something of the plan broke: an edge, a block that it reads, a delivery.
+    /// Handles a failure of the plan: an edge, a block that it reads, or a delivery.
     pub fn fail(&mut self, report: Report, now: Duration) {
         if self.is_moving() {
             self.end(Ending::Failed(Box::new(report)), now);
@@ -493,7 +496,7 @@ impl Part {
     }
 }
 
-/// The answer to a message that finds no room.
+/// The report on a message that exceeds the queue.
 pub fn too_many_messages() -> Report {
     Report::Refused { why: Refusal::Messages { most: MAX_WAITING_MESSAGES } }
 }

@@ -1,4 +1,4 @@
-//! A plan whose slices move: a relay, and a watch over its edges.
+//! A plan with moving slices: a relay, and a watch over its edges.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::{Action, Assignment, Buffer, Due, Epoch, Relay, Report, Sent};
 
-/// How often progress is reported and stalls are looked for.
+/// The interval for reporting progress and checking for stalls.
 pub const WATCH_EVERY: Duration = Duration::from_millis(200);
-/// If so much time passed since the last look, this process was stopped or starved itself.
+/// If the last check is longer ago than this, this process itself was stopped or starved.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-/// Why a plan ends here.
+/// How a plan ended on this node.
 #[derive(Debug)]
 pub(super) enum Ending {
     Finished,
@@ -24,25 +24,25 @@ pub(super) enum Ending {
 pub(super) struct Moving {
     assignment: Arc<Assignment>,
     relay: Relay,
-    /// When a byte last came on each inlet, or receiving was last not wanted.
+    /// For each inlet, the last time that a byte arrived or that the relay did not want to receive.
     inlets: Vec<Duration>,
     outlets: Vec<OutletWatch>,
-    /// Deliveries handed out that are not written yet.
+    /// Deliveries passed to the driver that are not written yet.
     writing: u32,
     watch: Watch,
 }
 
 #[derive(Debug, Default)]
 struct OutletWatch {
-    /// When a byte last went, or there was last nothing to send.
+    /// The last time that a byte was sent, or that there was nothing to send.
     moved: Duration,
-    /// The slices of the frames that wait to be sent, in order.
+    /// The slices of the queued frames, in order.
     queue: VecDeque<u32>,
-    /// Frames of slices before this one have gone.
+    /// The first slice whose frames are not all sent.
     sent: u32,
 }
 
-/// What a node waits for, and how far it has sent.
+/// The slices that a node waits for, and how far it has sent.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     receive: Vec<Due>,
@@ -56,18 +56,18 @@ impl From<Waits> for Report {
     }
 }
 
-/// What is remembered between two looks.
+/// The state kept between two checks.
 #[derive(Debug, Default)]
 struct Watch {
     stall: Duration,
-    /// Slices last reported as delivered.
+    /// The number of delivered slices in the last report.
     reported: u32,
     complained: Duration,
-    /// The edges complained of last: inlets, then outlets.
+    /// The edges in the last complaint: indices of inlets, then of outlets.
     complained_of: BTreeSet<usize>,
-    /// Since the last look a cap held something back.
+    /// Whether a cap has delayed something since the last check.
     is_limited: bool,
-    /// When that was last said.
+    /// The time of the last report about that.
     said_limited: Option<Duration>,
     seen: Duration,
 }
@@ -86,7 +86,7 @@ impl Moving {
         }
     }
 
-    /// Slices move from now on.
+    /// Slices may move from now on.
     pub(super) fn begin(&mut self, now: Duration) {
         self.rest_until(now);
         (self.watch.complained, self.watch.seen) = (now, now);
@@ -172,7 +172,7 @@ impl Moving {
         self.outlets[outlet].queue.is_empty() && self.relay.outlet_is_complete(outlet)
     }
 
-    /// Looks for stalls; what is to be reported.
+    /// Checks for stalls; returns the reports to send.
     pub(super) fn watch(&mut self, now: Duration) -> Vec<Report> {
         let mut reports = Vec::new();
         let slices = self.relay.delivered().len();
@@ -183,7 +183,7 @@ impl Moving {
             reports.push(Report::Progress { slices, whole });
         }
         if now >= self.watch.seen + ASLEEP {
-            // This process itself did not run for a while: nobody else is to blame for that.
+            // This process itself was not running, so no other node is to blame.
             self.rest_until(now);
         }
         self.watch.seen = now;
@@ -192,7 +192,7 @@ impl Moving {
         reports
     }
 
-    /// Says that caps hold back this node, in time before others complain of it.
+    /// Reports that this node's caps slow it down, before other nodes complain about it.
     fn limitation(&mut self, now: Duration) -> Option<Report> {
         let is_due = self.watch.said_limited.is_none_or(|said| now >= said + self.watch.stall / 2);
         if !std::mem::take(&mut self.watch.is_limited) || !is_due {
@@ -206,13 +206,13 @@ impl Moving {
         self.watch.is_limited = true;
     }
 
-    /// All edges count as having moved just now.
+    /// Resets the idle time of all edges.
     fn rest_until(&mut self, now: Duration) {
         self.inlets.fill(now);
         self.outlets.iter_mut().for_each(|outlet| outlet.moved = now);
     }
 
-    /// What is due on which edges: what does not come, and what is not taken.
+    /// The slices due on each edge: expected ones that do not arrive, and queued ones that are not accepted.
     pub(super) fn waits(&self, now: Duration) -> Waits {
         let rested_ms = |moved: Duration| now.saturating_sub(moved).as_millis() as u32;
         let inlets = self.inlets.iter().zip(&self.assignment.inlets).enumerate();
@@ -231,8 +231,8 @@ impl Moving {
         Waits { receive: receive.collect(), send: send.collect(), sent: sent.collect() }
     }
 
-    /// Complains when an edge has rested for too long: once, and again whenever there is another one or as much time has
-    /// passed again.
+    /// Complains if an edge has been idle for too long: at once for each newly stalled edge, and again after
+    /// every further stall period.
     fn complaint(&mut self, now: Duration) -> Option<Report> {
         for (index, moved) in self.inlets.iter_mut().enumerate() {
             if !self.relay.wants(index) {

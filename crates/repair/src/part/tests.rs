@@ -9,7 +9,7 @@ fn said(part: &mut Part, now: Duration) -> Vec<Report> {
 }
 
 #[test]
-fn what_a_cap_holds_back_is_said_every_ten_seconds_until_it_is_done() {
+fn a_throttled_errand_is_reported_every_ten_seconds() {
     let mut part = Part::new(JobId(1), 1 << 20, BufferPool::default());
     let (block, mut now) = (BlockId("1.2".into()), Duration::ZERO);
     part.handle_message(ToNode::Reread { job: JobId(1), epoch: Epoch(3), block: block.clone() }, now);
@@ -34,7 +34,7 @@ fn what_a_cap_holds_back_is_said_every_ten_seconds_until_it_is_done() {
         [Report::Reread { block, digest: None }],
         "nothing is held back any more"
     );
-    // A disk that hangs says nothing.
+    // A hanging disk produces no such reports.
     part.handle_message(ToNode::Seal { job: JobId(1), epoch: Epoch(3) }, now);
     assert!(matches!(part.poll(now), Some(PartAction::Ask(Errand::Seal))));
     part.handle_tick(now + LIMITED_EVERY * 5);

@@ -12,8 +12,8 @@ const SHORT_WINDOW_BYTES: u64 = 8 << 20;
 const REPEATABLE_TERMS: usize = 1 << 12;
 /// Up to this many helpers, the best chain is found quickly.
 const SEARCHABLE_HELPERS: usize = 64;
-/// Predictions within this factor count as equal: they are no more exact, and bytes that are not sent leave
-/// room for other repairs.
+/// Predictions within this factor count as equal: they are no more exact than that, and sending fewer bytes
+/// leaves room for other repairs.
 const TIE: f64 = 1.015;
 
 /// Returns the fastest plan and the predictions compared. Ties go to fewer bytes on the network, then fewer
@@ -51,7 +51,7 @@ fn worth_trying(inputs: &Inputs) -> Vec<Scheme> {
     let uniform = inputs.candidates().is_none_or(|candidates| candidates.network.is_uniform());
     let one = placement.decoded.len() == 1;
     if uniform && one && !short && placement.helpers.len() > 2 {
-        return vec![Scheme::Pipelined]; // Nothing takes less than a block over every link.
+        return vec![Scheme::Pipelined]; // No plan can take less than one block over every link.
     }
     let mut schemes = vec![Scheme::Conventional, Scheme::Pipelined, Scheme::Ppr, Scheme::CrrR];
     if !uniform && placement.helpers.len() <= SEARCHABLE_HELPERS {

@@ -25,7 +25,7 @@ pub struct Bound {
 pub enum Limit {
     /// The downlink of a requestor.
     Into(NodeId),
-    /// The uplinks of the helpers, of which at least k must send.
+    /// The uplinks of the helpers, at least k of which must send.
     Uplinks,
     /// The trunk out of a rack or region.
     OutOf(String),
@@ -69,8 +69,8 @@ fn into(candidates: &Candidates, to: usize) -> f64 {
     network.rates[network.downlink(to)].min(others)
 }
 
-/// Bytes per second of a block at which the uplinks of helpers are full: the most `λ` for which
-/// `Σ min(up, λ) ≥ needed · λ` over the holders, requestors' own blocks aside.
+/// The rate at which the helpers' uplinks saturate, in bytes per second of a block: the largest `λ` with `Σ
+/// min(up, λ) ≥ needed · λ` over the holders, not counting blocks at requestors.
 fn uplinks(candidates: &Candidates) -> f64 {
     let network = &candidates.network;
     let own = (0..candidates.blocks.len()).filter(|holder| candidates.requestors.contains(holder)).count();
@@ -80,7 +80,7 @@ fn uplinks(candidates: &Candidates) -> f64 {
         .map(|holder| network.rates[network.uplink(holder)])
         .collect();
     up.sort_by(f64::total_cmp);
-    // Here the slowest `slow` helpers send all the time, and each of the others sends a whole block.
+    // If the slowest `slow` helpers send all the time and each of the others sends a whole block.
     let most = |slow: usize| {
         let whole = up.len() - slow;
         let slowest: f64 = up[..slow].iter().sum();
@@ -101,7 +101,7 @@ fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<boo
     names.into_iter().map(|name| (name.clone(), inside(&name))).collect()
 }
 
-/// The number of blocks that must leave or enter a domain, the rate of that, and the limit.
+/// The number of blocks that must leave or enter a domain, the rate at which they can, and the limit.
 fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64, f64, Limit)> {
     let wanted_inside = candidates.requestors.iter().filter(|&&requestor| inside[requestor]).count();
     let f = candidates.requestors.len();
@@ -116,7 +116,7 @@ fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64,
 }
 
 /// An upper bound on the rate from the senders to the other nodes, in bytes per second: the lesser of the
-/// senders' uplinks and of everything between the two sides.
+/// senders' uplinks and the links between the two sides.
 fn crossing(candidates: &Candidates, is_sender: impl Fn(usize) -> bool) -> f64 {
     let network = &candidates.network;
     let (senders, receivers): (Vec<usize>, Vec<usize>) =

@@ -7,12 +7,12 @@ use super::routes::Routes;
 use super::{PlanRequest, Wanted};
 use crate::{NodeId, Reach, Stripe, Topology};
 
-/// Each pure relay makes planning longer.
+/// The maximum number of pure relays; each one makes planning slower.
 const MOST_RELAYS: usize = 4;
-/// A pure relay must forward this much faster than half of the holders can.
+/// A pure relay must forward this many times as fast as the median holder.
 const FASTER: f64 = 1.25;
 
-/// Every node that could take part in a repair of whole lost blocks, with at most one block each.
+/// Every node that could take part in a repair of whole lost blocks. Each counts with at most one block.
 pub(super) struct Candidates {
     /// Holders first, then requestors without a block, then pure relays.
     pub network: Network,
@@ -27,8 +27,9 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// The candidates, or `None` where blocks cannot be chosen one by one: the code is sub-packetized, a
-    /// wanted block still exists, or too few holders remain without those that hold several blocks.
+    /// Finds the candidates. Returns `None` if blocks cannot be chosen one by one: the code is
+    /// sub-packetized, a wanted block still exists, or too few nodes remain when each contributes only one
+    /// block.
     ///
     /// `available` are the readable blocks, best first. `sources` are the blocks that the code's own recipe
     /// reads; if not any `k` blocks decode, exactly these are used.

@@ -60,8 +60,8 @@ pub(super) fn splitting_direct(placement: &Placement, order: &HelperOrder) -> Su
 
 /// Adds the cube's corners beyond the helpers; returns the cube's dimensions.
 ///
-/// Such a corner starts empty and is played by the helper half a cube below, its first partner; so its first,
-/// empty exchange is no message.
+/// Such a corner starts empty. Its first partner, the helper half a cube below, plays its role as well, so
+/// their first exchange, which would be empty, needs no message.
 fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     let dimensions = dimensions(ranks.len());
     let corners = 1 << dimensions;

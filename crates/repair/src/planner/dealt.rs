@@ -1,6 +1,6 @@
-//! Plans over chains dealt by the scheduler, which sees the load of all nodes.
+//! Plans over chains assigned by the scheduler, which sees the load of all nodes.
 //!
-//! A dead or avoided node is replaced in its chains by the most preferred node outside of them. Incomplete
+//! A dead or avoided node is replaced in its chains by the most preferred node outside them. Incomplete
 //! chains are dropped, and the others carry their slices.
 
 use std::collections::BTreeSet;

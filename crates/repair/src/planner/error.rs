@@ -7,7 +7,7 @@ use codes::{BlockIndex, DecodeError};
 
 use crate::{Geometry, NodeId, Pacing, Scheme, SliceSet, StripeId};
 
-/// The reason why no plan can be made.
+/// Why no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The readable blocks do not determine the wanted ones.
@@ -132,7 +132,7 @@ pub enum PlanError {
 /// Slice sizes are multiples of a cache line, which aligns every slice but the last.
 pub(super) const SLICE_MULTIPLE: u32 = 64;
 
-/// The reason why a shape does not work with a pacing.
+/// Why a shape does not work with a pacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacingProblem {
     /// The scheme is defined by another pacing.

@@ -8,23 +8,23 @@ use super::inputs::Inputs;
 use super::{PlanError, PlanRequest, Scheme, auto, with_inputs};
 use crate::{Forecast, Plan, Stripe, Topology};
 
-/// A plan, explained.
+/// A plan with its explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The plan.
     pub plan: Plan,
-    /// The predicted end and the bottleneck.
+    /// The predicted time and the bottleneck.
     pub forecast: Forecast,
-    /// The lower bound of any plan over these nodes; `None` where the code leaves no choice of blocks.
+    /// The lower bound of any plan over these nodes; `None` if the code leaves no choice of blocks.
     pub bound: Option<Bound>,
     /// The predictions that [`Scheme::Auto`] compared; empty if the policy named the scheme.
     pub weighed: Vec<(Scheme, Duration)>,
 }
 
-/// Makes the plan that [`plan`](super::plan()) makes and explains it.
+/// Makes the same plan as [`plan`](super::plan()) and explains it.
 ///
 /// # Errors
-/// As [`plan`](super::plan()).
+/// Those of [`plan`](super::plan()).
 pub fn explain(
     stripe: &Stripe,
     request: &PlanRequest,

@@ -1,9 +1,9 @@
 //! The order of helpers in a shape.
 //!
-//! A helper sends on the sums it adds to, one stream per output it feeds, unless its own raw sub-blocks are
-//! fewer and can travel unchanged. Only early positions allow that, since later ones have received as many
-//! streams as there are sums, and early positions are few. They go to the helpers that gain most: those that
-//! read little for the outputs they feed.
+//! A helper forwards the sums that it adds to, one stream per output it feeds, unless its own raw sub-blocks
+//! are fewer and can travel unchanged. Only helpers in early positions can send raw sub-blocks, since later
+//! ones have already received one stream per sum. There are few early positions, so they go to the helpers
+//! that gain most: those that read little for the outputs they feed.
 
 use super::placement::{Helper, Placement};
 

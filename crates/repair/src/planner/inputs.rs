@@ -24,8 +24,8 @@ pub(super) struct Inputs<'a> {
 impl Inputs<'_> {
     /// A plan of one scheme.
     pub fn plan(&self, scheme: Scheme) -> Result<Plan, PlanError> {
-        // Where blocks cannot be chosen, a scheme that chooses routes falls back to a shape over all blocks
-        // that the code reads.
+        // If blocks cannot be chosen, a scheme that chooses routes falls back to a shape over all blocks that
+        // the code reads.
         let otherwise = match scheme {
             Scheme::Packed => Scheme::Scatter,
             Scheme::Weighted | Scheme::RackAware => Scheme::Pipelined,
@@ -117,7 +117,7 @@ pub(super) fn available(stripe: &Stripe, request: &PlanRequest, topology: &Topol
     available.into_iter().map(|(.., block)| block).collect()
 }
 
-/// The reason why each unreadable block is unreadable.
+/// Sorts the unreadable blocks by reason.
 fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missing {
     let heard = heard(stripe, request, topology);
     let mut missing = Missing::default();
@@ -135,7 +135,7 @@ fn missing(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Missi
     missing
 }
 
-/// The holders with a route to a requestor, direct or through others; `None` if all have one.
+/// The holders with a route to a requestor, direct or through others; `None` if every holder has one.
 fn heard(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Option<BTreeSet<NodeId>> {
     let silent = |node: NodeId| topology.rates(node).up <= 0.0;
     if !topology.has_links() && !stripe.held().any(|(_, holder)| silent(holder)) {

@@ -1,7 +1,7 @@
 //! The planner: a pure function from a stripe, a request and a topology to a [`Plan`].
 //!
-//! The code says which blocks to read and which sums to make ([`Recipe`]); [`placement`] finds the nodes; a
-//! shape ([`chain`], [`ppr`], [`crr`], or the star) routes the partial sums; [`slicing`] cuts the window.
+//! The code decides which blocks to read and which sums to make ([`Recipe`]); [`placement`] finds the nodes;
+//! a shape ([`chain`], [`ppr`], [`crr`], or the star) routes the partial sums; [`slicing`] cuts the window.
 //! Every output with all sources on one node is computed there and sent to its requestor directly, whatever
 //! the scheme: this covers migration, plain reads and the encoding of a put.
 //!
@@ -64,16 +64,16 @@ pub struct Policy {
     pub scheme: Scheme,
     /// Bytes of a slice; chosen by the planner if `None`.
     pub slice_bytes: Option<u32>,
-    /// How nodes move slices on; the scheme's own pacing if `None`.
+    /// How nodes overlap their work on slices; the scheme's own pacing if `None`.
     pub pacing: Option<Pacing>,
     /// Nodes whose blocks are not read.
     pub avoid: BTreeSet<NodeId>,
     /// Preferred nodes, best first, as the scheduler of many repairs names them.
     pub prefer: Vec<NodeId>,
-    /// Chains dealt by the scheduler of many repairs, which keeps nodes evenly busy. They replace the
-    /// scheme's shape if the code reads any k blocks; each carries slices in proportion to its length.
+    /// Chains assigned by the scheduler of many repairs, which balances the load of the nodes. They replace
+    /// the scheme's shape if the code reads any k blocks; each carries slices in proportion to its length.
     pub stretches: Vec<Stretch>,
-    /// Whether a node may get a block beside others of the stripe, within its even share, when a requestor fails.
+    /// Whether a replacement requestor may already hold blocks of the stripe, within its even share.
     pub shares_nodes: bool,
 }
 
@@ -95,13 +95,13 @@ pub struct PlanRequest {
 
 /// Makes a plan.
 ///
-/// Blocks are read from nodes that are alive in `topology` and not on the avoid list. Preferred, in this
-/// order, are blocks on the requestors, blocks on nodes that the policy prefers, blocks on nodes with the
-/// least bandwidth reserved by others, blocks on less loaded nodes, and lower indices.
+/// Blocks are read from nodes that are alive in `topology` and not on the avoid list. The order of preference
+/// is: blocks on the requestors, blocks on nodes that the policy prefers, blocks on nodes with the least
+/// bandwidth reserved by other plans, blocks on less loaded nodes, and lower indices.
 ///
 /// # Errors
 ///
-/// [`PlanError`], if the request cannot be met or contradicts itself.
+/// [`PlanError`] if the request is inconsistent or cannot be met.
 pub fn plan(stripe: &Stripe, request: &PlanRequest, topology: &Topology) -> Result<Plan, PlanError> {
     with_inputs(stripe, request, topology, |inputs| match (dealt::plan(inputs), request.policy.scheme) {
         (Some(dealt), _) => dealt,

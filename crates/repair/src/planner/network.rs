@@ -1,7 +1,7 @@
 //! A topology reduced to the nodes that a plan may use, numbered from 0.
 //!
-//! Rates are the share left for this repair: if others have reserved `r` bytes of a resource and the repair
-//! has `b` bytes to deliver, both pass in `(b + r) / rate`, so `rate · b / (b + r)` is left.
+//! Rates are the share available to this repair: if other plans have reserved `r` bytes of a resource and the
+//! repair has `b` bytes to deliver, both pass in `(b + r) / rate`, so the repair gets `rate · b / (b + r)`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// The network as a repair of `bytes` finds it.
+    /// The network as seen by a repair of `bytes`.
     pub fn new(nodes: Vec<NodeId>, bytes: u64, topology: &Topology) -> Self {
         let mut resources: Vec<Resource> = Vec::new();
         for &node in &nodes {
@@ -80,7 +80,7 @@ impl Network {
         self.passed(from, to).map(|resource| prices[resource]).sum()
     }
 
-    /// Whether all nodes are alike and no resource between them is slower than their ports.
+    /// Whether all nodes have equal rates and no resource between them is slower than their ports.
     pub fn is_uniform(&self) -> bool {
         let same =
             |first: usize| self.rates.iter().skip(first).step_by(3).all(|rate| *rate == self.rates[first]);

@@ -11,32 +11,32 @@ use crate::Topology;
 
 /// Routes below this share of the best are not worth their connections.
 const LEAST_SHARE: f64 = 0.004;
-/// Helpers' ports are filled only to this share if that suffices. A node that only sends runs ahead of the
-/// others into its connections' buffers, and where all ports are full, the slice that is due waits behind
-/// those.
+/// Helpers' ports are filled only to this share, if that costs no throughput. A node that only sends runs
+/// ahead of the others and fills its connections' buffers; if all ports are full, the slice that is due waits
+/// behind that backlog.
 const RELAXED: f64 = 0.8;
-/// It suffices if this share of the throughput remains.
+/// The relaxed packing is used if at least this share of the throughput remains.
 const ENOUGH: f64 = 0.998;
 
 /// The routes with their shares of the slices; empty if no route has a positive rate.
 pub(super) fn routes(candidates: &Candidates, topology: &Topology) -> Vec<(Route, f64)> {
-    // Partial sums pay where several links share a trunk, or some links are much slower than others.
+    // Partial sums help if several links share a trunk, or if some links are much slower than others.
     let trees = candidates.requestors.len() == 1 && topology.has_links();
     let mut routes = candidates.routes(trees);
     let full = pack(&candidates.network.rates, &mut routes);
-    // Where links are known, ports are rarely the bottleneck, and packing takes long.
+    // With known link rates, ports are rarely the bottleneck, and a second packing would take long.
     let packing = if topology.has_links() { full } else { relaxed(full, candidates, &mut routes) };
     let value = value(&packing);
     debug_assert!(trees || value <= packing.bound * 1.0001, "{value} is more than {}", packing.bound);
     let most = packing.routes.iter().map(|&(_, amount)| amount).fold(0.0, f64::max);
     let mut kept: Vec<(Route, f64)> =
         packing.routes.into_iter().filter(|&(_, amount)| amount >= LEAST_SHARE * most).collect();
-    // The same plan in every run, largest shares first.
+    // Sorted by share for a deterministic plan, largest first.
     kept.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     kept
 }
 
-/// A packing that leaves some room at helpers' ports, if there is one that is as good.
+/// A packing that leaves some room at helpers' ports, if one exists with nearly the same throughput.
 fn relaxed(full: Packing<Route>, candidates: &Candidates, routes: &mut Routes) -> Packing<Route> {
     let network = &candidates.network;
     let into: Vec<usize> = candidates.requestors.iter().map(|&node| network.downlink(node)).collect();

@@ -29,18 +29,18 @@ pub(super) struct Packing<R> {
     pub bound: f64,
 }
 
-/// A packing is accepted if no other is better by more than this factor.
+/// A packing is accepted if no other can be better by more than this factor.
 const GOOD_ENOUGH: f64 = 1.006;
-/// The weight of the best prices so far in the prices that the oracle is asked with. Prices of single steps
-/// oscillate, and routes that are cheap at averaged prices are better.
+/// The weight of the best prices so far in the prices given to the oracle. Prices of single steps oscillate,
+/// and routes that are cheap at averaged prices are better.
 const STEADY: f64 = 0.7;
-/// The step limit per resource, plus as many again; far fewer are usual.
+/// The limit on steps, to which the number of resources is added; far fewer are usual.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
 /// The reduced cost below which a route is not worth a step.
 const SAVING: f64 = 1e-7;
 
-/// Returns the routes and amounts that carry most together.
+/// Returns the routes and amounts with the largest total.
 pub(super) fn pack<O: Oracle>(capacity: &[f64], oracle: &mut O) -> Packing<O::Route> {
     let mut simplex = Simplex::new(capacity);
     for _ in 0..STEPS + capacity.len() {
@@ -166,7 +166,7 @@ impl<R> Simplex<R> {
         let (left, rates) = self.slacks(&column.uses, &steps);
         let leaving = self.first_to_go(&steps, &left, &rates);
         match leaving {
-            None => return false, // Nothing bounds it: capacities are infinite.
+            None => return false, // Unbounded: all capacities are infinite.
             Some(Leaving::Column(at)) => self.replace(at, column, &steps),
             Some(Leaving::Slack(row)) => self.border(row, column, &steps, rates[row]),
         }

@@ -33,7 +33,7 @@ pub(super) struct PartialSums {
     sums: Vec<Sum>,
 }
 
-/// The form in which the sums are carried on.
+/// The form in which a node forwards its sums.
 enum Passage {
     /// The parcels, unchanged.
     Parcels,
@@ -78,7 +78,7 @@ impl PartialSums {
         }
     }
 
-    /// Reduces the parcels, all at `node`, to as few as will do.
+    /// Reduces the parcels, all at `node`, to the smallest sufficient number.
     pub fn condensed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         if self.sums.len() == 1 && self.parcels.len() > 1 {
             let combination = self.gathered(node, builder).concat();

@@ -103,7 +103,7 @@ struct Search {
     steps: u32,
 }
 
-/// After this many steps the search gives up.
+/// The search gives up after this many steps.
 const MOST_STEPS: u32 = 200_000;
 
 /// A chain being extended.

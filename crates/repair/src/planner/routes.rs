@@ -5,10 +5,10 @@
 //! holders are selected for every decoder, so the result is optimal.
 //!
 //! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one
-//! other node. This suits trunks, since everything that meets behind a trunk passes it as one sum. Pure
-//! relays may forward sums where the links through them cost less than the direct one. A cheapest in-tree
-//! over `k` of the holders is hard to find; here one grows from the requestor by the cheapest link into it,
-//! which is good but not always optimal. So with trees the bound of a packing is an estimate.
+//! other node. This suits trunks, since all streams that meet behind a trunk pass it as one sum. Pure relays
+//! may forward sums if the links through them cost less than the direct one. A cheapest in-tree over `k` of
+//! the holders is hard to find. Here one grows from the requestor by the cheapest link into it, which is good
+//! but not always optimal, so with trees the bound of a packing is an estimate.
 
 use super::network::Network;
 use super::packing::{Oracle, Use};
@@ -89,7 +89,7 @@ impl Routes<'_> {
             growth.grow()?;
         }
         let Growth { mut moves, cost, .. } = growth;
-        // The last to join sends first.
+        // The node that joined last sends first.
         moves.reverse();
         let senders = moves.iter().map(|&(from, _)| from);
         let mut readers: Vec<usize> = senders.filter(|from| !self.relays.contains(from)).collect();
@@ -131,7 +131,7 @@ impl<'a> Growth<'a> {
         Self { routes, prices, moves: Vec::with_capacity(routes.needed), cost: 0.0, holders, relays }
     }
 
-    /// Adds the cheapest holder, through a relay outside of the tree if that costs less; `None` if all have
+    /// Adds the cheapest holder, through a relay outside the tree if that costs less; `None` if all have
     /// joined.
     fn grow(&mut self) -> Option<()> {
         let direct = cheapest(self.holders.iter().map(|link| link.cost + self.disk(link.from)))?;

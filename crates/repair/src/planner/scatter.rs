@@ -1,8 +1,8 @@
 //! Scatter: helpers take turns as the node that sums a slice.
 //!
-//! One node that sums everything receives everything. Here the summing node changes with every slice:
-//! sub-blocks travel raw, as few as in the star, but the incoming load is shared and the requestor receives
-//! only what it wanted.
+//! If one node summed everything, it would also receive everything. Here the summing node changes with every
+//! slice: as many raw sub-blocks travel as in the star, but the incoming load is shared and the requestor
+//! receives only the blocks it wants.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,8 @@ pub(super) fn scatter(placement: &Placement, order: &HelperOrder) -> SumShape {
     let end = placement.sole_requestor();
     let mut helpers: Vec<usize> =
         order.helpers.iter().copied().filter(|&h| Some(placement.helpers[h].node) != end).collect();
-    // A summing helper's own sub-blocks need not travel.
+    // The summing helper's own sub-blocks do not travel, so helpers with the most sub-blocks take turns
+    // first.
     helpers.sort_by_key(|&helper| Reverse(placement.helpers[helper].streams()));
     let (last, turns) = (helpers.len(), turns(placement, &helpers));
     let mut ranks: Vec<Rank> = helpers.iter().map(|&helper| placement.rank_of(helper)).collect();
@@ -28,8 +29,8 @@ pub(super) fn scatter(placement: &Placement, order: &HelperOrder) -> SumShape {
     SumShape { routes: routes.collect(), ranks }
 }
 
-/// The most terms in all lanes together. A lane repeats the whole recipe, which for several lost blocks of a
-/// code with many sub-blocks has 100,000 terms of some 20 bytes each on the wire.
+/// The maximum number of terms in all lanes together. A lane repeats the whole recipe, which for several lost
+/// blocks of a code with many sub-blocks has 100,000 terms of some 20 bytes each on the wire.
 const MOST_TERMS: usize = 1 << 18;
 
 /// The number of helpers that take turns: enough that none receives more than a requestor does, unless the

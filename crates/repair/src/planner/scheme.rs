@@ -64,7 +64,7 @@ impl Scheme {
         Self::Migration,
     ];
 
-    /// The name that is typed and stored.
+    /// The name as typed and stored.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -134,7 +134,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// The text names no scheme.
+/// The error for a text that names no scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no scheme `{0}`; the schemes are:{catalogue}", catalogue = catalogue())]
 pub struct UnknownScheme(

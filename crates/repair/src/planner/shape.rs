@@ -11,7 +11,7 @@ use crate::{Combination, NodeId};
 pub(super) enum Shape {
     /// All raw sub-blocks go to one node, which decodes.
     Star(NodeId),
-    /// Partial sums are passed on until a root has all of them.
+    /// Partial sums travel from rank to rank until the root has all of them.
     Sums(SumShape),
 }
 
@@ -31,15 +31,15 @@ pub(super) struct Rank {
 
 /// One lane.
 pub(super) struct Route {
-    /// (from, to): each move passes on everything collected so far, in order. Data that a rank does not
-    /// change bypasses it.
+    /// (from, to): each move forwards everything collected so far, in order. Data that a rank does not change
+    /// bypasses it.
     pub moves: Vec<(usize, usize)>,
     /// The ranks that the sums pass after the last move, changed or not; empty if the moves end at the root.
     pub gather: Vec<usize>,
     /// The rank where everything ends; it sends each output to its requestor.
     pub root: usize,
-    /// Ranks that forward even data they do not change, because links through them are better than links
-    /// around them.
+    /// Ranks that also forward data they do not change, because the links through them are better than the
+    /// links around them.
     pub relays: Vec<usize>,
 }
 
@@ -117,7 +117,7 @@ fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &m
             .map_or_else(|| PartialSums::empty(outputs), |helper| PartialSums::of(&placement.helpers[helper]))
     };
     let mut holdings: Vec<PartialSums> = shape.ranks.iter().map(own).collect();
-    // A rank that has passed on its sums takes no further part.
+    // A rank that has forwarded its sums takes no further part.
     for &(from, to) in &route.moves {
         let leaving = std::mem::take(&mut holdings[from]);
         let (here, there) = (shape.ranks[from].node, shape.ranks[to].node);

@@ -6,19 +6,20 @@ use crate::forecast::SLICE_OVERHEAD;
 use crate::plan::{Footprint, PlanBuilder};
 use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
-/// The largest slice chosen without a policy: small slices fill a pipeline sooner.
+/// The largest slice size that the planner chooses by itself; small slices fill a pipeline sooner.
 const LARGEST_CHOSEN: u32 = 1 << 20;
-/// The memory limit at one node for the streams of one slice number, where it can be kept.
+/// The memory limit for the streams of one slice number at one node, kept where possible.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
-/// The memory limit per stream where a sender holds few of its streams at a time, and a receiver holds only
-/// what its disk has not yet taken. Below it, reading and sending many small pieces takes longer than
+/// The memory limit per stream if a sender holds few of its streams at a time and a receiver holds only data
+/// that its disk has not yet taken. Below this size, reading and sending many small pieces takes longer than
 /// encoding them.
 const BYTES_PASSED_ON: u64 = 32 << 10;
-/// The most bytes in a round of one slice per lane: lanes take turns, and short turns keep all links busy.
+/// The maximum number of bytes in a round of one slice per lane. Lanes take turns, and short turns keep all
+/// links busy.
 const ROUND_BYTES: u64 = 256 << 10;
 /// Filling the pipeline for at most 1/64 of the transfer is negligible.
 const SHARE_FOR_FILLING: u64 = 64;
-/// With fewer slices per lane, lanes would be loaded unevenly.
+/// With fewer slices per lane, the load of the lanes would be uneven.
 const SLICES_PER_LANE: u64 = 4;
 
 /// Checks the request's offsets, sub-blocks and slices.
@@ -84,9 +85,10 @@ fn slowest_link(builder: &PlanBuilder, topology: &Topology) -> f64 {
     into.chain(links).fold(f64::INFINITY, f64::min)
 }
 
-/// The power of two S that minimises `hops · S / rate + overhead · bytes / S`, the time that a pipeline takes
-/// beyond moving the bytes: filling it, and handling slices. Larger if filling stays negligible, since each
-/// slice costs its nodes a wake-up. Bounded by memory and by the number of lanes.
+/// Chooses the power of two S that minimises `hops · S / rate + overhead · bytes / S`, the time of a pipeline
+/// beyond moving the bytes: filling it, and handling slices. Larger slices are chosen as long as the time for
+/// filling stays negligible, since each slice costs its nodes a wake-up. Memory and the number of lanes bound
+/// the result.
 fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     let handling = SLICE_OVERHEAD.as_secs_f64() * window_bytes as f64;
     let filling = f64::from(footprint.hops.max(1)) / rate;
@@ -109,7 +111,7 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
     slice as u32
 }
 
-/// The most slices in a round of lanes with different shares.
+/// The maximum number of slices in a round of lanes with different shares.
 const LONGEST_ROUND: u32 = 2048;
 
 /// The lanes that some slice uses, and the dealing of slices to them, given each lane's share.

@@ -1,18 +1,19 @@
-//! What a relay asks to be read, and when.
+//! Decides which local reads a relay requests, and when.
 //!
-//! Most slices are asked for as a whole when they are opened. One of thousands of buffers, as at a put with Clay, would
-//! leave the processor's caches between being read and being used, and would be sent long after that. So it is read in
-//! portions, in the order in which sums need it, and the next portion is asked for when most of what the ones before gave
-//! has left. The relay then holds a fraction of the slice.
+//! Usually a relay requests all reads of a slice when it opens the slice. But a slice may consist of
+//! thousands of buffers, as in a put with Clay: its data would leave the processor's caches between being
+//! read and being used, and would be sent long after that. Such a slice is read in portions, in the order in
+//! which sums need them. The next portion is requested once most of the results of the previous ones have
+//! left the node. The relay then holds only a fraction of the slice.
 
 use super::program::Program;
 use super::{Action, LARGE_SLICE_BYTES, LEAVING_BYTES, Pacing, Relay};
 
-/// What such a slice asks to be read at a time: as much as a processor's second cache holds, with the sums.
+/// The size of a portion: as much as a processor's L2 cache holds together with the sums.
 const PORTION_BYTES: usize = 256 << 10;
 
 impl Relay {
-    /// Announces what will be read for the stretch of a slice whose turn has come, and in time for the next.
+    /// Announces the reads of the current stretch, and those of the next one early enough.
     pub(super) fn announce(&mut self, slice: u32) {
         let due = self.course.reading.due_at(slice);
         if due < self.next_stretch || !self.course.reading.is_scattered() {
@@ -26,7 +27,8 @@ impl Relay {
         }
     }
 
-    /// Asks for the local reads of a slice: at once, or for [`Pacing::Serial`] when all has been received.
+    /// Prepares the local reads of a slice and requests them, unless it is read in portions. With
+    /// [`Pacing::Serial`], this happens only once everything was received.
     pub(super) fn ask_reads(&mut self, slice: u32) {
         let lane = self.course.lane_of(slice);
         let program = self.course.programs[usize::from(lane)].as_ref().expect("it is open");
@@ -49,8 +51,8 @@ impl Relay {
         }
     }
 
-    /// Whether a slice is so large that it is better read as its parts are needed. One that also receives is not: what
-    /// it sends might wait at the other end for something that waits for this.
+    /// Whether a slice is large enough to be read in portions. A slice that also receives streams is not: its
+    /// frames could wait at the other end for data that waits for this slice, which would be a deadlock.
     fn in_portions(&self, slice: u32) -> bool {
         let bytes = |program: &Program| program.buffers() * self.course.geometry.bytes_of(slice);
         self.course
@@ -58,8 +60,8 @@ impl Relay {
             .is_some_and(|program| program.received() == 0 && bytes(program) > LARGE_SLICE_BYTES)
     }
 
-    /// Asks for more of the first slice that has not asked for everything, if what was asked for before has come and most
-    /// of what it gave has left.
+    /// Requests the next portion of the first slice with reads left, once the previous portions have arrived
+    /// and most of their results have left.
     pub(super) fn ask_portion(&mut self) {
         let slice_bytes = self.course.geometry.slice_bytes as usize;
         let mut open = self.open.iter();
@@ -71,7 +73,7 @@ impl Relay {
         }
     }
 
-    /// Asks for the next reads of a slice, until these fill `most` buffers.
+    /// Requests the next reads of a slice, until they fill `most` buffers.
     fn ask(&mut self, slice: u32, most: usize) {
         let program = self.course.programs[usize::from(self.course.dealing.lane_of(slice))]
             .as_ref()

@@ -1,9 +1,9 @@
-//! Passes over local inputs: which are added to which sums at once.
+//! Groups sums of local inputs into passes, which add several inputs to several sums at once.
 //!
-//! A pass reads each of its inputs once for four sums, which is what makes encoding fast. Where sums are of the same
-//! inputs one pass does it. The parity of Hitchhiker and Rotated RS is almost so: rows differ in a few inputs. Then
-//! passes that share most of it come first, others add the rest, and all of them are one group, which is computed once its
-//! inputs are there.
+//! A pass reads each of its inputs once for four sums, which makes encoding fast. Sums over the same inputs
+//! need a single pass. The parity rows of Hitchhiker and Rotated RS differ in only a few inputs: there,
+//! passes over the shared inputs come first and others add the rest. All of these passes form one group,
+//! which is computed as soon as its inputs are available.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use std::sync::Arc;
 use super::factor::{self, UnionFind};
 use super::passes::{Pass, Passes};
 
-/// Beyond so many kinds of inputs (Clay's) passes are not looked for: the sums go through values that they share, or only
-/// equal sums share a pass.
+/// With more kinds of inputs than this (as in Clay), the search for passes is skipped. Instead, sums are
+/// computed through shared intermediate values, or only equal sums share a pass.
 const MOST_KINDS: usize = 64;
-/// Sums that the kernels compute in one walk over the inputs.
+/// The number of sums that the kernels compute in one walk over the inputs.
 const AT_ONCE: usize = 4;
-/// Groups of the same inputs are one if it has no more inputs and sums than this: strips of them all stay close by.
+/// Groups over the same inputs are merged if the result has at most this many inputs and sums, so that a
+/// strip of each stays in the cache.
 const MOST_TOGETHER: usize = 64;
 
-/// A sum of two or more local inputs and nothing received.
+/// A sum of two or more local inputs, without received inputs.
 #[derive(Debug)]
 pub(super) struct LocalSum {
     pub(super) output: usize,
@@ -29,37 +30,37 @@ pub(super) struct LocalSum {
 /// The locals of a sum, ascending, and their coefficients.
 pub(super) type Terms = Vec<(usize, u8)>;
 
-/// Some sums, computed together as soon as all of their inputs are there. They are in no other group.
+/// Sums that are computed together once all of their inputs are available. A sum belongs to one group only.
 #[derive(Debug, PartialEq)]
 pub(super) struct Group {
     pub(super) locals: Vec<usize>,
     pub(super) outputs: Vec<usize>,
-    /// How; inputs and sums are numbered by their positions here.
+    /// The computation; it numbers inputs and sums by their positions in this group.
     pub(super) passes: Arc<Passes>,
 }
 
 impl Group {
-    /// The same for sums that go to other outputs.
+    /// The same group, for sums with other output numbers.
     fn with_outputs(&self, outputs: &[usize]) -> Self {
         let outputs = self.outputs.iter().map(|&number| outputs[number]).collect();
         Self { locals: self.locals.clone(), outputs, passes: self.passes.clone() }
     }
 }
 
-/// Terms that no pass covers yet, by output and local.
+/// Terms that no pass covers yet, by output and local input.
 type Uncovered = BTreeMap<usize, BTreeMap<usize, u8>>;
-/// For each set of outputs: the locals that go to just these.
+/// For each set of outputs, the local inputs that feed exactly these outputs.
 type Kinds = BTreeMap<BTreeSet<usize>, BTreeSet<usize>>;
 
-/// The passes that were found for recent sums. Stripe follows stripe with the same code, and looking for Clay's passes
-/// takes as long as a megabyte takes to encode.
+/// A cache of the passes found for recent sums. Consecutive stripes use the same code, and the search for
+/// Clay's passes takes as long as encoding a megabyte.
 #[derive(Debug, Default)]
 pub(crate) struct Covers {
-    /// Least recently used first.
+    /// The entries, least recently used first.
     known: VecDeque<Known>,
 }
 
-/// Sums by number, and the passes that compute these.
+/// Sums and the groups that compute them; an output is the index of its row.
 #[derive(Debug)]
 struct Known {
     rows: Vec<Terms>,
@@ -67,14 +68,14 @@ struct Known {
 }
 
 impl Covers {
-    /// Sums beyond so many terms in all are forgotten: three times those of Clay (14, 10, 13), 1.5 MiB.
+    /// The maximum number of terms kept: three times those of Clay (14, 10, 13), or 1.5 MiB.
     const MOST_TERMS: usize = 96 << 10;
-    /// And so are sums beyond so many kinds, which all have to be looked through.
+    /// The maximum number of entries kept, because every lookup compares them all.
     const MOST_KNOWN: usize = 32;
 
-    /// The passes that compute the sums.
+    /// Returns the groups that compute the sums.
     pub(super) fn of(&mut self, mut sums: Vec<LocalSum>) -> Vec<Group> {
-        // Where blocks are on other nodes, the same sums come in another order.
+        // If blocks are on other nodes, the same sums arrive in another order.
         sums.sort_by(|a, b| a.terms.cmp(&b.terms));
         let (outputs, rows): (Vec<usize>, Vec<Terms>) =
             sums.into_iter().map(|sum| (sum.output, sum.terms)).unzip();
@@ -99,14 +100,14 @@ impl Covers {
     }
 }
 
-/// The groups that compute the sums, whose number is their output.
+/// Finds the groups that compute the sums; the index of a row is its output.
 fn cover(rows: &[Terms]) -> Vec<Group> {
     let mut terms: Uncovered = rows.iter().map(|row| row.iter().copied().collect()).enumerate().collect();
     let mut passes = Vec::new();
     while !terms.is_empty() {
         let kinds = kinds(&terms);
         if kinds.len() > MOST_KINDS {
-            // Each pass leaves fewer kinds, so none came before.
+            // Each pass reduces the number of kinds, so this can only happen before the first pass.
             debug_assert!(passes.is_empty());
             return shared(&terms).unwrap_or_else(|| grouped(equal_sums(terms)));
         }
@@ -116,7 +117,8 @@ fn cover(rows: &[Terms]) -> Vec<Group> {
     grouped(passes)
 }
 
-/// Puts passes together that add to the same sums, and those that read the same inputs if that is not too many.
+/// Merges passes that add to the same sums, and passes over the same inputs unless the group would become too
+/// large.
 fn grouped(passes: Vec<Pass>) -> Vec<Group> {
     let of_sums = families(passes, |pass| pass.targets.clone());
     let sources = |passes: &Vec<Pass>| passes.iter().flat_map(|pass| pass.sources.clone()).collect();
@@ -132,7 +134,7 @@ fn grouped(passes: Vec<Pass>) -> Vec<Group> {
     groups
 }
 
-/// Puts things together that have numbers in common; those that come first, first.
+/// Merges items that have numbers in common; keeps the order of first items.
 fn families<T>(things: Vec<T>, numbers: impl Fn(&T) -> Vec<usize>) -> Vec<Vec<T>> {
     let mut together = UnionFind::new(things.len());
     let mut first_of: BTreeMap<usize, usize> = BTreeMap::new();
@@ -156,7 +158,7 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
     passes.iter().flat_map(|pass| &pass.targets).copied().collect()
 }
 
-/// One group of passes whose inputs and sums are numbered as locals and outputs.
+/// Makes a group of passes whose inputs and sums are numbered as locals and outputs.
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();
@@ -183,7 +185,7 @@ fn kinds(terms: &Uncovered) -> Kinds {
     kinds
 }
 
-/// The outputs and locals of the pass that does most for what it reads and writes.
+/// The outputs and locals of the pass with the most products per register moved.
 fn best_pass(kinds: &Kinds) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let sets: Vec<&BTreeSet<usize>> = kinds.keys().collect();
     let pairs = (0..sets.len()).flat_map(|i| (i..sets.len()).map(move |j| (i, j)));
@@ -200,7 +202,7 @@ fn best_pass(kinds: &Kinds) -> (BTreeSet<usize>, BTreeSet<usize>) {
         .expect("there is a term")
 }
 
-/// Products for each register that is loaded or stored.
+/// The number of products per register load or store.
 fn worth((outputs, locals): &(BTreeSet<usize>, BTreeSet<usize>)) -> f64 {
     let moved = locals.len() * outputs.len().div_ceil(AT_ONCE) + 2 * outputs.len();
     (locals.len() * outputs.len()) as f64 / moved as f64
@@ -219,7 +221,7 @@ fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usiz
     Pass { sources, pairs: Vec::new(), targets, coefficients }
 }
 
-/// A group for each part of the sums, if they go through values that some of them share.
+/// One group for each part of the sums, if the sums can be computed through shared intermediate values.
 fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     let locals: BTreeSet<usize> = terms.values().flat_map(BTreeMap::keys).copied().collect();
     let locals: Vec<usize> = locals.into_iter().collect();
@@ -235,7 +237,7 @@ fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     Some(factor::parts(rows, locals.len())?.into_iter().map(group).collect())
 }
 
-/// A pass for each set of inputs that sums have in common as a whole.
+/// One pass for each distinct set of inputs, shared by all sums over exactly that set.
 fn equal_sums(terms: Uncovered) -> Vec<Pass> {
     let mut passes: BTreeMap<Vec<usize>, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
     for (output, row) in terms {
@@ -264,7 +266,7 @@ mod tests {
         rows(of).into_iter().zip(outputs).map(|(terms, &output)| LocalSum { output, terms }).collect()
     }
 
-    /// Each output's terms, as the passes say.
+    /// The terms of each output, as computed by the groups.
     fn terms_of(groups: &[Group]) -> BTreeMap<usize, Terms> {
         let mut found: BTreeMap<usize, Terms> = BTreeMap::new();
         for group in groups {
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_are_known_serve_other_outputs() {
+    fn cached_passes_serve_other_outputs() {
         let of: [&[usize]; 3] = [&[0, 1, 2, 3], &[1, 2, 3, 4], &[5, 6]];
         let mut covers = Covers::default();
         for outputs in [[0, 1, 2], [9, 4, 7]] {
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_bounded() {
+    fn the_cache_is_bounded() {
         let mut covers = Covers::default();
         for first in 0..3 * Covers::MOST_KNOWN {
             covers.of(sums(&[&[first, first + 1]], &[0]));
@@ -311,16 +313,16 @@ mod tests {
     }
 
     #[test]
-    fn what_sums_share_comes_first_and_takes_the_rest_along() {
+    fn shared_inputs_come_first_and_carry_the_rest() {
         let groups = cover(&rows(&[&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5], &[0, 1, 2, 3, 6, 7]]));
         let [group] = &groups[..] else { panic!("{groups:?}") };
         let extras = vec![(4, 1), (5, 1), (6, 2), (7, 2)];
         assert_eq!(group.passes.shapes(), [(vec![0, 1, 2, 3], vec![0, 1, 2], extras)]);
     }
 
-    /// Where loading and storing sums again is less than reading much twice.
+    /// A second pass is used if loading and storing the sums again costs less than reading many inputs twice.
     #[test]
-    fn what_several_sums_have_more_is_added_in_a_pass() {
+    fn many_additional_inputs_get_a_pass_of_their_own() {
         let wide: Vec<usize> = (0..24).collect();
         let groups = cover(&rows(&[&wide[..12], &wide[..12], &wide, &wide]));
         let [group] = &groups[..] else { panic!("{groups:?}") };
@@ -328,10 +330,10 @@ mod tests {
         assert_eq!(group.passes.shapes(), [shared, (wide[12..].to_vec(), vec![2, 3], vec![])]);
     }
 
-    /// The rows of Hitchhiker's second half differ in some of the first half's blocks; both halves are read once for four
-    /// rows.
+    /// The rows of Hitchhiker's second half differ in some blocks of the first half; each half is read once
+    /// for up to four rows.
     #[test]
-    fn what_does_most_begins_sums() {
+    fn the_most_productive_pass_begins_the_sums() {
         let groups = cover(&rows(&[&[0, 1, 2], &[0, 1, 2], &[3, 4, 5], &[0, 3, 4, 5], &[1, 2, 3, 4, 5]]));
         let [group] = &groups[..] else { panic!("{groups:?}") };
         let first = (vec![3, 4, 5], vec![2, 3, 4], vec![(0, 3), (1, 4), (2, 4)]);
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_other_inputs_do_not_wait_for_each_other() {
+    fn sums_of_different_inputs_do_not_wait_for_each_other() {
         assert_eq!(shapes(&[&[0, 1], &[2, 3]]).len(), 2);
         let wide: Vec<usize> = (0..MOST_TOGETHER).collect();
         assert_eq!(shapes(&[&wide[1..], &wide[..2]]).len(), 2, "too many");

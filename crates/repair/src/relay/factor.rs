@@ -1,15 +1,17 @@
-//! Sums of many terms that go through values which several of them share.
+//! Computes sums of many terms through intermediate values that several of them share.
 //!
-//! A parity sub-block of Clay is a sum of some 30 data sub-blocks, three times as many as in Reed-Solomon. But the code is
-//! defined by few operations: pairs of stored sub-blocks give pairs of uncoupled ones, in each plane a Reed-Solomon code
-//! gives the parity of these, and pairs of them give what is stored. A plan names only the long sums, which are
-//! enough to find all this again: inputs that occur in the same sums are a pair, and of two sums of the same inputs,
-//! those parts that are proportional are a value by itself.
+//! A parity sub-block of Clay is a sum of about 30 data sub-blocks, three times as many as in Reed-Solomon.
+//! But the code is defined by few operations: pairs of stored sub-blocks yield pairs of uncoupled ones, a
+//! Reed-Solomon code in each plane yields the uncoupled parity, and pairs of those yield the stored parity. A
+//! plan contains only the long sums, yet these operations can be recovered from them. Two inputs that occur
+//! in the same sums form a pair. If two sums have the same inputs, the parts in which they are proportional
+//! are intermediate values.
 //!
-//! The inputs are many, too, thousands of buffers, so sums are done in parts: those that share values together, and nothing
-//! that is between has a place in memory: a pair is added up in registers where a pass reads it, and what a pass computes
-//! for two sums is mixed in the place of these. In Clay (14, 10, 13) a part is 16 parity sub-blocks of four planes, from some
-//! 80 inputs. What reads for the parts in their order has each input close by when it is used.
+//! There are thousands of input buffers, so the sums are computed in parts. A part contains the sums that
+//! share values with each other. Intermediate values need no memory of their own: a pair is added up in
+//! registers when a pass reads it, and the two values computed for two sums are mixed in place. In Clay (14,
+//! 10, 13), a part is 16 parity sub-blocks of four planes, computed from about 80 inputs. Reading the inputs
+//! part by part keeps them in the cache until they are used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +20,22 @@ use gf::{inv, mul};
 use super::cover::Terms;
 use super::passes::{Couple, Mix, Pass, Passes};
 
-/// Below this many sums there is nothing to gain.
+/// With fewer sums than this, factoring gains nothing.
 const LEAST_SUMS: usize = 16;
 
-/// Sums that share values with each other and with no others.
+/// A set of sums that share values with each other and with no other sums.
 #[derive(Debug, PartialEq)]
 pub(super) struct SumGroup {
     /// The numbers of its sums.
     pub(super) sums: Vec<usize>,
-    /// The inputs that they are made of.
+    /// The inputs of these sums.
     pub(super) inputs: Vec<usize>,
-    /// How; sums and inputs are numbered by their positions here.
+    /// The computation; it numbers sums and inputs by their positions in this part.
     pub(super) passes: Passes,
 }
 
-/// How to compute sums of inputs `0..inputs` with far fewer products, in parts; `None` if they do not have it in them.
+/// Splits sums over inputs `0..inputs` into parts that need far fewer products; `None` if the sums do not
+/// have that structure.
 pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<SumGroup>> {
     if rows.len() < LEAST_SUMS {
         return None;
@@ -44,8 +47,8 @@ pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<SumGroup>
     (products * 3 < long * 2).then_some(parts)
 }
 
-/// Where just two inputs occur in the same rows, and in these in one of two proportions, makes values of the two of them,
-/// numbered from `inputs` on.
+/// Finds pairs of inputs that occur in the same rows, in one or two different proportions, and replaces them
+/// by new values numbered from `inputs` on.
 fn take_couples(rows: &mut [Terms], inputs: usize) -> Vec<Couple> {
     let mut occurrences: Vec<Vec<(usize, u8)>> = vec![Vec::new(); inputs];
     for (number, row) in rows.iter().enumerate() {
@@ -76,25 +79,25 @@ fn take_couples(rows: &mut [Terms], inputs: usize) -> Vec<Couple> {
             });
         }
     }
-    // Pairs come after inputs, as the kernel takes them.
+    // The kernel expects pairs after plain inputs.
     rows.iter_mut().for_each(|row| row.sort_unstable());
     couples
 }
 
-/// What the passes compute.
+/// The intermediate values that the passes compute.
 #[derive(Default)]
 struct Middles {
-    /// A value in the place of each sum.
+    /// One value per sum, stored in the sum's place.
     values: Vec<Terms>,
-    /// For each value: the sum in whose place it is.
+    /// For each value, the sum that it is stored in.
     sums: Vec<usize>,
-    /// Which values are mixed, so that they become the sums.
+    /// The pairs of values that are mixed to become sums.
     mixes: Vec<Mix>,
 }
 
 impl Middles {
-    /// Splits two rows of the same values into the parts in which they are proportional, if there are two; other rows are
-    /// values by themselves.
+    /// Two rows over the same inputs are split into two values, if they are proportional in two parts. Other
+    /// rows are values as they are.
     fn of(rows: &[Terms]) -> Self {
         let mut middles = Self::default();
         for (_, same) in by_sources(rows) {
@@ -115,7 +118,7 @@ impl Middles {
         middles
     }
 
-    /// Puts together what is mixed.
+    /// Forms parts: passes whose values are mixed with each other belong to one part.
     fn into_parts(self, couples: &[Couple], inputs: usize) -> Vec<SumGroup> {
         let passes: Vec<Vec<usize>> = by_sources(&self.values).into_values().collect();
         let mut pass_of = vec![0; self.values.len()];
@@ -134,7 +137,7 @@ impl Middles {
         members.into_values().map(|(values, mixes)| self.part(&values, mixes, couples, inputs)).collect()
     }
 
-    /// The part that computes some values and mixes them.
+    /// The part that computes and mixes these values.
     fn part(&self, values: &[usize], mixes: Vec<Mix>, couples: &[Couple], inputs: usize) -> SumGroup {
         let is_input = |source: &usize| *source < inputs;
         let couple = |source: usize| Some(couples[source.checked_sub(inputs)?]);
@@ -164,7 +167,7 @@ impl Middles {
     }
 }
 
-/// The rows that are of the same values.
+/// Groups rows by the set of their inputs.
 fn by_sources(rows: &[Terms]) -> BTreeMap<Vec<usize>, Vec<usize>> {
     let mut same: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
     for (number, row) in rows.iter().enumerate() {
@@ -173,7 +176,8 @@ fn by_sources(rows: &[Terms]) -> BTreeMap<Vec<usize>, Vec<usize>> {
     same
 }
 
-/// The parts of row `a` on which `b` is a multiple of it, and the factors, if these are two.
+/// Splits row `a` into the two parts in which `b` is a multiple of it, and returns the factors; `None` if
+/// there are not exactly two.
 fn split(a: &Terms, b: &Terms) -> Option<([Terms; 2], [u8; 2])> {
     let ratios: Vec<u8> = a.iter().zip(b).map(|(&(_, a), &(_, b))| quotient(b, a)).collect();
     let &[first, second] = &distinct(&ratios)[..] else { return None };
@@ -182,7 +186,7 @@ fn split(a: &Terms, b: &Terms) -> Option<([Terms; 2], [u8; 2])> {
     Some(([part(first), part(second)], [first, second]))
 }
 
-/// Which of some things belong together.
+/// A union-find over things numbered from 0.
 pub(super) struct UnionFind {
     parent: Vec<usize>,
 }
@@ -229,7 +233,7 @@ mod tests {
         ((0..encoding.outputs().len()).map(terms).collect(), encoding.sources().len())
     }
 
-    /// Whatever goes through shared values is what the long sums say.
+    /// The factored computation yields the same terms as the long sums.
     #[test]
     fn parts_compute_the_sums() {
         for code in ["clay-14-10-13", "clay-8-4-7", "clay-9-6-8", "clay-12-8-11-ceph-jerasure"] {
@@ -246,13 +250,14 @@ mod tests {
         }
     }
 
-    /// Clay's three steps are found in its sums: a pair for each coupled one, a Reed-Solomon code in each plane.
+    /// The three steps of Clay are recovered from its sums: the pairs, and a Reed-Solomon code in each plane.
     #[test]
-    fn the_operations_of_clay_are_found_again() {
+    fn the_operations_of_clay_are_recovered() {
         let (sums, inputs) = sums_of("clay-14-10-13");
         let parts = parts(sums.clone(), inputs).expect("Clay");
         assert_eq!(parts.len(), 64, "planes that differ in the digit of the parity blocks only");
-        // Where a virtual block is coupled with a data block, its part is not zero; so some planes have two inputs more.
+        // Some planes have two more inputs: those in which a virtual block is coupled with a data block, so
+        // that its value is not zero.
         let is_plane = |size: (usize, usize)| matches!(size, (10 | 12, 4));
         for part in &parts {
             assert_eq!((part.passes.sizes().len(), part.sums.len()), (4, 16));
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_without_such_values_are_left_alone() {
+    fn sums_without_shared_values_are_not_factored() {
         for code in [
             "rs-14-10",
             "hitchhiker-xor-14-10",

@@ -1,20 +1,22 @@
 //! A helper's or requestor's part of a plan, slice by slice, as a state machine.
 //!
-//! Received frames and finished reads come in by `handle_*`; what to read, send and deliver goes out by
-//! [`Relay::poll`]. The arithmetic happens inside.
+//! Received frames and finished reads are passed to `handle_*` methods; [`Relay::poll`] returns what to read,
+//! send and deliver. The arithmetic happens inside.
 //!
-//! **Always true:** a relay works on `window` slices in a row at most, opened in ascending order, and holds a
-//! buffer only for those; it wants frames of one slice of each lane at a time; frames leave on every outlet in
-//! ascending order of (slice, stream), which is the order in which the other end expects them. Together these
-//! make waiting in a circle impossible: take the lowest slice that is unfinished anywhere, and of its streams
-//! the one created first: all it is made from has been sent, nothing that is unfinished stands before it on any
-//! connection, its slice is inside every window, and no earlier one is awaited. (With [`Pacing::WholeBlock`] a
-//! node holds whole streams, the window is unbounded, and whatever comes is wanted.) Two things hold back more than that, and
-//! both only where nothing can come of it: a node that receives nothing reads a large slice in portions, as those before have
-//! left; and one that sends nothing wants no more while its sinks are behind.
+//! **Invariant:** a relay works on at most `window` consecutive slices, opened in ascending order, and holds
+//! buffers only for those. It accepts frames of one slice per lane at a time. Frames leave every outlet in
+//! ascending order of (slice, stream), which is the order that the other end expects.
 //!
-//! Deliberately absent: sockets, checksums of frames (the driver verifies before it hands over), and any
-//! idea of what to do when something breaks. A relay is dropped then, and the job makes another plan.
+//! Together these rules exclude deadlock. Take the lowest slice that is unfinished on any node, and among its
+//! streams the one created first. All its inputs have been sent, no unfinished frame is ahead of it on any
+//! connection, its slice is inside every window, and no earlier slice is awaited. So it can proceed. With
+//! [`Pacing::WholeBlock`] a node holds whole streams, the window is unbounded, and every frame is accepted.
+//! Two further rules throttle a relay, only where that cannot cause a deadlock: a node that receives nothing
+//! reads a large slice in portions, each after most of the previous ones have left; and a node that sends
+//! nothing stops receiving while its sinks are behind.
+//!
+//! Deliberately absent: sockets, checksums of frames (the driver verifies them first), and recovery from
+//! errors. After an error the relay is dropped, and the job makes another plan.
 
 mod asking;
 pub(crate) mod cover;
@@ -32,60 +34,60 @@ use self::program::{Destination, Program};
 use crate::reading::Reading;
 use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacing, SliceSet, Transfer};
 
-/// Why an assignment or a frame is refused. All of these mean that the other end breaks the protocol.
+/// Why an assignment or a frame is refused. Each of these means that the other end violates the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
-    /// The assignment names something that it does not define, or its numbers make no sense.
+    /// The assignment is inconsistent or refers to something that it does not define.
     #[error("an assignment that makes no sense: {0}")]
     BadAssignment(&'static str),
-    /// Frames come in one order only, and this is not it.
+    /// A frame arrived out of order.
     #[error("slice {found_slice} stream {found_stream} came where slice {slice} stream {stream} is due")]
     OutOfOrder {
-        /// The slice that is due.
+        /// The expected slice.
         slice: u32,
-        /// The stream that is due.
+        /// The expected stream.
         stream: u16,
-        /// The slice that came.
+        /// The slice that arrived.
         found_slice: u32,
-        /// The stream that came.
+        /// The stream that arrived.
         found_stream: u16,
     },
-    /// A frame after the last one.
+    /// A frame arrived after the last one.
     #[error("a frame came on an edge that was complete")]
     Unexpected,
-    /// A slice has another length than the geometry says.
+    /// The length of a slice differs from the geometry.
     #[error("slice {slice} has {found} bytes where {expected} were expected")]
     WrongLength {
         /// The slice.
         slice: u32,
-        /// Its length by the geometry.
+        /// The length according to the geometry.
         expected: usize,
-        /// What came.
+        /// The length that arrived.
         found: usize,
     },
 }
 
-/// What the driver is to do next.
+/// An action for the relay's driver to carry out.
 #[derive(Debug)]
 pub enum Action {
-    /// These ranges of local blocks will be read. A disk that is asked for all of them now has fewer places to
-    /// look for than one that is asked for each slice by itself. Reads are in this or the one before. It does not
-    /// come where slices follow one another on the disk.
+    /// These ranges of local blocks will be read soon. A disk that knows all ranges in advance needs fewer
+    /// seeks than one that learns of each slice separately. Every read lies in the ranges of this action or
+    /// the one before. Not used if slices are contiguous on disk.
     ReadAhead {
-        /// In the order in which they should be read.
+        /// The ranges, in the order in which to read them.
         ranges: Vec<BlockRange>,
     },
-    /// Read from a local block, and give the buffers one by one to [`Relay::handle_read`]: sub-blocks that lie close
-    /// together are read together.
+    /// Read from a local block and pass the buffers one by one to [`Relay::handle_read`]. Sub-blocks that are
+    /// close together on disk are read together.
     Read {
         /// The slice.
         slice: u32,
-        /// The numbers to hand back, one for each buffer.
+        /// The inputs that the buffers are for; pass them back with the buffers.
         locals: Range<u16>,
-        /// What to read.
+        /// The bytes to read.
         transfer: Transfer,
     },
-    /// Send a frame on outlet number `outlet`; once it is written, call [`Relay::handle_sent`].
+    /// Send a frame on outlet number `outlet`; call [`Relay::handle_sent`] once it is written.
     Send {
         /// Position among the assignment's outlets.
         outlet: usize,
@@ -98,17 +100,17 @@ pub enum Action {
         /// The payload.
         buffer: Buffer,
     },
-    /// Write a slice of an output to its sink, see [`Gathering`](crate::Gathering); once it is written, call
-    /// [`Relay::handle_delivered`].
+    /// Write a slice of an output to its sink, see [`Gathering`](crate::Gathering); call
+    /// [`Relay::handle_delivered`] once it is written.
     Deliver {
-        /// Which output.
+        /// The index of the output.
         output: u32,
         /// The slice.
         slice: u32,
         /// The bytes.
         buffer: Buffer,
     },
-    /// All slices have been sent and delivered. Comes once, last.
+    /// All slices have been sent and delivered. This is the last action and occurs once.
     Finished,
 }
 
@@ -121,35 +123,35 @@ pub struct Relay {
     next_slice: Option<u32>,
     /// The next stretch to announce.
     next_stretch: u32,
-    /// Slices that were opened so far.
+    /// The number of slices opened so far.
     opened: usize,
     open: BTreeMap<u32, Work>,
     held_back: WholeStreams,
     delivered: SliceSet,
     actions: VecDeque<Action>,
-    /// Frames and deliveries that were handed out, or are about to be, and are not written yet.
+    /// Frames and deliveries that were passed to the driver, or are queued for it, and are not written yet.
     leaving: usize,
-    /// Local buffers that were asked for and have not come yet.
+    /// Local buffers that were requested and have not arrived.
     coming: usize,
     finished: bool,
     tools: Tools,
 }
 
-/// What a relay does, and in which order. It never changes.
+/// The immutable description of the relay's work.
 #[derive(Debug)]
 struct Course {
     geometry: Geometry,
     slices: SliceSet,
     pacing: Pacing,
     dealing: Dealing,
-    /// By lane; `None` where this node takes no part.
+    /// The program of each lane; `None` if this node has no task in it.
     programs: Vec<Option<Program>>,
     reading: Reading,
-    /// Slices that are worked on at once.
+    /// The maximum number of slices being worked on.
     window: usize,
 }
 
-/// The frame that is due next on an edge: frames ascend by slice, then stream.
+/// The next frame on an edge; frames ascend by slice, then by stream.
 #[derive(Debug)]
 struct Cursor {
     /// Number of streams on this edge in each lane.
@@ -157,7 +159,7 @@ struct Cursor {
     due: Option<(u32, u16)>,
 }
 
-/// Frames of one outlet that are ready, waiting for those before them.
+/// Finished frames of one outlet that wait for earlier ones.
 #[derive(Debug)]
 struct Outbox {
     cursor: Cursor,
@@ -167,58 +169,60 @@ struct Outbox {
 /// A slice being worked on.
 #[derive(Debug)]
 struct Work {
-    /// How many slices were opened before it.
+    /// The number of slices opened before it.
     ordinal: usize,
-    /// For each output of the lane's program: what has been summed so far.
+    /// For each output of the lane's program, the sum so far.
     sums: Vec<Option<Buffer>>,
-    /// For each output: inputs that have not been added yet.
+    /// For each output, the number of inputs not added yet.
     missing: Vec<u16>,
-    /// Local buffers that wait for something to be added to.
+    /// Local buffers that are still needed.
     held: Vec<Option<Buffer>>,
-    /// For each local buffer: sums that still need it.
+    /// For each local buffer, the number of sums and groups that still need it.
     uses_left: Vec<u32>,
-    /// For each group: local buffers that have not come yet.
+    /// For each group, the number of local buffers that have not arrived.
     awaited: Vec<usize>,
-    /// Received inputs that have not come yet.
+    /// Received inputs that have not arrived.
     to_receive: u16,
     reads_asked: bool,
-    /// Local buffers that are to be read together, those wanted last first, until they are asked for.
+    /// Ranges of local buffers to read together, not yet requested; the last range is requested first.
     reads: Vec<Range<u16>>,
-    /// Outputs that are not sent or delivered yet.
+    /// Outputs that are not yet sent or delivered.
     unfinished: usize,
     /// Deliveries that are not written yet.
     undelivered: usize,
 }
 
-/// A slice of all streams that is larger than this is held alone, as at a put with Clay.
+/// A slice whose streams together exceed this size is worked on alone, as in a put with Clay.
 const LARGE_SLICE_BYTES: usize = 8 << 20;
-/// Slices whose buffers are kept, all of a relay that only sends: one that is read and one that goes out.
+/// The number of slices whose buffers are kept for reuse, enough for a relay that only sends: one slice being
+/// read and one being sent.
 const KEPT_SLICES: usize = 2;
 
-/// Such a slice asks for no more while so much is leaving: what is written next was computed just now. And a node that
-/// sends nothing takes no more in.
+/// A slice in portions requests no more reads while this much data is leaving, so that data is written soon
+/// after it was computed. A node that sends nothing stops receiving at this limit.
 const LEAVING_BYTES: usize = 1 << 20;
 
-/// What the arithmetic needs besides the data.
+/// Helpers of the arithmetic.
 #[derive(Debug)]
 struct Tools {
     pool: BufferPool,
     kernel: Kernel,
 }
 
-/// With [`Pacing::WholeBlock`]: finished slices of each stream, until its last one is.
+/// With [`Pacing::WholeBlock`], the finished slices of each stream, kept until the stream is complete.
 #[derive(Debug, Default)]
 struct WholeStreams {
-    /// Slices still to be computed, by (lane, output of the program).
+    /// For each (lane, output of the program), the number of slices still to be computed.
     pending: BTreeMap<(u16, usize), u32>,
     kept: BTreeMap<(u16, usize), Vec<(u32, Buffer)>>,
 }
 
 impl Relay {
-    /// A relay for `assignment` that holds at most about `budget_bytes` of slices, in buffers of `pool`.
+    /// Creates the relay for `assignment`. It holds at most about `budget_bytes` of slices, in buffers of
+    /// `pool`.
     ///
     /// # Errors
-    /// [`RelayError::BadAssignment`] if the assignment contradicts itself.
+    /// [`RelayError::BadAssignment`] if the assignment is inconsistent.
     pub fn new(
         assignment: &Assignment,
         budget_bytes: usize,
@@ -233,7 +237,7 @@ impl Relay {
             (0..lanes).map(|l| programs[l].as_ref().map_or(0, |p| p.outlet_streams(outlet))).collect()
         };
         let window = window(assignment, &programs, budget_bytes);
-        // Where one slice has thousands of buffers, allocating them takes longer than using them.
+        // If a slice has thousands of buffers, allocating them takes longer than using them.
         let buffers = programs.iter().flatten().map(Program::buffers).max().unwrap_or(0);
         pool.keep(buffers * window.min(KEPT_SLICES));
         let mut relay = Self {
@@ -264,44 +268,46 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Whether the next frame of inlet `inlet` may be taken now. While it may not, the driver leaves the
-    /// bytes in the socket, and TCP holds the sender back.
+    /// Whether the next frame of inlet `inlet` may be taken now. If not, the driver leaves the bytes in the
+    /// socket, and TCP applies back-pressure to the sender.
     pub fn wants(&self, inlet: usize) -> bool {
         let Some((slice, _)) = self.inlets[inlet].due else { return false };
-        // In rounds each sender has a round of its own, and those behind come later anyway.
+        // With whole blocks, each sender has its own round, so the order of slices does not matter.
         let in_turn = self.course.pacing == Pacing::WholeBlock || !self.earlier_is_awaited(slice);
         self.open.contains_key(&slice) && in_turn && !self.sinks_are_behind()
     }
 
-    /// Whether enough waits to be written. Where something is sent as well, what comes may be what somebody waits for.
+    /// Whether too much data waits to be written. A node that also sends never holds back, because another
+    /// node may need the data.
     fn sinks_are_behind(&self) -> bool {
         let most = LEAVING_BYTES.max(2 * self.course.geometry.slice_bytes as usize);
         self.outlets.is_empty() && self.leaving * self.course.geometry.slice_bytes as usize > most
     }
 
-    /// Whether all frames of inlet `inlet` have come.
+    /// Whether all frames of inlet `inlet` have arrived.
     pub fn inlet_is_complete(&self, inlet: usize) -> bool {
         self.inlets[inlet].due.is_none()
     }
 
-    /// Whether all frames of outlet `outlet` have been handed out to be sent.
+    /// Whether all frames of outlet `outlet` have been passed to the driver.
     pub fn outlet_is_complete(&self, outlet: usize) -> bool {
         self.outlets[outlet].cursor.due.is_none()
     }
 
-    /// The most bytes that it holds at once: of its window, or with [`Pacing::WholeBlock`] of all slices.
+    /// The maximum number of bytes held at once: those of the window, or of all slices with
+    /// [`Pacing::WholeBlock`].
     pub fn most_bytes(&self) -> u64 {
         let buffers = self.course.programs.iter().flatten().map(Program::buffers).max().unwrap_or(0) as u64;
         let slices = (self.course.window as u64).min(self.course.slices.len().into());
         buffers * slices * u64::from(self.course.geometry.slice_bytes)
     }
 
-    /// Ends it and gives back its free buffers.
+    /// Ends the relay and returns its free buffers.
     pub fn into_pool(self) -> BufferPool {
         self.tools.pool
     }
 
-    /// The slices that were delivered here in full and written.
+    /// The slices that were completely delivered and written here.
     pub fn delivered(&self) -> &SliceSet {
         &self.delivered
     }
@@ -311,20 +317,20 @@ impl Relay {
         self.tools.pool.take(bytes)
     }
 
-    /// The slice that is due next on inlet `inlet`.
+    /// The next slice on inlet `inlet`.
     pub fn due_slice(&self, inlet: usize) -> Option<u32> {
         self.inlets[inlet].due.map(|(slice, _)| slice)
     }
 
-    /// Bytes of the payload that is due next on inlet `inlet`.
+    /// The payload length of the next frame on inlet `inlet`.
     pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
         self.inlets[inlet].due.map(|(slice, _)| self.course.geometry.bytes_of(slice))
     }
 
-    /// Takes a frame that came on inlet `inlet` and whose checksum holds.
+    /// Takes a frame from inlet `inlet`. The driver has verified its checksum.
     ///
     /// # Errors
-    /// [`RelayError`] if it is not the one that is due.
+    /// [`RelayError`] if it is not the expected frame.
     pub fn handle_received(
         &mut self,
         inlet: usize,
@@ -351,13 +357,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes what [`Action::Read`] asked for.
+    /// Takes the result of [`Action::Read`].
     ///
     /// # Errors
-    /// [`RelayError::WrongLength`] if it has another length.
+    /// [`RelayError::WrongLength`] if its length is wrong.
     ///
     /// # Panics
-    /// If it was not asked for.
+    /// If it was not requested.
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer) -> Result<(), RelayError> {
         self.course.check_length(slice, &buffer)?;
         self.coming -= 1;
@@ -365,19 +371,19 @@ impl Relay {
         Ok(())
     }
 
-    /// A frame handed out by [`Action::Send`] has been written; its buffer comes back.
+    /// A frame from [`Action::Send`] was written; returns its buffer.
     pub fn handle_sent(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, false);
     }
 
-    /// A delivery handed out by [`Action::Deliver`] has been written; its buffer comes back.
+    /// A delivery from [`Action::Deliver`] was written; returns its buffer.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, true);
     }
 
-    /// The next thing to do, if there is one.
+    /// The next action for the driver.
     pub fn poll(&mut self) -> Option<Action> {
         if self.actions.is_empty() {
             self.ask_portion();
@@ -417,21 +423,22 @@ impl Relay {
         }
     }
 
-    /// Whether an earlier slice of the same lane still waits for something to come. Senders that are ahead wait for
-    /// those behind them then, and leave them the link: a slice is of use only when all of it is here.
+    /// Whether an earlier slice of the same lane still lacks inputs. If so, frames of this slice are not
+    /// accepted: senders that are ahead then wait for those behind and leave them the link. A slice is useful
+    /// only once all its inputs are here.
     fn earlier_is_awaited(&self, slice: u32) -> bool {
         let lane = self.course.lane_of(slice);
         let mut earlier = self.open.range(..slice);
         earlier.any(|(&earlier, work)| work.to_receive > 0 && self.course.lane_of(earlier) == lane)
     }
 
-    /// Whether the next slice is less than a window away from the first that is unfinished.
+    /// Whether the next slice is less than a window away from the first unfinished one.
     fn may_open(&self) -> bool {
         let first = self.open.first_key_value();
         first.is_none_or(|(_, work)| self.opened - work.ordinal < self.course.window)
     }
 
-    /// Adds an input to the sums that use it and passes on the sums that it completes.
+    /// Adds an input to the sums that use it, and forwards the sums that this completes.
     fn add(&mut self, slice: u32, input: usize, buffer: Buffer) {
         let lane = self.course.lane_of(slice);
         let program = self.course.programs[usize::from(lane)].as_ref().expect("it is open");
@@ -483,7 +490,7 @@ impl Relay {
 }
 
 impl Course {
-    /// The first slice from `from` on in which this node takes part.
+    /// The first slice from `from` on in which this node has a task.
     fn slice_from(&self, from: u32) -> Option<u32> {
         let mut candidate = self.slices.next(from);
         while let Some(slice) = candidate {
@@ -518,11 +525,11 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
     Reading::new(geometry, slices, dealing, *chunking, reads_in)
 }
 
-/// Slices a relay works on at once: as many as fit the budget, at least two for each lane it is part of, one that comes in
-/// and one that goes out. Where nothing is received and a slice alone is larger than [`LARGE_SLICE_BYTES`] it is one for
-/// each lane: sockets hold enough of what goes out, and twice the memory costs more time in the processor's caches than it
-/// saves. More slices than that only let lanes which take turns drift apart, and slices grow cold between being read and
-/// being used.
+/// The number of slices that a relay works on at once. It is as large as the budget allows, but at least two
+/// per lane with a task, one arriving and one leaving. There is an exception if the node receives nothing and
+/// a single slice exceeds [`LARGE_SLICE_BYTES`]: then it is one per lane, since sockets buffer enough
+/// outgoing data and twice the memory would cost more cache misses than it saves. A larger window only lets
+/// lanes drift apart, and slices leave the cache between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
     match assignment.pacing {
         Pacing::Serial => return 1,
@@ -580,7 +587,7 @@ impl Outbox {
         Self { cursor: Cursor::new(streams), ready: BTreeMap::new() }
     }
 
-    /// Takes a frame of outlet number `outlet`, and hands out the frames that are due.
+    /// Takes a frame of outlet number `outlet`, and hands out all frames that are now due.
     fn put(
         &mut self,
         outlet: usize,
@@ -616,7 +623,7 @@ impl WholeStreams {
         Self { pending, kept: BTreeMap::new() }
     }
 
-    /// Keeps a finished slice of a stream; returns all of them when it was the last.
+    /// Keeps a finished slice of a stream; returns all of them after the last one.
     fn keep(&mut self, lane: u16, output: usize, slice: u32, sum: Buffer) -> Vec<(u32, Buffer)> {
         let key = (lane, output);
         self.kept.entry(key).or_default().push((slice, sum));
@@ -643,7 +650,7 @@ impl Work {
         }
     }
 
-    /// Adds input number `input`; returns the outputs that are complete by it.
+    /// Adds input number `input`; returns the outputs that this completes.
     fn add(&mut self, tools: &mut Tools, program: &Program, input: usize, buffer: Buffer) -> Vec<usize> {
         let mut complete = Vec::new();
         if input < program.locals().len() {
@@ -655,9 +662,9 @@ impl Work {
         complete
     }
 
-    /// Adds a received buffer to every sum that uses it; where there is no sum yet, the buffer itself
-    /// becomes one if nothing else needs it, and local buffers that waited are added to it. (Multiplying
-    /// into the received buffer is one pass; scaling the local one first and adding then would be two.)
+    /// Adds a received buffer to every sum that uses it. If a sum has not begun, the buffer itself becomes
+    /// the sum, provided that no other sum needs it, and waiting local buffers are added. Multiplying into
+    /// the received buffer takes one pass; scaling the local buffer first and then adding would take two.
     fn add_received(
         &mut self,
         tools: &mut Tools,
@@ -691,8 +698,8 @@ impl Work {
         self.count(last, 1, complete);
     }
 
-    /// Adds the local buffers that are here to a sum that has just got its first received input; a local
-    /// buffer that comes later finds the sum and is added at once.
+    /// Adds the available local buffers to a sum that has just received its first input. Local buffers that
+    /// arrive later are added at once.
     fn add_waiting(
         &mut self,
         tools: &mut Tools,
@@ -710,7 +717,7 @@ impl Work {
         }
     }
 
-    /// Puts a local buffer, which is held, to all the uses that are ready for it.
+    /// Adds a local buffer, which is held, to all sums that are ready for it.
     fn add_local(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         for &number in program.groups_of(local) {
             self.awaited[number] -= 1;
@@ -733,8 +740,8 @@ impl Work {
         self.add_singles(tools, program, local, complete);
     }
 
-    /// The sums of a local buffer alone, once no pass waits any more that reads it: what goes on after a pass does so
-    /// without a copy.
+    /// Computes the sums that consist of this local buffer alone, once no waiting pass reads it. Then the
+    /// last such sum can reuse the buffer without a copy.
     fn add_singles(&mut self, tools: &mut Tools, program: &Program, local: usize, complete: &mut Vec<usize>) {
         if program.groups_of(local).iter().any(|&group| self.awaited[group] > 0) {
             return;
@@ -745,7 +752,7 @@ impl Work {
         }
     }
 
-    /// Computes the sums of a group; all of its inputs are here.
+    /// Computes the sums of a group, whose inputs have all arrived.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
         let held =
             |place: usize| self.held[group.locals[place]].as_deref().expect("it is not awaited any more");
@@ -761,7 +768,7 @@ impl Work {
         group.locals.iter().for_each(|&local| self.release(tools, local));
     }
 
-    /// `coefficient · local`, in the local buffer itself if this is its last use.
+    /// Computes `coefficient · local`, in the local buffer itself if this is its last use.
     fn product_of(&mut self, tools: &mut Tools, local: usize, coefficient: u8) -> Buffer {
         self.uses_left[local] -= 1;
         if self.uses_left[local] > 0 {

@@ -1,58 +1,59 @@
-//! Sums that are computed together: some passes over their inputs, strip by strip.
+//! Sums that are computed together, as a sequence of passes over their inputs.
 //!
-//! A pass reads each of its inputs once for four sums. The widest pass over a sum begins it. What others have for it, as in
-//! the rows of Hitchhiker's second half, that pass takes along while the sum is in registers, or they add to it. Sums that
-//! are mixed at the end are computed strip by strip, so that they are still close by then. (Strips for the others, short
-//! enough for a cache to hold all that passes share, are slower: each begins anew at each input.)
+//! A pass reads each of its inputs once for four sums. The widest pass of a sum begins it. The remaining
+//! terms of the sum, as in the rows of Hitchhiker's second half, are either added in a later pass, or carried
+//! along by the first pass while the sum is in registers. Sums that are mixed at the end are computed strip
+//! by strip, so that they are still in the cache for the mix. For other sums, strips short enough to keep the
+//! shared inputs in the cache are slower, because each strip starts every input again.
 
 use std::ops::Range;
 
 use gf::{Kernel, Pair, Single, Terms};
 
-/// Bytes of each sum before they are mixed: few enough for the second cache to hold Clay's 16, and so many that beginning
-/// anew at each of 80 inputs does not count; with 2 KiB it does.
+/// Bytes of each sum in a strip before the mix: small enough for 16 sums of Clay to stay in the L2 cache, and
+/// large enough that starting each of 80 inputs again costs little; with 2 KiB that cost shows.
 const STRIP_BYTES: usize = 8 << 10;
 
-/// Some sums of some inputs, both numbered from 0, and how they are computed.
+/// The computation of some sums from some inputs, both numbered from 0.
 #[derive(Debug, PartialEq)]
 pub(super) struct Passes {
     steps: Vec<Step>,
     mixes: Vec<Mix>,
 }
 
-/// A pass, in its turn.
+/// One pass in the sequence.
 #[derive(Debug, PartialEq)]
 struct Step {
     pass: Pass,
-    /// Whether it begins its sums: others add to them.
+    /// Whether it writes its sums rather than adding to them.
     begins: bool,
-    /// What it takes along of other passes, ascending by row.
+    /// Terms carried along for single sums, ascending by row.
     extras: Vec<Extra>,
 }
 
-/// An input that goes to one sum of a pass.
+/// A term that the pass adds to only one of its sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Extra {
-    /// Position of the sum among the targets of the pass.
+    /// The position of the sum among the pass's targets.
     row: usize,
     coefficient: u8,
     source: usize,
 }
 
-/// All sources and pairs are added to all targets.
+/// A pass: all sources and pairs are added to all targets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
-    /// Numbers of inputs.
+    /// The numbers of plain inputs.
     pub(super) sources: Vec<usize>,
-    /// Further sources, each made of two inputs.
+    /// Further sources, each computed from two inputs.
     pub(super) pairs: Vec<Couple>,
-    /// Numbers of sums, ascending.
+    /// The numbers of the sums, ascending.
     pub(super) targets: Vec<usize>,
-    /// Row-major, targets × sources and pairs.
+    /// The coefficients, row-major: targets × (sources, then pairs).
     pub(super) coefficients: Vec<u8>,
 }
 
-/// Two inputs that occur together: `first + ratio · second`.
+/// A pair of inputs, read as `first + ratio · second`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Couple {
     pub(super) first: usize,
@@ -60,7 +61,7 @@ pub(super) struct Couple {
     pub(super) second: usize,
 }
 
-/// Two values become two sums: first + second, and ratios[0] · first + ratios[1] · second.
+/// Turns two values into two sums: first + second, and ratios[0] · first + ratios[1] · second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mix {
     pub(super) first: usize,
@@ -69,9 +70,10 @@ pub(super) struct Mix {
 }
 
 impl Passes {
-    /// Passes that compute sums `0..sums`, which are mixed at the end.
+    /// Orders passes that compute sums `0..sums`, which are mixed at the end.
     pub(super) fn new(mut passes: Vec<Pass>, mixes: Vec<Mix>, sums: usize) -> Self {
-        // What does most begins sums; it would read its inputs twice if it were to begin some and to add to others.
+        // The pass with the most products goes first and begins its sums. A pass that began some sums and
+        // added to others would read its inputs twice.
         passes.sort_by_key(|pass| std::cmp::Reverse(pass.products()));
         let mut begun_by: Vec<Option<usize>> = vec![None; sums];
         let mut steps: Vec<Step> = Vec::new();
@@ -99,7 +101,7 @@ impl Passes {
         Self { steps, mixes }
     }
 
-    /// Computes the sums of inputs, all of `bytes` bytes.
+    /// Computes the sums from inputs of `bytes` bytes each.
     pub(super) fn compute<'a>(
         &self,
         kernel: Kernel,
@@ -120,7 +122,7 @@ impl Passes {
         }
     }
 
-    /// Products for each byte.
+    /// The number of products per byte.
     pub(super) fn products(&self) -> usize {
         self.steps.iter().map(Step::products).sum::<usize>() + 2 * self.mixes.len()
     }
@@ -131,14 +133,14 @@ impl Step {
         Self { pass, begins, extras: Vec::new() }
     }
 
-    /// Adds more terms to one of its sums.
+    /// Carries more terms along for one of its sums.
     fn take_along(&mut self, terms: impl Iterator<Item = (usize, u8)>, target: usize) {
         let row = self.pass.targets.binary_search(&target).expect("it begins this sum");
         self.extras.extend(terms.map(|(source, coefficient)| Extra { row, coefficient, source }));
         self.extras.sort_by_key(|extra| extra.row);
     }
 
-    /// `input` gives the strip of an input.
+    /// Runs the pass on a strip; `input` returns the strip of an input.
     fn compute<'a>(
         &self,
         kernel: Kernel,
@@ -170,7 +172,7 @@ impl Step {
 }
 
 impl Pass {
-    /// Some of its rows, by their positions.
+    /// The pass restricted to some rows, given by position.
     fn rows(&self, rows: &[usize]) -> Self {
         let columns = self.sources.len() + self.pairs.len();
         let row = |&row: &usize| &self.coefficients[row * columns..][..columns];
@@ -182,14 +184,14 @@ impl Pass {
         }
     }
 
-    /// The terms of a row, if there are no pairs.
+    /// The terms of a row, in a pass without pairs.
     fn row(&self, row: usize) -> impl Iterator<Item = (usize, u8)> {
         let coefficients = &self.coefficients[row * self.sources.len()..];
         self.sources.iter().copied().zip(coefficients.iter().copied())
     }
 
-    /// Whether it loads less to read its sources again for each of its sums where these are begun than to load and store
-    /// the sums again.
+    /// Whether it is cheaper to carry these terms along, which reads the sources again for each sum, than to
+    /// run another pass, which loads and stores the sums again.
     fn is_cheaper_taken_along(&self) -> bool {
         let (sources, targets) = (self.sources.len(), self.targets.len());
         self.pairs.is_empty() && sources * targets <= sources + 2 * targets
@@ -209,13 +211,13 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Coefficients by input.
+    /// The coefficients of a sum, by input.
     pub(in crate::relay) type Row = BTreeMap<usize, u8>;
-    /// Of a pass: its sources, its targets, and what goes to one of these, source by source.
+    /// The sources and targets of a pass, and its extra terms as (source, target).
     pub(in crate::relay) type Shape = (Vec<usize>, Vec<usize>, Vec<(usize, usize)>);
 
     impl Passes {
-        /// What the sums are, worked out term by term.
+        /// The coefficients of all sums, computed term by term.
         pub(in crate::relay) fn rows(&self) -> BTreeMap<usize, Row> {
             let mut rows = BTreeMap::new();
             for Step { pass, begins, extras } in &self.steps {
@@ -243,7 +245,7 @@ pub(super) mod tests {
             rows
         }
 
-        /// What is added to what, in turn; and what goes along with it to one sum.
+        /// The shape of each pass, in order.
         pub(in crate::relay) fn shapes(&self) -> Vec<Shape> {
             let extra = |pass: &Pass, extra: &Extra| (extra.source, pass.targets[extra.row]);
             let shape = |Step { pass, extras, .. }: &Step| {
@@ -253,7 +255,7 @@ pub(super) mod tests {
             self.steps.iter().map(shape).collect()
         }
 
-        /// For each pass how many sources, counting pairs, and targets it has.
+        /// For each pass, the number of sources (including pairs) and of targets.
         pub(in crate::relay) fn sizes(&self) -> Vec<(usize, usize)> {
             let size = |Step { pass, .. }: &Step| (pass.sources.len() + pass.pairs.len(), pass.targets.len());
             self.steps.iter().map(size).collect()
@@ -291,7 +293,7 @@ pub(super) mod tests {
             }
         });
         let rest = prop::collection::vec(pass, 0..5);
-        // One that begins whatever the others do not.
+        // A last pass that begins all sums that the others do not.
         rest.prop_map(|mut passes| {
             let (sources, targets) = (vec![4], (0..5).collect());
             passes.push(Pass { sources, pairs: Vec::new(), targets, coefficients: vec![7; 5] });
@@ -301,7 +303,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn passes_compute_what_their_terms_say(
+        fn passes_compute_the_sums_of_their_terms(
             passes in passes(),
             mixed in any::<bool>(),
             bytes in prop::sample::select(vec![1_usize, 300, STRIP_BYTES, STRIP_BYTES + 1, 2 * STRIP_BYTES + 77]),

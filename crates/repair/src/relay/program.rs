@@ -1,4 +1,4 @@
-//! A task compiled for the relay: inputs and outputs by number, and which uses which.
+//! A task compiled for the relay: numbered inputs and outputs, and the uses of each input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use super::cover::{Covers, Group, LocalSum};
 use crate::plan::{Combination, Input, StreamRef, Task};
 use crate::{Assignment, Geometry, NodeId};
 
-/// Where a sum goes.
+/// The destination of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// Out on an edge.
+    /// A stream on an outgoing edge.
     Send { outlet: usize, stream: u16 },
-    /// To a sink on this node.
+    /// A sink on this node.
     Deliver { output: u32 },
 }
 
-/// A short list for each of some numbers, one after the other in memory: a slice of Clay goes through thousands of them.
+/// A short list for each of a range of numbers, stored contiguously: a slice of Clay reads thousands of them.
 #[derive(Debug)]
 struct Lists<T> {
     unsorted: Vec<(usize, T)>,
-    /// Where each list ends.
+    /// The end of each list in `items`.
     ends: Vec<u32>,
     items: Vec<T>,
 }
@@ -38,7 +38,7 @@ impl<T> Lists<T> {
         self.unsorted.push((number, item));
     }
 
-    /// Makes the lists of numbers `0..numbers` of what was pushed.
+    /// Builds the lists of numbers `0..numbers` from the pushed items.
     fn sort(&mut self, numbers: usize) {
         self.unsorted.sort_by_key(|&(number, _)| number);
         let end = |number| self.unsorted.partition_point(|&(other, _)| other <= number) as u32;
@@ -56,30 +56,31 @@ impl<T> Lists<T> {
 #[derive(Debug)]
 pub(super) struct Program {
     locals: Vec<SubBlock>,
-    /// For each inlet of the assignment: number of its first input here, and how many streams it has.
+    /// For each inlet of the assignment, the number of its first input and the number of its streams.
     inlets: Vec<(usize, u16)>,
     outlet_streams: Vec<u16>,
     destinations: Vec<Destination>,
     inputs_of: Vec<u16>,
-    /// For each received input, from `locals.len()` on: the sums that use it.
+    /// For each received input (numbered from `locals.len()` on), the sums that use it.
     uses: Vec<Vec<(usize, u8)>>,
-    /// For each local: the sums of it alone.
+    /// For each local input, the sums that consist of it alone.
     single_uses: Lists<(usize, u8)>,
-    /// For each local: the sums of it and something received.
+    /// For each local input, the sums of it and a received input.
     mixed_uses: Lists<(usize, u8)>,
-    /// For each sum with something received: its locals.
+    /// For each sum with received inputs, its local inputs.
     locals_of: Vec<Vec<(usize, u8)>>,
-    /// They compute the sums of two or more locals and nothing received.
+    /// The groups, which compute all sums of two or more local inputs without received ones.
     groups: Vec<Group>,
-    /// For each local: the groups that read it.
+    /// For each local input, the groups that read it.
     groups_of: Lists<usize>,
-    /// For each local: how many groups and other sums need it.
+    /// For each local input, the number of groups and other sums that need it.
     local_uses: Vec<u32>,
-    /// For each local: how many are wanted before it, if groups are to be computed one after the other.
+    /// For each local input, its position in the order in which inputs are needed when groups are computed in
+    /// turn.
     rank_of: Vec<u16>,
 }
 
-/// The programs of all lanes.
+/// Compiles the tasks of all lanes.
 pub(super) fn compile(
     assignment: &Assignment,
     covers: &mut Covers,
@@ -161,11 +162,11 @@ fn compile_task(assignment: &Assignment, task: &Task, covers: &mut Covers) -> Re
     Ok(program)
 }
 
-/// Numbers the inputs of a task.
+/// Assigns numbers to the inputs of a task.
 struct Numbering<'a> {
-    /// Ascending.
+    /// The local sub-blocks, ascending.
     locals: &'a [SubBlock],
-    /// Of each block that is read: its first sub-block and where this stands in `locals`.
+    /// For each block, the first sub-block that is read and its position in `locals`.
     blocks: BTreeMap<BlockIndex, (u16, usize)>,
     first_of: BTreeMap<NodeId, (usize, u16)>,
 }
@@ -207,7 +208,8 @@ impl<'a> Numbering<'a> {
         .ok_or(RelayError::BadAssignment("a combination of something that is neither read nor received"))
     }
 
-    /// Where a sub-block stands among the locals. Of most blocks all is read, or a run.
+    /// The number of a local sub-block. Most blocks are read whole or in one run, so its position is guessed
+    /// first.
     fn local(&self, sub_block: SubBlock) -> Option<usize> {
         let &(first, place) = self.blocks.get(&sub_block.block)?;
         let guess = place + usize::from(sub_block.sub.checked_sub(first)?);
@@ -244,7 +246,8 @@ impl Program {
         }
     }
 
-    /// Adds a sum; returns it if it is of several locals and nothing received, for passes to be made of.
+    /// Adds a sum. Returns it if it has several local and no received inputs; such sums are computed by
+    /// passes.
     fn add(
         &mut self,
         destination: Destination,
@@ -295,7 +298,7 @@ impl Program {
             *uses = (self.groups_of.of(local).len() + sums) as u32;
         }
         self.groups = groups;
-        // What no group reads can leave at once.
+        // Inputs that no group reads come first, since they can leave at once.
         let first_use = |local: &usize| self.groups_of.of(*local).first().map_or(0, |group| group + 1);
         let mut in_order: Vec<usize> = (0..self.locals.len()).collect();
         in_order.sort_by_key(first_use);
@@ -318,7 +321,7 @@ impl Program {
         &self.locals
     }
 
-    /// Number of received inputs.
+    /// The number of received inputs.
     pub(super) fn received(&self) -> u16 {
         self.uses.len() as u16
     }
@@ -372,22 +375,22 @@ impl Program {
         &self.groups
     }
 
-    /// Positions in [`Program::groups`] of those that read a local.
+    /// The positions in [`Program::groups`] of the groups that read a local input.
     pub(super) fn groups_of(&self, local: usize) -> &[usize] {
         self.groups_of.of(local)
     }
 
-    /// How many groups and other sums need local number `local`.
+    /// The number of groups and other sums that need a local input.
     pub(super) fn local_uses(&self, local: usize) -> u32 {
         self.local_uses[local]
     }
 
-    /// How many locals are wanted before one, if groups are to be computed one after the other.
+    /// The position of a local input in the order in which inputs are needed.
     pub(super) fn rank_of(&self, local: usize) -> u16 {
         self.rank_of[local]
     }
 
-    /// The most buffers that one slice can occupy.
+    /// The maximum number of buffers of one slice.
     pub(super) fn buffers(&self) -> usize {
         (self.locals.len() + self.destinations.len()).max(1)
     }

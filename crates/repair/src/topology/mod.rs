@@ -1,8 +1,8 @@
 //! The nodes that a plan may use, with the rates of their disks, their ports and the links between them.
 //!
-//! A byte from one node to another passes the sender's uplink, the receiver's downlink and, where known, the
-//! trunks of the racks and regions that it leaves and enters, and a link that only this pair, or only this
-//! pair of racks or regions, shares. Each of these is a [`Resource`] with a rate; unknown resources are
+//! A byte from one node to another passes the sender's uplink and the receiver's downlink. Where known, it
+//! also passes the trunks of the racks and regions that it leaves and enters, and a link used only by this
+//! pair of nodes, racks or regions. Each of these is a [`Resource`] with a rate; unknown resources are
 //! unlimited. A reservation is the number of bytes of other repairs that pass a resource first.
 
 mod profile;
@@ -17,7 +17,7 @@ pub use resource::{Resource, TopologyError, Trunk};
 use crate::NodeId;
 use resource::{checked, insert_once};
 
-/// The rate of a broken link between two nodes, in bytes per second: a rate has to be above zero.
+/// The rate of a broken link, in bytes per second; rates must be positive.
 const BROKEN: f64 = 1.0;
 
 /// The planner's knowledge of the nodes at one moment.
@@ -53,8 +53,8 @@ impl Topology {
 
     /// The name that `node`'s certificate must carry at the other end of an edge; `None` if edges are plain.
     ///
-    /// A node without a known name gets an empty one, which no certificate carries: its edges fail instead of
-    /// carrying a byte in the clear.
+    /// A node without a known name gets an empty one, which no certificate carries: its edges fail rather
+    /// than carry data in plain text.
     pub fn tls_name(&self, node: NodeId) -> Option<String> {
         let name = || self.get(node).map_or_else(String::new, |profile| profile.tls_name.clone());
         self.encrypts_edges.then(name)
@@ -161,16 +161,16 @@ impl Topology {
         insert_once(&mut self.pairs, (from, to), checked(rate, what)?, what)
     }
 
-    /// Marks the link between two nodes as broken. Its rate becomes so low that every other path is faster, and streams that
-    /// cannot take another path are relayed by a third node.
+    /// Marks the link between two nodes as broken. Its rate becomes so low that every other path is faster.
+    /// Streams with no other path are relayed by a third node.
     pub fn break_link(&mut self, a: NodeId, b: NodeId) {
         let directions = [(a, b), (b, a)];
         self.pairs.extend(directions.map(|link| (link, BROKEN)));
         self.broken.extend(directions);
     }
 
-    /// The relay of each broken link: the helper with the fastest path, of equals the least loaded. A link is absent if every
-    /// other helper has a broken link to one of its ends.
+    /// The relay of each broken link: the helper with the fastest path, and among equals the least loaded. A
+    /// link is absent if every other helper has a broken link to one of its ends.
     pub(crate) fn relays(&self, avoid: &BTreeSet<NodeId>) -> BTreeMap<(NodeId, NodeId), NodeId> {
         let relay = |&(from, to): &(NodeId, NodeId)| {
             let helpers = self.iter().filter(|&(node, profile)| {
@@ -304,7 +304,7 @@ impl Topology {
         self.reserved.is_empty()
     }
 
-    /// Reserves bytes that others move; later plans take them into account.
+    /// Reserves bytes that other repairs move; later plans take them into account.
     pub fn reserve(&mut self, resource: Resource, bytes: u64) {
         *self.reserved.entry(resource).or_insert(0) += bytes;
     }
@@ -314,7 +314,7 @@ impl Topology {
         self.reserved.clear();
     }
 
-    /// The time that the reservations of a node's uplink or of its disk take, the longer of both.
+    /// The time that the reservations of a node's uplink or disk take, whichever is longer.
     pub(crate) fn busy(&self, node: NodeId) -> Duration {
         let until = |resource: Resource| match self.reserved(&resource) {
             0 => Duration::ZERO,
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn inconsistent_descriptions_are_refused() {
         let mut topology = scene();
         let text = |result: Result<(), TopologyError>| result.expect_err("refused").to_string();
         topology.set_pair(NodeId(1), NodeId(2), 40e6).expect("a rate");

@@ -31,7 +31,7 @@ pub struct NodeProfile {
     pub name: String,
     /// The way to reach its data port.
     pub reach: Reach,
-    /// The name in its certificate, by which the other end of an encrypted edge verifies it.
+    /// The name in its certificate, which the other end of an encrypted edge verifies.
     pub tls_name: String,
     /// Whether it takes tasks now.
     pub alive: bool,

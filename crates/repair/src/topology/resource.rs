@@ -77,7 +77,7 @@ pub struct Trunk {
 /// An inconsistency in the description of a network.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TopologyError {
-    /// A rate that is negative or not a number.
+    /// The rate is negative or not a number.
     #[error("{what}: {rate} is no rate; give bytes per second, or 0 where nothing passes")]
     Rate {
         /// The resource.
@@ -85,13 +85,13 @@ pub enum TopologyError {
         /// The rate as given.
         rate: f64,
     },
-    /// A link from something to itself.
+    /// The link connects something to itself.
     #[error("a link from {what} to itself carries nothing: leave it out")]
     Itself {
         /// The node, rack or region.
         what: String,
     },
-    /// Two rates for the same link.
+    /// The same link has two different rates.
     #[error("{what} has two rates, {was} and {given} bytes per second: say one")]
     TwoRates {
         /// The resource.
@@ -101,7 +101,7 @@ pub enum TopologyError {
         /// The second rate.
         given: f64,
     },
-    /// A rack in two regions.
+    /// A rack is in two regions.
     #[error("rack {rack} is in two regions, {} and {}: say one", regions[0], regions[1])]
     TwoRegions {
         /// The rack.

@@ -1,7 +1,7 @@
-//! The control plane: messages between the coordinator and the nodes that take its tasks.
+//! The control protocol: messages between the coordinator and the nodes that carry out its tasks.
 //!
-//! A message is a 4-byte big-endian length and that many bytes of JSON. Both ends dial and speak over
-//! mutual TLS; who a node is comes from its certificate.
+//! A message is a 4-byte big-endian length followed by that many bytes of JSON. Nodes dial the coordinator.
+//! Connections use mutual TLS, and a node's identity comes from its certificate.
 
 use codes::BlockIndex;
 use serde::de::DeserializeOwned;
@@ -12,84 +12,86 @@ use crate::{
     Report, Scheme, StatedRates, StripeId, StripeLabel,
 };
 
-/// The version of the control protocol; both ends must speak the same.
+/// The version of the control protocol; both ends must have the same.
 pub const VERSION: u32 = 9;
 
-/// No message is longer. What nodes say has far lower limits, see [`limit`].
+/// The maximum length of a message. Messages from nodes have far lower limits, see [`limit`].
 pub const MAX_MESSAGE_BYTES: u32 = 256 << 20;
 
-/// A longer list of blocks travels in several messages, of this many bytes of JSON each at most.
+/// The maximum size of one part of a block list, in bytes of JSON; longer lists are split into several
+/// messages.
 pub const LISTING_PART_BYTES: usize = 512 << 10;
 
-/// So many of a message's first bytes tell what it is.
+/// The number of leading bytes that suffice to recognise a message's kind.
 pub const KIND_BYTES: usize = 24;
 
-/// A client may have so many requests open on its connection; more are refused.
+/// The maximum number of open requests on a client's connection; further ones are refused.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 
-/// So many blocks are described in one message.
+/// The maximum number of blocks described in one message.
 pub const DESCRIBED_AT_ONCE: usize = 256;
 
-/// What a node says to the coordinator.
+/// A message from a node to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromNode {
-    /// First message of a helper.
+    /// The first message of a helper.
     RegisterHelper {
-        /// [`VERSION`].
+        /// The sender's [`VERSION`].
         version: u32,
-        /// The cluster that its blocks belong to.
+        /// The id of the cluster that its blocks belong to.
         cluster_id: String,
-        /// Where its data port is reached.
+        /// The address of its data port.
         address: String,
         /// Its rack, if configured.
         rack: Option<String>,
-        /// What its ports and its disk carry, as far as its configuration says.
+        /// The rates of its ports and disk, where configured.
         #[serde(default)]
         rates: StatedRates,
-        /// The blocks it holds, or the first of them.
+        /// The blocks it holds, or the first part of the list.
         blocks: Vec<HeldBlock>,
-        /// Whether [`Held`](Self::Held) with more of them follows.
+        /// Whether more blocks follow in [`Held`](Self::Held).
         #[serde(default)]
         more: bool,
         /// Bytes free for blocks.
         free_bytes: u64,
     },
-    /// More of the blocks that a helper holds, before it is registered.
+    /// Another part of the helper's block list, sent before it is registered.
     Held {
-        /// The next of them.
+        /// The next blocks.
         blocks: Vec<HeldBlock>,
         /// Whether more follow.
         more: bool,
     },
-    /// First message of a client.
+    /// The first message of a client.
     RegisterClient {
-        /// [`VERSION`].
+        /// The sender's [`VERSION`].
         version: u32,
-        /// The bytes per second that it keeps to each way, if it was told to.
+        /// The client's bandwidth limit in each direction in bytes per second, if set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bandwidth: Option<u64>,
-        /// The rack it stands in, if it was told.
+        /// The client's rack, if set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rack: Option<String>,
     },
-    /// What became of a job's tasks here.
+    /// A report about a job's tasks on this node.
     Report {
         /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
-        /// What happened.
+        /// The report.
         report: Report,
     },
     /// Answer to [`ToNode::Ping`].
     Pong {
         /// Bytes free for blocks.
         free_bytes: u64,
-        /// Number of tasks in hand.
+        /// The number of running tasks.
         tasks: u32,
     },
-    /// What slices of jobs made of this node's ports between two pings, where they were busier than was last said.
+    /// The throughput of jobs' slices at this node's ports between two pings, sent if it exceeds the last
+    /// value reported.
     Seen {
         /// Bytes per second sent.
         up: u64,
@@ -98,14 +100,15 @@ pub enum FromNode {
     },
     /// Answer to [`ToNode::Spare`].
     Unused {
-        /// Of what repairs may send, in thousandths; nothing if they may send all they can, or that is not known yet.
+        /// The unused part of the cap on sending repairs, in thousandths; `None` without such a cap, or if it
+        /// is not known yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         up: Option<u16>,
-        /// The same of what they may receive.
+        /// The same for receiving.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         down: Option<u16>,
     },
-    /// A block was removed, or was not there.
+    /// A block was removed, or did not exist.
     Removed {
         /// The block.
         block: BlockId,
@@ -116,162 +119,164 @@ pub enum FromNode {
         ask: u64,
         /// The block.
         block: BlockId,
-        /// Its digest, or what is wrong with it.
+        /// The digest, or the problem with the block.
         result: Result<Option<Digest>, crate::BlockProblem>,
     },
-    /// What [`ToNode::Verify`] asks for is being done, and a cap of the node holds it back: the answer takes longer.
+    /// The work for [`ToNode::Verify`] is throttled by one of the node's caps, so the answer will take
+    /// longer.
     Verifying {
         /// The question's number.
         ask: u64,
     },
-    /// Answer to [`ToNode::List`], or a part of it.
+    /// Answer to [`ToNode::List`], or one part of it.
     Listed {
         /// The question's number.
         ask: u64,
-        /// All blocks held, or the next of them.
+        /// All blocks held, or the next part of the list.
         blocks: Vec<HeldBlock>,
         /// Whether more follow.
         #[serde(default)]
         more: bool,
     },
-    /// Answer to [`ToNode::List`] of a helper that cannot list its blocks.
+    /// Answer to [`ToNode::List`] from a helper that cannot list its blocks.
     ListFailed {
         /// The question's number.
         ask: u64,
-        /// Why.
+        /// The problem.
         problem: StoreProblem,
     },
-    /// A block cannot be removed.
+    /// A block could not be removed.
     RemoveFailed {
         /// The block.
         block: BlockId,
-        /// Why.
+        /// The problem.
         problem: StoreProblem,
     },
     /// Answer to [`ToNode::Describe`], in several messages if there are many blocks.
     Described {
         /// The question's number.
         ask: u64,
-        /// What some of the blocks say of themselves. Those that cannot be opened are left out.
+        /// The descriptions of some of the blocks. Blocks that cannot be opened are left out.
         blocks: Vec<Description>,
-        /// Whether this was the last message of the answer.
+        /// Whether this is the last message of the answer.
         last: bool,
     },
-    /// A client wants a read or a stripe of a put carried out.
+    /// A client requests a read, or the put of a stripe.
     Open {
-        /// The client's number for it, carried by its assignments and by its end.
+        /// The client's number for the request, which its assignments and its end carry.
         tag: u64,
-        /// What is wanted.
+        /// The request.
         request: ClientRequest,
     },
-    /// A client gives up a request.
+    /// A client cancels a request.
     Close {
         /// The client's number for it.
         tag: u64,
     },
 }
 
-/// What the coordinator says to a node.
+/// A message from the coordinator to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToNode {
-    /// The node is known from now on by this number.
+    /// The node is registered under this number.
     Registered {
         /// The number.
         node: NodeId,
     },
-    /// The node is not taken; the connection ends.
+    /// The node is rejected, and the connection closes.
     Refused {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
-        /// Whether it may be otherwise in a few seconds.
+        /// Whether a retry in a few seconds may succeed.
         #[serde(default)]
         passing: bool,
     },
-    /// Are you there? Also asked before the registration is answered.
+    /// Checks that the node is alive; also sent before the registration is answered.
     Ping,
-    /// A share of a plan.
+    /// The node's assignment in a plan.
     Assign(Box<Assignment>),
-    /// Stop the tasks of this plan and say what was delivered ([`Report::Stopped`]).
+    /// Stop the tasks of this plan and report the delivered slices ([`Report::Stopped`]).
     Stop {
         /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
     },
-    /// Somebody complains that this plan does not move: say at once what you wait for ([`Report::Waiting`]).
+    /// This plan may be stuck: report at once what the node waits for ([`Report::Waiting`]).
     Explain {
         /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
     },
-    /// Make what was delivered durable and say its digest ([`Report::Sealed`]).
+    /// Make the deliveries durable and report their digests ([`Report::Sealed`]).
     Seal {
         /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
     },
-    /// Fingerprint a block ([`Report::Fingerprinted`]).
+    /// Compute fingerprints of a block ([`Report::Fingerprinted`]).
     Fingerprint {
-        /// The job that asks.
+        /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
-        /// The block: one held, as it must be found, or one being delivered to this node by this job.
+        /// The block: either one that the node holds, which must match this description, or a delivery of
+        /// this job to the node.
         block: LocalBlock,
-        /// Where its sub-blocks lie: one fingerprint for each.
+        /// The layout of its sub-blocks; the answer has one fingerprint per sub-block.
         chunking: Chunking,
-        /// Offsets inside each sub-block: only these bytes count.
+        /// The range of offsets inside each sub-block to fingerprint.
         window: (u64, u64),
-        /// Chooses the fingerprint's coefficients.
+        /// The seed of the coefficients.
         seed: u64,
     },
-    /// Make the delivered blocks visible under their names ([`Report::Committed`]).
+    /// Make the deliveries visible under their names ([`Report::Committed`]).
     Commit {
         /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
     },
     /// Read a committed block back ([`Report::Reread`]).
     Reread {
         /// The job.
         job: JobId,
-        /// Which of its plans.
+        /// The epoch of the plan.
         epoch: Epoch,
         /// The block.
         block: BlockId,
     },
-    /// Forget the job; what it delivered and did not commit is dropped.
+    /// Forget the job and drop its uncommitted deliveries.
     Forget {
         /// The job.
         job: JobId,
     },
-    /// Keep to these caps from now on, and to your own where they are lower.
+    /// Apply these caps from now on; where the node's own caps are lower, they take precedence.
     Limits(Caps),
-    /// Say which part of what repairs may send and receive has been left unused since this was last asked, or since these caps
-    /// changed ([`FromNode::Unused`]).
+    /// Report the unused part of the caps on repairs since the last such question or change of the caps
+    /// ([`FromNode::Unused`]).
     Spare,
     /// Remove a block ([`FromNode::Removed`]).
     Remove {
         /// The block.
         block: BlockId,
     },
-    /// Read a block and hold it against its checksums ([`FromNode::Verified`]).
+    /// Read a block and compare it with its checksums ([`FromNode::Verified`]).
     Verify {
         /// The question's number.
         ask: u64,
         /// The block.
         block: BlockId,
     },
-    /// Say what blocks you hold ([`FromNode::Listed`]).
+    /// List the blocks held ([`FromNode::Listed`]).
     List {
         /// The question's number.
         ask: u64,
     },
-    /// Say what all blocks you hold say of themselves ([`FromNode::Described`]).
+    /// Report the labels and digests of all blocks held ([`FromNode::Described`]).
     Describe {
         /// The question's number.
         ask: u64,
@@ -280,13 +285,13 @@ pub enum ToNode {
     Closed {
         /// The client's number for it.
         tag: u64,
-        /// How.
+        /// The result.
         result: Result<Ended, super::RequestFailure>,
     },
 }
 
 impl ToNode {
-    /// The job that it concerns, if it concerns one.
+    /// The job that the message is about, if any.
     pub fn job(&self) -> Option<JobId> {
         match self {
             Self::Assign(assignment) => Some(assignment.job),
@@ -301,7 +306,7 @@ impl ToNode {
         }
     }
 
-    /// The plan in whose name it is answered, if it is.
+    /// The epoch of the plan that the message is about, if any.
     pub fn epoch(&self) -> Option<Epoch> {
         match self {
             Self::Assign(assignment) => Some(assignment.epoch),
@@ -316,29 +321,29 @@ impl ToNode {
     }
 }
 
-/// How a client's request ended well.
+/// The result of a successful client request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// The scheme that was used in the end.
+    /// The scheme of the last plan.
     pub scheme: Option<Scheme>,
-    /// Plans that were dropped on the way, and why.
+    /// Why earlier plans were dropped.
     pub replanned: Vec<String>,
-    /// What came of the check that was asked for, if there was one.
+    /// The outcome of the parity check, if one was requested.
     #[serde(default)]
     pub parity: Option<ParityOutcome>,
-    /// The digests of the blocks that were stored, as their nodes found them, if any were.
+    /// The digests of stored blocks, as reported by their nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub digests: Vec<(BlockIndex, Digest)>,
 }
 
-/// Why a helper cannot do what it is asked outside of jobs.
+/// Why a helper cannot answer a question outside jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "problem", content = "detail", rename_all = "kebab-case")]
 pub enum StoreProblem {
-    /// The machine is short of something, such as descriptors or memory: it may do so later.
+    /// The machine lacks resources such as descriptors or memory; a later attempt may succeed.
     #[error("the machine cannot at the moment: {0}")]
     Machine(String),
-    /// The store refuses.
+    /// The store reports an error.
     #[error("{0}")]
     Store(String),
 }
@@ -348,25 +353,26 @@ pub enum StoreProblem {
 pub struct HeldBlock {
     /// Its name.
     pub id: BlockId,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
-/// What a block on a helper says of itself.
+/// The self-description of a block on a helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// Its name.
     pub id: BlockId,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Its digest, by its own checksums; absent if its store has none.
+    /// The digest according to the block's own checksums; `None` if the store has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// Its index in its stripe, and the stripe; absent if whoever stored it did not say.
+    /// The index of the block in its stripe, and the stripe's label; `None` if they were not stored with the
+    /// block.
     pub label: Option<(BlockIndex, StripeLabel)>,
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "want", rename_all = "kebab-case")]
 pub enum ClientRequest {
@@ -376,52 +382,52 @@ pub enum ClientRequest {
         stripe: StripeId,
         /// The blocks.
         blocks: Vec<BlockIndex>,
-        /// Only these of their sub-blocks; all if absent.
+        /// Restricts the request to these sub-blocks; `None` means all.
         sub_blocks: Option<(u16, u16)>,
-        /// Offsets inside each sub-block.
+        /// The range of offsets inside each sub-block.
         window: (u64, u64),
-        /// The scheme for what is lost.
+        /// The scheme for lost blocks.
         scheme: Scheme,
-        /// Bytes of a slice, if the client cares.
+        /// The slice size in bytes; chosen by the planner if `None`.
         slice_bytes: Option<u32>,
-        /// How nodes move slices on; the scheme's own way if absent.
+        /// How nodes overlap their work on slices; the scheme's own pacing if `None`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pacing: Option<Pacing>,
-        /// Whether what is delivered must agree with one block more than is needed to decode it.
+        /// Whether to verify the result against one block more than decoding needs.
         #[serde(default)]
         verify: bool,
-        /// Read as if these blocks were lost: for measuring and for trying a scheme out.
+        /// Blocks to treat as lost, for measurements and for trying out schemes.
         #[serde(default)]
         pretend_lost: Vec<BlockIndex>,
     },
     /// Encode a stripe from the client's data blocks and store all its blocks.
     PutStripe {
-        /// The put it is part of.
+        /// The id of the put.
         put: u64,
-        /// The stripe's position in the file.
+        /// The number of the stripe in the file.
         position: u32,
     },
 }
 
-/// The most bytes that a message of a node may have, by its first [`KIND_BYTES`] bytes: as many as its kind needs.
-/// A name that is not where [`encode`] writes it has the lowest limit.
+/// The maximum length of a node's message, recognised by its first [`KIND_BYTES`] bytes. If the name is not
+/// where [`encode`] writes it, the lowest limit applies.
 pub fn limit(start: &[u8]) -> usize {
     let start = start.strip_prefix(b"{").unwrap_or(start);
     let name = start.strip_prefix(b"\"").and_then(|rest| rest.split(|&byte| byte == b'"').next());
     match name {
-        // Which slices are there: a few bytes for every range of them.
+        // Contains slice ranges, of a few bytes each.
         Some(b"report") => 16 << 20,
-        // A part and the rest of the message around it.
+        // One part of a list and the rest of the message.
         Some(b"register-helper" | b"held" | b"listed") => LISTING_PART_BYTES + (64 << 10),
-        // Of each block a label, with a file's name of up to 1 KiB, six bytes for each at worst.
+        // For each block a label, whose file name has up to 1 KiB and takes at most six bytes per character.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
-        // Block indices; and what systems say of their errors.
+        // Block indices, or errors reported by the system.
         Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,
         _ => 1 << 10,
     }
 }
 
-/// Cuts a list of blocks into parts that fit into one message each; one part at least.
+/// Splits a list of blocks into parts that fit into one message each; returns at least one part.
 pub fn parts(blocks: Vec<HeldBlock>) -> Vec<Vec<HeldBlock>> {
     let (mut parts, mut room) = (vec![Vec::new()], LISTING_PART_BYTES);
     for block in blocks {
@@ -436,18 +442,18 @@ pub fn parts(blocks: Vec<HeldBlock>) -> Vec<Vec<HeldBlock>> {
     parts
 }
 
-/// Why a message cannot be read.
+/// Why a message cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Its length is beyond [`MAX_MESSAGE_BYTES`].
+    /// The length exceeds [`MAX_MESSAGE_BYTES`].
     #[error("a control message of {0} bytes; at most {MAX_MESSAGE_BYTES} are allowed")]
     TooLong(u32),
-    /// It is not JSON, or not a message.
+    /// The bytes are not JSON, or not a valid message.
     #[error("a control message that cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
 }
 
-/// The bytes of a message, its length first.
+/// Encodes a message, with its length in front.
 ///
 /// # Panics
 /// If it is longer than [`MAX_MESSAGE_BYTES`], which no message of ours is.
@@ -459,10 +465,10 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// The length of the message that follows these four bytes.
+/// Decodes the length in front of a message.
 ///
 /// # Errors
-/// [`ControlError::TooLong`] if it is beyond the limit.
+/// [`ControlError::TooLong`] if it exceeds the limit.
 pub fn decode_length(bytes: [u8; 4]) -> Result<usize, ControlError> {
     match u32::from_be_bytes(bytes) {
         length if length > MAX_MESSAGE_BYTES => Err(ControlError::TooLong(length)),
@@ -470,10 +476,10 @@ pub fn decode_length(bytes: [u8; 4]) -> Result<usize, ControlError> {
     }
 }
 
-/// Reads a message without its length.
+/// Decodes a message without its length.
 ///
 /// # Errors
-/// [`ControlError::Malformed`] if it is none.
+/// [`ControlError::Malformed`] if the bytes are not a valid message.
 pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, ControlError> {
     Ok(serde_json::from_slice(bytes)?)
 }

@@ -2,66 +2,66 @@
 
 use crate::{EdgeKey, Epoch, JobId};
 
-/// First bytes of a greeting: the protocol's name and version.
+/// The first bytes of a greeting: the protocol's name and version.
 pub const MAGIC: [u8; 5] = *b"MEND\x01";
 
-/// Bytes of a greeting.
+/// The length of a greeting in bytes.
 pub const GREETING_BYTES: usize = 40;
 
-/// Bytes of a frame's header.
+/// The length of a frame header in bytes.
 pub const HEADER_BYTES: usize = 24;
 
 /// Why bytes from another node are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EdgeError {
-    /// The first bytes are not Mend's, or of another version.
+    /// The first bytes are not Mend's, or belong to another version.
     #[error("not a greeting of this protocol version")]
     BadMagic,
-    /// A frame is of no known kind.
+    /// The frame's kind is unknown.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// A frame says that it is larger than any slice may be.
+    /// A frame header announces more bytes than a slice may have.
     #[error("a frame of {bytes} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// What the header says.
+        /// The length in the header.
         bytes: u32,
-        /// What the receiver takes.
+        /// The receiver's limit.
         limit: u32,
     },
-    /// The checksum over header and payload differs.
+    /// The checksum over header and payload does not match.
     #[error("checksum {found:08x} where {expected:08x} was promised")]
     BadChecksum {
-        /// Computed from the bytes that came.
+        /// The checksum computed from the received bytes.
         found: u32,
-        /// Carried by the header.
+        /// The checksum in the header.
         expected: u32,
     },
 }
 
-/// What the dialling end says first.
+/// The first message on an edge, sent by the dialling end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// Whether the dialling end will receive slices or send them.
     pub direction: Direction,
     /// The job that the edge belongs to.
     pub job: JobId,
-    /// Which of its plans.
+    /// The epoch of the plan.
     pub epoch: Epoch,
     /// The edge's key, which also names it.
     pub key: EdgeKey,
 }
 
-/// Which way slices flow on a dialled connection.
+/// The direction of slices on a dialled connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The dialling end receives: the rule between helpers.
+    /// The dialling end receives; this is the rule between helpers.
     Receive = 1,
-    /// The dialling end sends: a client that puts a file.
+    /// The dialling end sends; used by a client that puts a file.
     Send = 2,
 }
 
 impl Greeting {
-    /// The bytes on the wire.
+    /// Encodes the greeting for the wire.
     pub fn encode(&self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         bytes[..5].copy_from_slice(&MAGIC);
@@ -74,10 +74,10 @@ impl Greeting {
         bytes
     }
 
-    /// Reads a greeting.
+    /// Decodes a greeting.
     ///
     /// # Errors
-    /// [`EdgeError`] if the bytes are not one.
+    /// [`EdgeError`] if the bytes are not a valid greeting.
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Self, EdgeError> {
         if bytes[..5] != MAGIC {
             return Err(EdgeError::BadMagic);
@@ -105,7 +105,7 @@ const SLICE_FRAME: u8 = 1;
 pub struct FrameHeader {
     /// The lane.
     pub lane: u16,
-    /// The stream among those of this edge in this lane.
+    /// The number of the stream among those of this edge in this lane.
     pub stream: u16,
     /// The slice.
     pub slice: u32,
@@ -115,14 +115,14 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header of a frame that carries `payload`.
+    /// Creates the header of a frame that carries `payload`.
     pub fn slice(lane: u16, stream: u16, slice: u32, payload: &[u8]) -> Self {
         let bytes = payload.len() as u32;
         let header = Self { lane, stream, slice, bytes, checksum: 0 };
         Self { checksum: header.checksum_of(payload), ..header }
     }
 
-    /// The bytes on the wire.
+    /// Encodes the header for the wire.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..16].copy_from_slice(&self.covered());
@@ -130,10 +130,10 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads a header whose payload may have at most `limit` bytes.
+    /// Decodes a header whose payload may have at most `limit` bytes.
     ///
     /// # Errors
-    /// [`EdgeError`] if it is none. The checksum is held against the payload later, by
+    /// [`EdgeError`] if the header is invalid. The checksum is compared with the payload later, by
     /// [`verify`](Self::verify).
     pub fn decode(bytes: &[u8; HEADER_BYTES], limit: u32) -> Result<Self, EdgeError> {
         if bytes[0] != SLICE_FRAME {
@@ -152,10 +152,10 @@ impl FrameHeader {
         Ok(header)
     }
 
-    /// Holds the checksum against the header and `payload`.
+    /// Compares the checksum with the header and `payload`.
     ///
     /// # Errors
-    /// [`EdgeError::BadChecksum`] if it differs.
+    /// [`EdgeError::BadChecksum`] if it does not match.
     pub fn verify(&self, payload: &[u8]) -> Result<(), EdgeError> {
         check(self.checksum_of(payload), self.checksum)
     }
@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn any_flipped_bit_is_noticed(
+        fn any_flipped_bit_is_detected(
             payload in prop::collection::vec(any::<u8>(), 0..300),
             lane: u16, stream: u16, slice: u32, at: prop::sample::Index, bit in 0..8u32,
         ) {
@@ -218,7 +218,7 @@ mod tests {
             let mut bytes = header.encode().to_vec();
             bytes.extend(&payload);
             let at = at.index(bytes.len());
-            prop_assume!(!(1..4).contains(&at) && !(20..24).contains(&at)); // reserved, ignored
+            prop_assume!(!(1..4).contains(&at) && !(20..24).contains(&at)); // Reserved bytes are ignored.
             bytes[at] ^= 1 << bit;
             let head: &[u8; HEADER_BYTES] = bytes[..HEADER_BYTES].try_into().unwrap();
             let noticed = match FrameHeader::decode(head, 1 << 20) {
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn decoders_bear_any_bytes(greeting: [u8; GREETING_BYTES], header: [u8; HEADER_BYTES]) {
+        fn decoders_survive_any_bytes(greeting: [u8; GREETING_BYTES], header: [u8; HEADER_BYTES]) {
             let _ = Greeting::decode(&greeting);
             if let Ok(header) = FrameHeader::decode(&header, 4 << 20) {
                 prop_assert!(header.bytes <= 4 << 20);

@@ -1,58 +1,59 @@
-//! Why a client's request did not end well, as its program can match it.
+//! The failures of a client's request, in a form that a program can match.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{JobError, PlanError};
 
-/// Why a request of a client ended without what it asked for. What each carries is for people.
+/// Why a client's request failed. The texts inside are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum RequestFailure {
-    /// It cannot be begun: it names what is not there, or asks for what is not possible now.
+    /// The request cannot start: it names something that does not exist, or something that is impossible at
+    /// the moment.
     #[error("{detail}; {next_step}")]
     Refused {
-        /// What is in the way.
+        /// The obstacle.
         detail: String,
-        /// What to do about it.
+        /// A suggestion for the user.
         next_step: String,
     },
-    /// More is lost than the code can give back.
+    /// More blocks are lost than the code can rebuild.
     #[error("{detail}")]
     TooMuchLost {
-        /// What is lost.
+        /// The lost blocks.
         detail: String,
     },
-    /// No plan can be made for another reason.
+    /// Planning failed for another reason.
     #[error("{detail}")]
     NoPlan {
-        /// Which.
+        /// The reason.
         detail: String,
     },
-    /// The blocks contradict each other, and nothing tells which of them is wrong.
+    /// The blocks contradict each other, and the wrong one cannot be identified.
     #[error("{detail}")]
     Contradiction {
-        /// What happened.
+        /// A description.
         detail: String,
     },
-    /// Nodes failed, and no others can take their places: it may go better later.
+    /// Nodes failed and could not be replaced; a later attempt may succeed.
     #[error("{detail}")]
     Nodes {
-        /// Which, and how.
+        /// The failed nodes and their failures.
         detail: String,
     },
-    /// This client itself cannot go on.
+    /// The client itself cannot continue.
     #[error("{detail}")]
     Client {
-        /// Why.
+        /// The reason.
         detail: String,
     },
-    /// What was stored cannot be recorded.
+    /// The stored blocks could not be recorded in the catalog.
     #[error("{detail}")]
     Unrecorded {
-        /// What the storage of the catalog says.
+        /// The error of the catalog's storage.
         detail: String,
     },
-    /// It was called off before it began, or on the way.
+    /// The request was cancelled, before or after it began.
     #[error("it was called off")]
     CalledOff,
 }

@@ -1,8 +1,8 @@
 //! Every byte that crosses a socket between Mend's own processes; drawn in `docs/reference/protocol.md`.
 //!
-//! [`edge`] is the data plane: the greeting with which one end of an edge presents its one-time key, and
-//! the frames that carry slices. [`control`] is the control plane: messages between the coordinator and a
-//! node. Encoding and decoding are pure functions with bounds; sockets belong to the drivers.
+//! [`edge`] is the data plane: the greeting, in which one end of an edge presents its one-time key, and the
+//! frames that carry slices. [`control`] is the control plane: messages between the coordinator and a node.
+//! Encoding and decoding are pure functions with bounds; sockets belong to the drivers.
 
 pub mod control;
 pub mod edge;

@@ -1,4 +1,4 @@
-//! What `auto` picks, and what is said of it.
+//! The choice made by `auto`, and its explanation.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -6,7 +6,7 @@ use repair::{NodeId, NodeProfile, Resource, Scheme, Trunk, explain};
 
 use crate::scene::Scene;
 
-/// A network of which nothing is even. Rates are powers of two times 1 MB/s.
+/// A network in which all rates may differ. Rates are 1 MB/s times a power of two.
 #[derive(Debug)]
 struct Network {
     code: (usize, usize),
@@ -66,7 +66,7 @@ proptest! {
         cases: 150, rng_seed: RngSeed::Fixed(11), failure_persistence: None, ..Default::default()
     })]
 
-    /// No scheme is predicted to be faster by more than 2%, and no plan beats the bound.
+    /// No other scheme is predicted to be more than 2% faster, and no plan beats the bound.
     #[test]
     fn auto_is_as_fast_as_the_best(network in networks()) {
         let mut scene = scene(&network);
@@ -78,14 +78,14 @@ proptest! {
             let time = scene.plan().predict(&scene.topology).as_secs_f64();
             let auto = picked.forecast.time.as_secs_f64();
             prop_assert!(auto <= 1.02 * time, "{} takes {}, {} takes {}", picked.plan.scheme(), auto, scheme, time);
-            // Slices of a round are whole, so that a share may be a trifle less than it should.
+            // Shares are rounded to whole slices of a round, so a plan may miss its share slightly.
             prop_assert!(time >= least * 0.9999, "{} takes {}, and the bound is {}", scheme, time, least);
         }
     }
 }
 
 #[test]
-fn a_plan_says_what_speaks_for_it() {
+fn a_plan_explains_itself() {
     let text = |line: &str| {
         let scene = Scene::new(line);
         explain(&scene.stripe, &scene.request, &scene.topology).expect("a plan").text(&scene.topology)
@@ -104,42 +104,43 @@ fn a_plan_says_what_speaks_for_it() {
     assert!(racks.contains("weighed: conventional "), "{racks}");
 }
 
-/// The nodes that send something.
+/// The nodes that send data.
 fn senders(line: &str) -> Vec<u32> {
     let costs = Scene::new(line).plan().cost().nodes;
     costs.iter().filter(|cost| cost.sent_bytes > 0).map(|cost| cost.node.0).collect()
 }
 
 #[test]
-fn what_others_have_reserved_is_kept_clear_of() {
+fn reserved_bandwidth_is_avoided() {
     let line = "rs-6-3; block 16777216; want b0>n100";
     assert_eq!(senders(line), [2, 3, 4]);
     assert_eq!(senders(&format!("{line}; load n3=1; busy n2=99000000")), [4, 5, 6]);
     for by in ["rp", "srr", "ppr", "weighted"] {
-        // The bytes of others say more than how many tasks these are.
+        // Reserved bytes count more than the number of tasks.
         let busy = format!("{line}; by {by}; load n4=5 n5=5 n6=5; busy n2=50000000 n3=60000000");
         assert_eq!(senders(&busy), [4, 5, 6], "{by}");
     }
-    // Whoever starts many repairs has said whom it prefers.
+    // The scheduler's explicit preference overrides reservations.
     assert_eq!(senders(&format!("{line}; by rp; prefer n2 n3 n4; busy n2=50000000")), [2, 3, 4]);
-    // What a node is not asked for does not matter.
+    // Reservations of resources that a node does not use in this plan do not matter.
     let mut scene = Scene::new(&format!("{line}; by rp"));
     let alone = scene.plan().predict(&scene.topology);
     scene.topology.reserve(Resource::Downlink(NodeId(2)), 99_000_000);
     assert_eq!(scene.plan().predict(&scene.topology), alone, "the head of a chain receives nothing");
 }
 
-/// Dealt chains stay where no link on them is slower than ports: then nothing is gained by another plan, and levels would be lost.
+/// A dealt chain is kept unless a link on it is slower than the ports: otherwise another plan would gain
+/// nothing and upset the balance of load.
 #[test]
-fn a_link_costs_only_those_their_chains_that_it_would_hold_up() {
+fn a_slow_link_replaces_only_the_chains_that_use_it() {
     let chains = "rs-6-3; block 16777216; want b0>n100; chain 8388608*n2>n3>n4 8388608*n5>n6>n2";
     let dealt = Scene::new(chains).plan();
     for more in [
         "busy n2=99000000 n3=1",
-        "link n4>n3=1e6",                                        // On no chain.
-        "link n2>n3=120e6 n4>n100=126e6", // As fast as the ports, as far as anybody can measure.
-        "link n2>n3=63e6",                // It carries half of what its ports do.
-        "rack n2=a n3=a n4=a n5=a n6=a n100=a; trunk a=1e6/1e6", // Nobody leaves it.
+        "link n4>n3=1e6",                                        // Not on any chain.
+        "link n2>n3=120e6 n4>n100=126e6", // As fast as the ports, within measurement error.
+        "link n2>n3=63e6",                // Carries half of what its ports can.
+        "rack n2=a n3=a n4=a n5=a n6=a n100=a; trunk a=1e6/1e6", // No chain leaves the rack.
     ] {
         assert_eq!(Scene::new(&format!("{chains}; {more}")).plan(), dealt, "{more}");
     }
@@ -152,9 +153,9 @@ fn a_link_costs_only_those_their_chains_that_it_would_hold_up() {
     }
 }
 
-/// A node without a block takes part where its links are better, and if it can be reached and is not to be avoided.
+/// A node without a block takes part if its links are better, provided that it is reachable and not avoided.
 #[test]
-fn nodes_without_a_block_pass_on_what_comes_slowly_without_them() {
+fn nodes_without_a_block_relay_around_slow_links() {
     let thin: Vec<String> = (2..=9).map(|holder| format!("n{holder}>n100=5e6")).collect();
     let line = format!("rs-9-6; block 16777216; want b0>n100; dead n1; link {}", thin.join(" "));
     let alone = Scene::new(&line);
@@ -175,9 +176,9 @@ fn nodes_without_a_block_pass_on_what_comes_slowly_without_them() {
     assert!(!even.plan().nodes().contains(&NodeId(50)), "{}", even.plan());
 }
 
-/// Lanes get into each other's way, so a plan without them is taken where it is as fast by its links.
+/// Lanes interfere with each other, so a single chain is preferred if its links make it equally fast.
 #[test]
-fn a_chain_is_taken_where_lanes_bring_nothing() {
+fn a_chain_is_chosen_if_lanes_gain_nothing() {
     let nodes: Vec<u32> = (1..=9).filter(|node| *node != 8).collect();
     let said = |what: &dyn Fn(u32) -> String| nodes.iter().map(|&node| what(node)).collect::<String>();
     // The lost block was on n8, and the client is in the first rack.
@@ -192,7 +193,7 @@ fn a_chain_is_taken_where_lanes_bring_nothing() {
 }
 
 #[test]
-fn helpers_ports_have_room_where_that_costs_nothing() {
+fn helpers_ports_keep_slack_if_that_costs_nothing() {
     let scene = Scene::new("rs-14-10; block 67108864; want b0>n100; by packed");
     let plan = scene.plan();
     let bytes = scene.stripe.block_bytes() as f64;

@@ -1,10 +1,10 @@
-//! What schemes cost, against the tables of their papers (corrected where those are wrong).
+//! The cost of each scheme, compared with the tables in the papers (corrected where those are wrong).
 
 use repair::{Cost, NodeId, Plan, Resource};
 
 use crate::scene::Scene;
 
-/// Repairs block 0 of an RS(k+1, k) stripe to a new node; 1 MiB blocks of 256 slices.
+/// Repairs block 0 of an RS(k+1, k) stripe on a new node; 1 MiB blocks of 256 slices.
 fn repair(k: usize, by: &str) -> Plan {
     Scene::new(&format!("rs-{}-{k}; block 1048576; slice 4096; want b0>n100; by {by}", k + 1)).plan()
 }
@@ -12,7 +12,7 @@ fn repair(k: usize, by: &str) -> Plan {
 const REQUESTOR: NodeId = NodeId(100);
 
 fn blocks(cost: &Cost, bytes: u64) -> f64 {
-    // Three digits, as the tables have.
+    // Rounded to three digits, like the tables.
     (cost.in_blocks(bytes) * 1000.0).round() / 1000.0
 }
 
@@ -32,7 +32,7 @@ fn log2_ceil(number: usize) -> u32 {
 
 #[test]
 fn ppr_spreads_the_traffic_as_in_its_table() {
-    // k, rounds, most into one helper, into the requestor, most in and out of one node
+    // k, rounds, most blocks into a helper, blocks into the requestor, most blocks in and out of one node
     let table = [
         (3, 2, 1, 2, 2),
         (4, 3, 2, 1, 3),
@@ -70,7 +70,8 @@ fn rounds_of_the_block_level_schemes() {
 
 #[test]
 fn crr_loads_its_nodes_as_in_the_corrected_table() {
-    // k, most through one node: recursive halving, splitting with the tree, splitting direct, conventional
+    // k, most blocks through one node: recursive halving, splitting with the tree, splitting direct,
+    // conventional
     let table = [
         (4, 2.0, 1.75, 4.0),
         (5, 3.0, 1.875, 5.0),
@@ -104,14 +105,14 @@ fn no_single_block_scheme_sends_more_than_it_must_through_a_pipeline() {
     }
 }
 
-/// Helpers take turns: for one block as much as a chain moves, in two hops; for several the star's bytes
-/// at little more than one block through any node.
+/// Helpers take turns. For one block, as many bytes move as in a chain, but in two hops. For several blocks,
+/// as many bytes move as in the star, but little more than one block passes through any node.
 #[test]
-fn scatter_loads_nobody_more_than_the_requestor() {
+fn scatter_loads_no_node_more_than_the_requestor() {
     for k in 2..=20 {
         let cost = repair(k, "scatter").cost();
         assert_eq!((cost.in_blocks(cost.network_bytes), cost.hops), (k as f64, 2), "k = {k}");
-        // Slices that do not divide by k fall to the first helpers.
+        // If the number of slices is not a multiple of k, the first helpers get one more.
         assert!(max_load(&repair(k, "scatter")) <= 1.04, "k = {k}");
     }
     let scene = "rs-14-10; block 10485760; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103; by";
@@ -120,7 +121,7 @@ fn scatter_loads_nobody_more_than_the_requestor() {
     assert_eq!(blocks(&cost, cost.of(cost.busiest).expect("a node").load_bytes()), 0.9 + 0.4);
 }
 
-/// Blocks over the network and through the busiest node, of one lost data block.
+/// Blocks over the network and through the busiest node, for one lost data block.
 #[test]
 fn codes_that_read_less_under_every_scheme() {
     let figures = |code: &str, bytes: u64| {
@@ -139,7 +140,7 @@ fn codes_that_read_less_under_every_scheme() {
     assert_eq!(clay, [(3.25, 3.25), (4.0, 2.25), (4.75, 2.75), (7.75, 1.0), (4.75, 1.0), (4.0, 1.0)]);
 }
 
-/// Their small repair is of one block; several are decoded from k whole blocks.
+/// Their cheap repair works for a single block; several are decoded from k whole blocks.
 #[test]
 fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
     for (code, k) in [("hitchhiker-xorplus-14-10", 10.0), ("clay-9-6-8", 6.0), ("rotated-16-12-4", 12.0)] {
@@ -151,7 +152,7 @@ fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
     }
 }
 
-/// Lanes repeat the recipe, and a recipe can be large.
+/// Each lane repeats the recipe, which can be large.
 #[test]
 fn scatter_takes_fewer_turns_if_the_plan_would_be_too_large() {
     let lanes = |scene: &str| Scene::new(&format!("{scene}; by scatter; slice 4096")).plan().lanes().len();
@@ -167,20 +168,21 @@ fn disks_are_asked_for_neighbouring_bytes_at_once() {
         let cost = Scene::new(scene).plan().cost();
         (cost.reads, cost.mean_read_bytes())
     };
-    // Ten blocks, each read from end to end, however long they are.
+    // Ten blocks, each read from end to end, whatever their length.
     assert_eq!(disk("rs-14-10; block 65536; slice 4096; want b0>n100; by rp"), (10, 65536));
     assert_eq!(disk("rs-14-10; block 268435456; slice 65536; want b0>n100; by rp"), (10, 268_435_456));
-    // Eleven helpers read a half, and two of them the other half too, which lies beside it.
+    // Eleven helpers read one half; two of them also read the adjacent other half.
     let hitchhiker = "hitchhiker-xorplus-14-10; block 65536; slice 4096; want b0>n100";
     assert_eq!(disk(&format!("{hitchhiker}; by rp")), (11, 13 * 32768 / 11));
-    // A quarter of each block: in one piece for a block of the first grid row, in 64 for a parity block.
+    // A quarter of each block: contiguous for a block of the first grid row, in 64 pieces for a parity block.
     let clay =
         |lost: &str, block: u64| disk(&format!("clay-14-10-13; block {block}; slice 4096; want {lost}>n100"));
     assert_eq!(clay("b0", 1 << 20), (13, 262_144));
     assert_eq!(clay("b4", 1 << 20), (13 * 4, 65_536));
     assert_eq!(clay("b13", 1 << 20), (13 * 64, 4096));
     assert_eq!(clay("b0", 64 << 20), (13, 16 << 20));
-    // Of large blocks as much at once as is read ahead: a quarter of each of 64 sub-blocks, four times over.
+    // For large blocks, one read covers as much as the readahead: a quarter of each of 64 sub-blocks, in four
+    // steps.
     assert_eq!(clay("b0", 256 << 20), (13 * 64 * 4, 256 << 10));
 }
 
@@ -193,14 +195,14 @@ fn the_cyclic_requestor_reads_from_all_helpers_but_one() {
 }
 
 #[test]
-fn several_lost_blocks_cost_what_the_papers_say() {
+fn several_lost_blocks_cost_as_much_as_in_the_papers() {
     let scene = "rs-14-10; block 1048576; slice 4096; want b0>n100 b1>n101 b2>n102 b3>n103";
     let chain = Scene::new(&format!("{scene}; by rp")).plan().cost();
     assert_eq!(blocks(&chain, chain.of(chain.busiest).expect("a node").load_bytes()), 4.0);
-    // Four helpers send their blocks as they are to the fifth, and six links carry four sums.
+    // Four helpers send their blocks raw to the fifth, and six links carry four sums each.
     assert_eq!(blocks(&chain, chain.network_bytes), 4.0 + 6.0 * 4.0);
     assert_eq!(chain.timeslots, 4.0 + 6.0 / 256.0);
-    // Helpers read their blocks once.
+    // Each helper reads its block once.
     assert_eq!(blocks(&chain, chain.read_bytes), 10.0);
     let star = Scene::new(&format!("{scene}; by conventional; pacing whole-block")).plan().cost();
     assert_eq!(star.timeslots, 10.0 + 3.0);
@@ -223,17 +225,18 @@ fn predictions_follow_the_slowest_link() {
         let scene = Scene::new(&format!("{line}; by {by}"));
         scene.plan().predict(&scene.topology).as_secs_f64()
     };
-    // A block in 5.12 s over the slow link; its first slice into the slow node, and over two links of 125 MB/s.
+    // 5.12 s for the block over the slow link, plus the first slice over that link and over two links of 125
+    // MB/s.
     assert!((predict("rp") - (5.12 + 0.00512 + 2.0 * 0.000512)).abs() < 0.001, "{}", predict("rp"));
-    // Receiving and sending take turns at the slow node, after reading at 500 MB/s.
+    // The slow node first reads at 500 MB/s, and then alternates between receiving and sending.
     assert!((predict("pipe-s") - (10.24 + 0.128 + 2.0 * 0.000512)).abs() < 0.001, "{}", predict("pipe-s"));
-    // Four blocks into the requestor take 2.048 s; the slow link alone decides.
+    // Four blocks into the requestor take 2.048 s, so the slow link alone decides.
     assert!((predict("srr") - 5.12).abs() < 0.01, "{}", predict("srr"));
 }
 
-/// What all slices pass counts for all of them, and not only for the first.
+/// A link that all slices pass is counted for all of them, not just for the first.
 #[test]
-fn predictions_count_what_lies_between_nodes_for_the_whole_transfer() {
+fn predictions_count_links_for_the_whole_transfer() {
     let line = "rs-6-4; block 64000000; slice 64000; want b0>n100; rack n2=a n3=a n4=b n5=b n100=c";
     let forecast = |more: &str| {
         let scene = Scene::new(&format!("{line}; {more}"));
@@ -241,7 +244,7 @@ fn predictions_count_what_lies_between_nodes_for_the_whole_transfer() {
         (forecast.bottleneck.to_string(), (forecast.busy.as_secs_f64() * 1e3).round() / 1e3)
     };
     assert_eq!(forecast("by rp; link n3>n4=10e6"), ("link from n3 to n4".to_owned(), 6.4));
-    // The chain enters and leaves each rack once, the star brings two blocks out of each.
+    // The chain enters and leaves each rack once; the star sends two blocks out of each.
     assert_eq!(forecast("by rp; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 3.2));
     assert_eq!(forecast("by srr; trunk b=20e6/40e6"), ("trunk out of b".to_owned(), 6.4));
     let mut scene = Scene::new(&format!("{line}; by rp; trunk b=20e6/40e6"));
@@ -251,14 +254,15 @@ fn predictions_count_what_lies_between_nodes_for_the_whole_transfer() {
     assert!((beside.as_secs_f64() - alone.as_secs_f64() - 3.2).abs() < 0.001, "{alone:?} {beside:?}");
 }
 
-/// A slice of a code with many sub-blocks is much, and where all of it must come before a sum goes out, that is slow.
+/// With many sub-blocks a slice is large. It is slow to need all of it before a sum can leave.
 #[test]
-fn predictions_know_how_much_a_slice_is() {
+fn predictions_account_for_the_size_of_a_slice() {
     let predict = |by: &str| {
         let scene = Scene::new(&format!("clay-14-10-13; block 33554432; want b0>n100; by {by}"));
         scene.plan().predict(&scene.topology).as_secs_f64() / (33_554_432.0 / 125e6)
     };
-    // 768 sub-blocks of a slice into the summing node, of 8,192 that the requestor receives; and most helpers only send.
+    // 768 sub-blocks of a slice go into the summing node, compared with 8,192 that the requestor receives;
+    // most helpers only send.
     assert!((predict("scatter") - (1.04 + 768.0 / 8192.0)).abs() < 0.01, "{}", predict("scatter"));
     assert!((1.0..1.06).contains(&predict("rp")), "{}", predict("rp"));
 }
@@ -267,7 +271,7 @@ fn predictions_know_how_much_a_slice_is() {
 fn the_planner_chooses_slices() {
     let chosen = |scene: &str| Scene::new(scene).plan().geometry().slice_bytes;
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp"), 65536);
-    // Slower links want smaller slices, where filling shows at all, and short ranges too.
+    // Slower links call for smaller slices if filling the pipeline takes noticeable time, as do short ranges.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by rp; rate n3=12e6"), 65536);
     assert_eq!(chosen("rs-14-10; block 8388608; want b0>n100; by rp"), 32768);
     assert_eq!(chosen("rs-14-10; block 8388608; want b0>n100; by rp; rate n3=12e6"), 8192);
@@ -275,9 +279,9 @@ fn the_planner_chooses_slices() {
     // Ten streams into one node stay within 1 MiB.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by srr"), 65536);
     assert_eq!(chosen("rs-40-38; block 67108864; want b0>n100; by srr"), 16384);
-    // Sixteen lanes of four slices.
+    // Sixteen lanes of four slices each.
     assert_eq!(chosen("rs-14-10; block 1048576; want b0>n100; by crr-s"), 16384);
-    // One slice of every lane is 256 KiB together.
+    // One slice of every lane adds up to 256 KiB.
     assert_eq!(chosen("rs-14-10; block 67108864; want b0>n100; by crr-s-direct"), 16384);
     assert_eq!(chosen("rs-6-4; block 67108864; want b0>n100; by cyclic"), 65536);
 }
@@ -289,16 +293,17 @@ fn auto_takes_the_fastest() {
     assert_eq!(choice("rs-14-10; block 67108864; want b0>n100; held b0"), "migration");
     assert_eq!(choice("rs-14-10; block 67108864; want b0>n100; window 0..4096"), "ppr");
     assert_eq!(choice("rs-3-2; block 67108864; want b0>n100; window 0..4096"), "conventional");
-    // As many lost as there are helpers, all to one node: raw blocks are no more than the sums.
+    // As many blocks are lost as there are helpers, and all go to one node: raw blocks are no more data than
+    // the sums.
     assert_eq!(choice("rs-4-2; block 67108864; want b0>n100 b1>n100; window 0..65536"), "conventional");
-    // A helper that is slow to receive is no hindrance to the star.
+    // A helper that receives slowly does not slow down the star.
     assert_eq!(choice("rs-3-2; block 67108864; want b0>n100"), "pipelined");
 }
 
 /// Disk reads for one lost block of Clay (14, 10, 13), 64 MiB: how many, bytes of each, and blocks read with the gaps
 /// between. `docs/reference/codes.md` has this table.
 #[test]
-fn what_chunks_cost_disks() {
+fn chunks_cost_disk_reads() {
     const KIB: u64 = 1 << 10;
     let table = [
         // chunk, lost, reads, bytes of a read, blocks
@@ -322,8 +327,9 @@ fn what_chunks_cost_disks() {
     }
 }
 
-/// What a degraded read of 1 MiB of a lost block moves, in MiB: of a whole block it is a few sub-blocks, which need
-/// others than the whole block does; of a block in chunks it is one chunk.
+/// MiB moved by a degraded read of 1 MiB of a lost block. Of an unchunked block, this covers a few
+/// sub-blocks, which need different sub-blocks than the whole block does. Of a chunked block, it is one
+/// chunk.
 #[test]
 fn a_range_of_a_chunked_block_needs_only_its_chunks() {
     let mib = |scene: &str| {

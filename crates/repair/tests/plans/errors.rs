@@ -1,4 +1,4 @@
-//! What cannot be planned, and what is said of it.
+//! Requests that cannot be planned, and their error messages.
 
 use repair::{PlanError, PlanRequest, SliceSet};
 
@@ -48,7 +48,7 @@ fn networks_that_carry_nothing() {
         "rs-6-4; want b0>n20; rate n2=0 n3=0",
         "stripe 17: 4 blocks are needed and only 3 are available; lost: b0, cut off: b1 on n2 b2 on n3",
     );
-    // Rack a is heard by nobody; a helper behind a link of 0 is heard by way of others.
+    // No node can hear rack a; the helper behind a link of rate 0 is reached through others.
     check(
         "rs-6-4; want b0>n20; rack n2=a n3=a n4=b; trunk a=0/1e6",
         "stripe 17: 4 blocks are needed and only 3 are available; lost: b0, cut off: b1 on n2 b2 on n3",

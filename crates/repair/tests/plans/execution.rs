@@ -1,4 +1,4 @@
-//! Every plan computes what direct decoding does, and moves the bytes that its cost says.
+//! Every plan computes the same bytes as direct decoding and moves as many bytes as its cost claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ struct Content {
 }
 
 impl Content {
-    /// Encodes data bytes that are drawn from a seed.
+    /// Encodes pseudo-random data bytes.
     fn of(code: &dyn Code, sub_block_bytes: usize, seed: u64) -> Self {
         let mut state = seed | 1;
         let mut byte = || {
@@ -46,13 +46,13 @@ impl Content {
     }
 }
 
-/// Executes a plan slice by slice, stream by stream, and counts.
+/// Executes a plan slice by slice, stream by stream, and counts bytes.
 struct Executor<'a> {
     plan: &'a Plan,
     content: &'a Content,
     costs: BTreeMap<NodeId, NodeCost>,
     links: BTreeMap<(NodeId, NodeId), u64>,
-    /// The places in blocks that were read: first offset, and the one behind the last.
+    /// The ranges read from blocks: first offset and end (exclusive).
     places: BTreeMap<NodeId, BTreeSet<(BlockIndex, u64, u64)>>,
 }
 
@@ -62,14 +62,14 @@ impl<'a> Executor<'a> {
         Self { plan, content, costs, links, places }
     }
 
-    /// Checks every delivery, and then the plan's own account; the bytes of every link.
+    /// Checks every delivery, then the plan's own cost; returns the bytes of every link.
     fn check(mut self) -> BTreeMap<(NodeId, NodeId), u64> {
         for slice in self.plan.slices().iter() {
             self.run(self.plan.lane_of(slice), slice);
         }
         for (&node, places) in &self.places {
             let places: Vec<_> = places.iter().collect();
-            // The content is so little that it is asked for at once. Gaps below a page are read through.
+            // The content is small enough to be announced at once. Gaps below a page are read through.
             let runs = places.chunk_by(|a, b| a.0 == b.0 && b.1 - a.2 < 4096);
             let cost = self.costs.get_mut(&node).expect("who reads has a task");
             for run in runs {
@@ -181,32 +181,32 @@ fn rs() -> impl Strategy<Value = CodeSpec> {
     })
 }
 
-/// Choices that mean something only once the code is known: numbers to be taken modulo something.
+/// Choices that are interpreted once the code is known: numbers to be reduced modulo a size.
 #[derive(Clone, Debug)]
 struct Choices {
     seed: u64,
     order: Vec<u16>,
     losses: usize,
-    /// Wanted blocks, each with what sort of requestor it has.
+    /// The wanted blocks, each with the kind of its requestor.
     wanted: Vec<(prop::sample::Index, u8)>,
     scheme: Scheme,
     nodes: usize,
     sub_block_bytes: u64,
-    /// Chunks of a block, if its sub-blocks have so many equal parts.
+    /// The number of chunks in a block, if the sub-blocks can be divided equally.
     chunks: u64,
     window: (u64, u64),
     slice_bytes: Option<u32>,
     resume: Option<Vec<(u32, u32)>>,
     subs: Option<(u16, u16)>,
-    /// Keys by which nodes are sorted into chains, and how many bytes go over each.
+    /// Keys that sort nodes into chains, and the number of bytes for each chain.
     chains: Vec<(Vec<u32>, u64)>,
-    /// Links from one node to another, of which many are none, and powers of two that they carry.
+    /// Links between nodes, many of them invalid, with rates that are powers of two.
     links: Vec<(u32, u32, u8)>,
     /// Links that carry nothing.
     broken: Vec<(u32, u32)>,
-    /// What others have reserved at nodes.
+    /// Reservations at nodes.
     reserved: Vec<(u32, u8, u64)>,
-    /// Nodes that hold nothing.
+    /// The number of nodes without a block.
     spares: u32,
 }
 
@@ -249,7 +249,7 @@ prop_compose! {
     }
 }
 
-/// A scene in which anything that may happen does.
+/// A scene with any combination of features.
 fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
     let (n, alpha) = (code.blocks() as u16, code.sub_blocks() as u64);
     let tolerated = n as usize - code.data_blocks();
@@ -302,12 +302,12 @@ fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
     scene
 }
 
-/// Uneven links, and what others move.
+/// Sets uneven links and reservations.
 fn load(topology: &mut Topology, choices: &Choices) {
     let nodes: Vec<NodeId> = topology.iter().map(|(node, _)| node).collect();
     let node = |number: u32| nodes[number as usize % nodes.len()];
     for &(from, to, power) in &choices.links {
-        // Of two rates for the same link the first counts.
+        // If a link gets two rates, the first one counts.
         let _ = topology.set_pair(node(from), node(to), f64::from(1u32 << power));
     }
     for (a, b) in broken(topology, choices) {
@@ -327,7 +327,7 @@ fn broken(topology: &Topology, choices: &Choices) -> BTreeSet<(NodeId, NodeId)> 
     links.flat_map(|(a, b)| [(a, b), (b, a)]).collect()
 }
 
-/// A plan uses a broken link only if no node has whole links to both of its ends.
+/// A plan uses a broken link only if no node has working links to both of its ends.
 fn check_broken_links(topology: &Topology, broken: &BTreeSet<(NodeId, NodeId)>, plan: &Plan) {
     for (from, to) in plan.edges().into_iter().filter(|edge| broken.contains(edge)) {
         let joins = |node| {
@@ -338,7 +338,7 @@ fn check_broken_links(topology: &Topology, broken: &BTreeSet<(NodeId, NodeId)>, 
     }
 }
 
-/// A chain of as many nodes as the code needs, some of which may hold nothing.
+/// A chain of as many nodes as the code needs, some of which may hold no block.
 fn stretch((keys, bytes): &(Vec<u32>, u64), scene: &Scene) -> Stretch {
     let mut nodes: Vec<(u32, u32)> = (1..).zip(keys).map(|(node, &key)| (key, node)).collect();
     nodes.sort_unstable();
@@ -350,7 +350,7 @@ fn check(code: Arc<dyn Code>, choices: &Choices) {
     let scene = scene(Arc::clone(&code), choices);
     let plan = match scene.try_plan() {
         Ok(plan) => plan,
-        // What the random choices may ask for in vain.
+        // Random choices may ask for something impossible.
         Err(PlanError::NothingToMigrate { .. } | PlanError::Pacing { .. }) => return,
         Err(PlanError::Decode { .. }) if !matches!(code.spec(), CodeSpec::ReedSolomon { .. }) => return,
         Err(error) => panic!("{error}"),
@@ -361,15 +361,15 @@ fn check(code: Arc<dyn Code>, choices: &Choices) {
     plan.predict(&scene.topology);
     let content = Content::of(&*code, choices.sub_block_bytes as usize, choices.seed);
     check_broken_links(&scene.topology, &broken(&scene.topology, choices), &plan);
-    // The account of sums knows neither relays nor the blocks that are read because others are busy.
+    // The model counts neither relays nor blocks that are chosen because others are busy.
     if choices.broken.is_empty() && choices.reserved.is_empty() {
         check_against_sums(&scene, &plan);
     }
     Executor::new(&plan, &content).check();
 }
 
-/// Helpers that forward what they know in as few streams as they can never send more than helpers that
-/// pass on a sum for every output they know of, which is how the papers describe it.
+/// Helpers that forward as few streams as possible never send more than helpers that forward one sum for
+/// every output they feed, which is how the papers describe it.
 fn check_against_sums(scene: &Scene, plan: &Plan) {
     let bytes = plan.slices().iter().map(|slice| plan.geometry().bytes_of(slice) as u64).sum::<u64>();
     if let Some(sums) = sums::streams(scene, plan.scheme()) {

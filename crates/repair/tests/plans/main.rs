@@ -1,4 +1,4 @@
-//! Plans: as text, as costs, and as what they compute.
+//! Tests of plans: their text, their cost, and their results.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@ use repair::{NodeId, Plan, Scheme, Trunk};
 
 use crate::scene::Scene;
 
-/// Four lost blocks of RS(n, k), each to a node of its own.
+/// A plan for `f` lost blocks of RS(n, k), each rebuilt on its own new node.
 fn lost(n: usize, k: usize, f: usize) -> Plan {
     let wanted: Vec<String> = (0..f).map(|block| format!("b{block}>n{}", 100 + block)).collect();
     Scene::new(&format!("rs-{n}-{k}; block 8388608; slice 4096; want {}; by packed", wanted.join(" "))).plan()
@@ -16,16 +16,17 @@ fn most(plan: &Plan) -> f64 {
     cost.in_blocks(load)
 }
 
-/// `T* = max(1, (1 + k/(f−1) + f/(k−1)) / (h/(f−1) + f/(k−1)))` blocks over the busiest link, with h = n − f.
+/// The closed form: `T* = max(1, (1 + k/(f−1) + f/(k−1)) / (h/(f−1) + f/(k−1)))` blocks over the busiest
+/// link, with h = n − f.
 #[test]
-fn several_lost_blocks_load_links_as_the_closed_form_says() {
+fn several_lost_blocks_load_links_according_to_the_closed_form() {
     for (n, k, f) in [(6, 4, 2), (9, 6, 2), (9, 6, 3), (14, 10, 2), (14, 10, 3), (14, 10, 4), (16, 12, 4)] {
         let (h, others, own) = ((n - f) as f64, (f - 1) as f64, (k - 1) as f64);
         let (k_f, f_f) = (k as f64, f as f64);
         let closed = ((1.0 + k_f / others + f_f / own) / (h / others + f_f / own)).max(1.0);
         let plan = lost(n, k, f);
         println!("({n},{k}) f={f}: {closed:.3}, packed {:.3}", most(&plan));
-        // Half a percent for shares in whole slices, and as much for stopping early.
+        // Half a percent for rounding shares to whole slices, and as much for stopping early.
         assert!(most(&plan) <= closed * 1.01, "({n},{k}) f={f}: {} against {closed}", most(&plan));
         let cost = plan.cost();
         assert!(cost.nodes.iter().all(|node| cost.in_blocks(node.read_bytes) <= 1.0), "read at most once");
@@ -40,8 +41,9 @@ fn one_lost_block_takes_a_timeslot() {
     }
 }
 
-/// Mb/s from a region in a row to one in a column (RP paper, Table 1); four nodes in each, and between two regions all
-/// pairs have that rate, whose ports are as fast as their own region's links.
+/// Mb/s from the region in a row to the one in a column (repair pipelining paper, Table 1). There are four
+/// nodes in each region. Every pair of nodes in two regions has that rate, and ports are as fast as the links
+/// within their region.
 const AMERICA: [[f64; 4]; 4] = [
     [501.3, 57.2, 44.1, 299.9],
     [55.3, 732.0, 63.3, 48.0],
@@ -62,8 +64,8 @@ enum Between {
     Shared,
 }
 
-/// RS(16,12) on 16 nodes, one lost block to be rebuilt where it was, in region `lost`. Rates in Mb/s are bytes per second
-/// here, times 10^5.
+/// RS(16,12) on 16 nodes, with one lost block of region `lost` rebuilt on its old node. Rates in Mb/s become
+/// bytes per second times 10^5.
 fn scene(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> Scene {
     let requestor = 4 * lost + 1;
     let mut scene =
@@ -90,7 +92,7 @@ fn scene(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> Sc
     scene
 }
 
-/// Mb/s that a plan should reach.
+/// The predicted rate of the plan in Mb/s.
 fn reached(scene: &Scene) -> f64 {
     let plan = scene.plan();
     67_108_864.0 / plan.forecast(&scene.topology).busy.as_secs_f64() / 1e5
@@ -98,7 +100,7 @@ fn reached(scene: &Scene) -> f64 {
 
 /// The optima of the linear programme over all in-trees, and of the best single path, in Mb/s.
 #[test]
-fn uneven_links_carry_what_the_linear_programme_says() {
+fn uneven_links_reach_the_optimum_of_the_linear_programme() {
     let figures = [
         (&AMERICA, [466.1, 466.1, 332.5, 250.1], [166.6, 173.1, 166.6, 166.6], [63.3, 65.7, 63.3, 63.3]),
         (&ASIA, [554.6, 265.7, 493.0, 489.1], [145.0, 139.5, 139.5, 139.5], [63.8, 62.3, 62.3, 62.3]),
@@ -120,9 +122,9 @@ fn uneven_links_carry_what_the_linear_programme_says() {
     }
 }
 
-/// Slices enter and leave every rack once, as few racks as will do.
+/// Slices enter and leave each rack once, and as few racks as possible are used.
 #[test]
-fn the_rack_aware_path_crosses_as_little_as_can_be() {
+fn the_rack_aware_path_crosses_racks_as_rarely_as_possible() {
     let line =
         "rs-9-6; block 65536; slice 4096; want b0>n10; rack n2=a n3=a n4=b n5=b n6=b n7=c n8=c n9=c n10=a";
     let scene = Scene::new(&format!("{line}; by rack-aware"));
@@ -132,7 +134,7 @@ fn the_rack_aware_path_crosses_as_little_as_can_be() {
     assert_eq!(crossing, 2);
     let order: Vec<u32> = plan.edges().iter().map(|(from, _)| from.0).collect();
     assert_eq!(order.len(), 6, "{order:?}");
-    // Two from its own rack, three from b and one from c, whichever.
+    // Two helpers from its own rack, three from b, and any one from c.
     let mut wide = Scene::new(&format!("{line}; by rack-aware; lost b8"));
     assert_eq!(wide.plan().edges().len(), 6);
     wide.topology.set_trunk("b", Trunk { up: 0.0, down: 1e6 }).expect("a rate");

@@ -1,4 +1,4 @@
-//! A stripe on a cluster and what is wanted of it, written as one line of text.
+//! A stripe on a cluster and a request, described by one line of text.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use repair::{
     Stretch, Stripe, StripeBlock, StripeId, Topology, Trunk, Wanted, plan,
 };
 
-/// What the planner is given.
+/// The planner's inputs.
 ///
-/// Unless the text says otherwise, block i is on node i+1 and the wanted blocks are lost; nodes that are
-/// named exist.
+/// Unless the text says otherwise, block i is on node i+1 and the wanted blocks are lost. Every node named in
+/// the text exists.
 pub struct Scene {
     pub stripe: Stripe,
     pub topology: Topology,
@@ -20,11 +20,13 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Reads clauses that are separated by semicolons:
+    /// Parses clauses separated by semicolons:
     ///
     /// ```text
-    /// rs-6-4; block 65536; chunk 4096; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2; lost b5;
-    /// held b1; subs 0..2; avoid n3; prefer n4 n2; chain 8192*n1>n2>n4>n5; dead n4; load n5=3; busy n2=1000; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; broken n1-n2; resume 1,3-5; pacing whole-block
+    /// rs-6-4; block 65536; chunk 4096; want b1>n20 b2>n21; by ppr; slice 4096; window 0..9000; on b3=n2;
+    /// lost b5; held b1; subs 0..2; avoid n3; prefer n4 n2; chain 8192*n1>n2>n4>n5; dead n4; load n5=3;
+    /// busy n2=1000; rate n6=1e6; rack n1=a; trunk a=1e6/2e6; link n1>n2=1e6; broken n1-n2; resume 1,3-5;
+    /// pacing whole-block
     /// ```
     pub fn new(text: &str) -> Self {
         let mut clauses = text.split(';').map(str::trim).filter(|clause| !clause.is_empty());
@@ -150,7 +152,7 @@ impl Scene {
         }
     }
 
-    /// Encodes the blocks in chunks of so many bytes.
+    /// Encodes the blocks in chunks of `bytes` bytes.
     pub fn set_chunk_bytes(&mut self, bytes: u64) {
         let chunking = Chunking::of(&*self.stripe.code, self.stripe.block_bytes(), Some(bytes));
         self.stripe.chunking = chunking.expect("chunks divide the block");
@@ -162,13 +164,13 @@ impl Scene {
         self.request.window = 0..self.stripe.sub_block_bytes();
     }
 
-    /// Puts a block on a node, or on none.
+    /// Places a block on a node, or marks it as lost.
     pub fn place(&mut self, block: BlockIndex, holder: Option<NodeId>) {
         holder.into_iter().for_each(|node| self.know(node));
         self.stripe.blocks[usize::from(block.0)].holder = holder;
     }
 
-    /// Makes sure that a node exists.
+    /// Adds a node unless it exists.
     pub fn know(&mut self, node: NodeId) {
         if self.topology.get(node).is_none() {
             self.topology.set(node, NodeProfile::unknown(format!("dn{:02}", node.0)));

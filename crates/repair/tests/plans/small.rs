@@ -1,10 +1,11 @@
-//! Small blocks and wide codes, where the time of filling a pipeline shows.
+//! Small blocks and wide codes, for which filling the pipeline takes noticeable time.
 
 use repair::{Scheme, explain};
 
 use crate::scene::Scene;
 
-/// What `auto` picks for one lost block over links of 1 Gb/s, and its predicted time in direct sends.
+/// The choice of `auto` for one lost block over links of 1 Gb/s, and its predicted time relative to a direct
+/// send.
 fn picked(code: &str, n: u32, block_bytes: u64) -> (Scheme, f64) {
     let mut scene = Scene::new(&format!("{code}; block {block_bytes}; want b0>n{}", n + 1));
     scene.request.policy.scheme = Scheme::Auto;
@@ -16,7 +17,7 @@ fn picked(code: &str, n: u32, block_bytes: u64) -> (Scheme, f64) {
 }
 
 #[test]
-fn small_blocks_and_wide_codes_take_little_more_than_a_direct_send() {
+fn small_blocks_take_little_more_than_a_direct_send() {
     let cases = [
         ("rs-14-10", 14, 64 << 20, 1.02),
         ("rs-14-10", 14, 8 << 20, 1.03),

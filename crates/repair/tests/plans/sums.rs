@@ -1,5 +1,5 @@
-//! The plain account of chains and trees: over every link goes one sum for each output to which something
-//! behind it adds.
+//! A simple model of chains and trees: every link carries one sum for each output that some node behind the
+//! link adds to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use repair::{NodeId, Scheme};
 
 use crate::scene::Scene;
 
-/// The outputs to which each node adds.
+/// The outputs that each node adds to.
 type Fed = BTreeMap<NodeId, BTreeSet<usize>>;
 
-/// How many streams a plan of this scheme has if only sums travel; `None` of other schemes.
+/// The number of streams in a plan of this scheme if only sums travel; `None` for other schemes.
 pub fn streams(scene: &Scene, scheme: Scheme) -> Option<u64> {
     if !matches!(scheme, Scheme::Pipelined | Scheme::PipeB | Scheme::PipeS | Scheme::Ppr | Scheme::CrrR) {
         return None;
@@ -29,12 +29,12 @@ pub fn streams(scene: &Scene, scheme: Scheme) -> Option<u64> {
 }
 
 struct Account {
-    /// Streams of outputs that one node has all of.
+    /// The number of streams for outputs with all sources on one node.
     direct: u64,
     fed: Fed,
     /// The nodes of `fed`, in the order of the recipe's sources.
     helpers: Vec<NodeId>,
-    /// The other outputs, and where they go.
+    /// The other outputs, with their requestors.
     goals: BTreeMap<usize, NodeId>,
 }
 
@@ -115,7 +115,7 @@ impl Account {
         moves.into_iter().chain(end.map(|end| (ranks[0], end))).collect()
     }
 
-    /// Streams of these moves, and from where they end to the requestors.
+    /// The number of streams for these moves, plus those from their end to the requestors.
     fn sums(&self, moves: &[(NodeId, NodeId)]) -> u64 {
         let mut held = self.fed.clone();
         let mut streams = 0;

@@ -1,4 +1,4 @@
-//! Parity that is checked while the rest still moves.
+//! Parity checks that run while slices are still moving.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::*;
 const REQUESTOR: NodeId = NodeId(REQUESTORS);
 const STRETCHES: u64 = 4;
 
-/// A fingerprint that was asked for.
+/// A requested fingerprint.
 #[derive(Clone, Debug)]
 struct Asked {
     node: NodeId,
@@ -35,7 +35,7 @@ impl Scene {
         self.told.iter().filter_map(asked).collect()
     }
 
-    /// The requestor has the first slices, in this part of all.
+    /// The requestor has written this share of all slices.
     fn write(&mut self, part: f64) {
         let whole = (f64::from(self.job.state().slices) * part) as u32;
         self.say(REQUESTOR, Report::Progress { slices: whole, whole });
@@ -51,7 +51,7 @@ impl Scene {
         self.deliver_and_seal(REQUESTOR, 0, 0);
     }
 
-    /// A survivor that is asked about and has no part in the plan.
+    /// A survivor in the check that has no part in the plan.
     fn beside(&self) -> Asked {
         let plan = self.job.running_plan().expect("it runs").nodes();
         self.asked().into_iter().find(|asked| !plan.contains(&asked.node)).expect("one more than is read")
@@ -59,7 +59,7 @@ impl Scene {
 }
 
 #[test]
-fn survivors_are_asked_about_what_is_written_and_learn_no_seed_before() {
+fn survivors_learn_the_seed_only_after_the_stretch_is_written() {
     let mut scene = moving();
     scene.write(0.2);
     assert!(scene.asked().is_empty(), "nothing is complete yet");
@@ -86,7 +86,7 @@ fn survivors_are_asked_about_what_is_written_and_learn_no_seed_before() {
 }
 
 #[test]
-fn what_was_wrong_in_an_early_stretch_is_not_published() {
+fn an_error_in_an_early_stretch_prevents_publication() {
     let mut scene = moving();
     scene.write(0.3);
     let early = scene.asked();
@@ -103,7 +103,7 @@ fn what_was_wrong_in_an_early_stretch_is_not_published() {
 }
 
 #[test]
-fn an_answer_with_another_seed_is_none() {
+fn answers_with_another_seed_are_ignored() {
     let mut scene = moving();
     scene.write(1.0);
     scene.deliver();
@@ -116,7 +116,7 @@ fn an_answer_with_another_seed_is_none() {
 }
 
 #[test]
-fn nobody_answers_for_the_block_of_another_node() {
+fn answers_for_another_nodes_block_are_ignored() {
     let mut scene = moving();
     scene.write(1.0);
     scene.deliver();
@@ -133,7 +133,7 @@ fn nobody_answers_for_the_block_of_another_node() {
 }
 
 #[test]
-fn whoever_only_answers_for_parity_may_fail_without_harm_to_the_plan() {
+fn failures_of_nodes_that_only_answer_for_parity_do_not_harm_the_plan() {
     let lost: fn(&mut Scene, &Asked) = |scene, beside| {
         let gone = NodeProfile { alive: false, ..scene.topology.get(beside.node).expect("known").clone() };
         scene.topology.set(beside.node, gone);
@@ -163,7 +163,7 @@ fn whoever_only_answers_for_parity_may_fail_without_harm_to_the_plan() {
 }
 
 #[test]
-fn others_are_asked_about_parity_where_one_does_not_answer() {
+fn others_are_asked_about_parity_if_one_does_not_answer() {
     let mut scene = moving();
     scene.write(1.0);
     let silent = scene.beside().node;
@@ -187,7 +187,7 @@ fn others_are_asked_about_parity_where_one_does_not_answer() {
 }
 
 #[test]
-fn who_alone_can_answer_about_parity_is_waited_for() {
+fn the_only_node_that_can_answer_about_parity_is_awaited() {
     let verify = Verify { parity: true, ..Verify::default() };
     let mut scene = Scene::verified(2, verify);
     let requestors = [REQUESTOR, NodeId(REQUESTORS + 1)];

@@ -1,4 +1,4 @@
-//! Blocks that contradict each other, digests that hold for false blocks, and requestors that spoil what they are given.
+//! Contradicting blocks, checksums that match wrong blocks, and requestors that corrupt their deliveries.
 
 use repair::{Fingerprint, ParityOutcome};
 
@@ -7,23 +7,23 @@ use super::*;
 const PARITY: Verify = Verify { parity: true, stretch_bytes: u64::MAX, reread: false, doubted: false };
 const DOUBTED: Verify = Verify { doubted: true, ..PARITY };
 
-/// A digest that many blocks share.
+/// A digest that different blocks can share.
 fn weak(index: u16) -> Option<Digest> {
     Some(Digest::of_u32("crc32c", index.into()))
 }
 
-/// A digest that no other block has.
+/// A digest unique to its block.
 fn strong(index: u16) -> Option<Digest> {
     Some(Digest::new("blake3", &[index as u8; 32]).unwrap())
 }
 
-/// Nodes that play their parts, some of them falsely.
+/// Simulated nodes, some of them faulty.
 struct Cast {
-    /// The block that is forged: it contradicts all others.
+    /// A forged block, which contradicts all others.
     forged: Option<u16>,
-    /// The requestors that write other bytes than they are sent.
+    /// Requestors that corrupt what they write.
     spoils: Vec<NodeId>,
-    /// The requestors that say other digests than they have.
+    /// Requestors that report wrong digests.
     misstates: Vec<NodeId>,
     digest: fn(u16) -> Option<Digest>,
 }
@@ -33,7 +33,7 @@ impl Cast {
         Self { forged: None, spoils: Vec::new(), misstates: Vec::new(), digest }
     }
 
-    /// Plays a job to its end.
+    /// Runs a job to its end.
     fn play(&self, scene: &mut Scene) {
         let mut heard = 0;
         for _ in 0..10_000 {
@@ -74,12 +74,12 @@ impl Cast {
         }
     }
 
-    /// Whether what a requestor has is not what was lost.
+    /// Whether a requestor holds something other than the lost block.
     fn is_spoilt(&self, scene: &Scene, node: NodeId) -> bool {
         node.0 >= REQUESTORS && (self.spoils.contains(&node) || self.reads_forged(scene))
     }
 
-    /// Whether what was delivered last was made of the forged block.
+    /// Whether the current plan reads the forged block.
     fn reads_forged(&self, scene: &Scene) -> bool {
         let epoch = scene.job.epoch();
         let reads = |(_, message): &(NodeId, ToNode)| match message {
@@ -95,7 +95,7 @@ impl Cast {
         let made = |index: u16| {
             let is_weak = (self.digest)(index).is_some_and(|digest| digest.kind() == "crc32c");
             let is_false = self.misstates.contains(&node)
-                // A forgery leaves a checksum as it is; what a requestor spoils shows.
+                // A checksum does not detect a forgery, but it detects corruption by the requestor.
                 || self.spoils.contains(&node)
                 || !is_weak && self.is_spoilt(scene, node);
             (id(index), (self.digest)(if is_false { 99 } else { index }))
@@ -112,7 +112,7 @@ fn succeeded(scene: &Scene) -> &Outcome {
     scene.ended.as_ref().expect("it has ended").as_ref().expect("it went well")
 }
 
-/// Asserts that nothing was published, and that the job names what contradicts itself.
+/// Asserts that nothing was published and that the job names these contradicting blocks.
 fn assert_contradiction(scene: &Scene, blocks: &[u16]) {
     assert_eq!(scene.published, []);
     let Some(Err(JobError::Contradiction { blocks: named, .. })) = &scene.ended else {
@@ -143,7 +143,7 @@ fn with_two_blocks_to_spare_the_one_that_is_wrong_is_found_and_named() {
         Cast { forged: Some(forged), ..Cast::honest(weak) }.play(&mut scene);
         let outcome = succeeded(&scene);
         let asked = scene.contradicted.iter().flatten().any(|block| block.0 == forged);
-        // One that nobody asked has harmed nothing.
+        // A forged block that no check asked about does no harm.
         assert_eq!(scene.lost, if asked { vec![BlockIndex(forged)] } else { vec![] }, "{outcome:?}");
         assert_eq!(outcome.parity, ParityOutcome::Holds);
         assert!(!outcome.proven.contains(&BlockIndex(forged)), "{outcome:?}");
@@ -151,7 +151,7 @@ fn with_two_blocks_to_spare_the_one_that_is_wrong_is_found_and_named() {
 }
 
 #[test]
-fn a_digest_that_no_other_block_has_tells_which_block_is_wrong_with_one_to_spare() {
+fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
     for forged in 2..6 {
         let mut scene = Scene::recorded(2, PARITY, strong);
         Cast { forged: Some(forged), ..Cast::honest(strong) }.play(&mut scene);
@@ -164,14 +164,14 @@ fn a_digest_that_no_other_block_has_tells_which_block_is_wrong_with_one_to_spare
 }
 
 #[test]
-fn a_stripe_that_was_in_doubt_is_repaired_when_every_survivor_agrees() {
+fn a_stripe_in_doubt_is_repaired_if_every_survivor_agrees() {
     let mut scene = Scene::recorded(1, DOUBTED, weak);
     Cast::honest(weak).play(&mut scene);
     assert_eq!(succeeded(&scene).proven, (0..6).map(BlockIndex).collect(), "all of them were asked");
 }
 
 #[test]
-fn a_stripe_that_was_in_doubt_is_not_repaired_where_nothing_can_tell() {
+fn a_stripe_in_doubt_is_not_repaired_without_proof() {
     for digest in [weak, |_| None] {
         let mut scene = Scene::recorded(3, DOUBTED, digest);
         Cast::honest(digest).play(&mut scene);
@@ -182,9 +182,9 @@ fn a_stripe_that_was_in_doubt_is_not_repaired_where_nothing_can_tell() {
     assert_eq!(scene.published.len(), 3);
 }
 
-/// Another job, or a scrub, finds the contradiction while a repair is under way that would have asked fewer.
+/// Another job or a scrub finds the contradiction during a repair that would have asked fewer survivors.
 #[test]
-fn who_hears_of_a_contradiction_asks_every_survivor() {
+fn after_a_contradiction_every_survivor_is_asked() {
     let mut scene = Scene::recorded(1, PARITY, weak);
     scene.job.handle_contradiction(&scene.topology, scene.now);
     Cast::honest(weak).play(&mut scene);
@@ -217,7 +217,7 @@ fn a_requestor_that_spoils_a_block_is_replaced_though_only_one_block_is_to_spare
 }
 
 #[test]
-fn where_two_requestors_say_the_same_sources_are_suspected() {
+fn if_two_requestors_agree_sources_are_suspected() {
     let mut scene = Scene::recorded(1, PARITY, weak);
     Cast { misstates: vec![NodeId(REQUESTORS), SPARE], ..Cast::honest(weak) }.play(&mut scene);
     assert_contradiction(&scene, &[1, 2, 3, 4, 5]);

@@ -1,5 +1,5 @@
-//! What a job does between the last slice and a block that readers find, where the requestor's store has a process of its
-//! own that takes its time, refuses, or has somebody else at work.
+//! The part of a job between the last slice and the published block, with a requestor's store whose own
+//! process is slow, refuses blocks, or has another writer at work.
 
 mod ahead;
 mod doubt;
@@ -17,17 +17,17 @@ use repair::{
 
 const BLOCK_BYTES: u64 = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);
-/// The nodes that get the first blocks of the stripe; as many as are lost.
+/// The first of the nodes that receive the lost blocks.
 const REQUESTORS: u32 = 10;
-/// A node that holds nothing and could take their place.
+/// A node without a block that can replace a requestor.
 const SPARE: NodeId = NodeId(20);
 
-/// Of the first block alone.
+/// The permit for the first block only.
 fn permit() -> Permit {
     Permit::new(b"a secret".to_vec()).unwrap()
 }
 
-/// RS(6,3) with its first blocks lost, and a job that repairs them.
+/// An RS(6,3) stripe with its first blocks lost, and a job that repairs them.
 struct Scene {
     topology: Topology,
     job: Job,
@@ -48,7 +48,7 @@ impl Scene {
         Self::recorded(lost, verify, |_| None)
     }
 
-    /// The same with the digests that are recorded.
+    /// The same, with recorded digests.
     fn recorded(lost: u16, verify: Verify, digest: fn(u16) -> Option<Digest>) -> Self {
         Self::with(lost, Policy::default(), verify, digest, Some(SPARE))
     }
@@ -125,7 +125,7 @@ impl Scene {
         self.act();
     }
 
-    /// Time passes, with a tick each second.
+    /// Lets time pass, with a tick every second.
     fn wait(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
@@ -139,7 +139,7 @@ impl Scene {
         self.say(node, Report::Sealed { digests: vec![(id(index), None)], hand_over_ms });
     }
 
-    /// Whether the node was told to give up what it has.
+    /// Whether the node was told to forget the job.
     fn is_given_up(&self, node: NodeId) -> bool {
         self.told.iter().any(|(told, message)| *told == node && matches!(message, ToNode::Forget { .. }))
     }
@@ -161,7 +161,7 @@ fn failed(index: u16, problem: SinkProblem) -> Report {
     Report::SinkFailed { block: id(index), problem }
 }
 
-/// One lost block, sealed by a store that wants so much time to take it over, and about to be committed.
+/// One lost block, sealed and about to be committed by a store that needs extra time to accept it.
 fn committing(hand_over_ms: u32) -> (Scene, NodeId) {
     let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
     scene.say(node, Report::Delivered);
@@ -171,7 +171,7 @@ fn committing(hand_over_ms: u32) -> (Scene, NodeId) {
 }
 
 #[test]
-fn a_process_gets_the_time_that_it_wants_beside_that_of_a_disk() {
+fn a_process_gets_its_time_in_addition_to_the_disks() {
     let (mut scene, node) = committing(0);
     scene.wait(119 * SECOND);
     assert!(!scene.is_given_up(node));
@@ -190,7 +190,7 @@ fn a_process_gets_the_time_that_it_wants_beside_that_of_a_disk() {
     assert!(scene.is_given_up(node));
 }
 
-/// One lost block that is a block of its store, and is to be read back.
+/// One lost block that was committed and must now be read back.
 fn rereading() -> (Scene, NodeId) {
     let verify = Verify { reread: true, ..Verify::default() };
     let (mut scene, node) = (Scene::verified(1, verify), NodeId(REQUESTORS));
@@ -202,7 +202,7 @@ fn rereading() -> (Scene, NodeId) {
 }
 
 #[test]
-fn what_a_cap_holds_back_is_waited_for_as_long_as_that_is_said() {
+fn a_throttled_reread_is_awaited_while_it_is_reported() {
     let (mut scene, node) = rereading();
     for _ in 0..60 {
         scene.wait(60 * SECOND);
@@ -214,14 +214,14 @@ fn what_a_cap_holds_back_is_waited_for_as_long_as_that_is_said() {
     scene.say(node, Report::Reread { block: id(0), digest: None });
     assert!(scene.ended.expect("nothing is left to do").is_ok());
 
-    // One that falls silent is not waited for, whatever it said before.
+    // A node that falls silent is not awaited, regardless of earlier reports.
     let (mut scene, node) = rereading();
     scene.say(node, Report::Limited);
     let told = scene.told.len();
     scene.wait(121 * SECOND);
     assert!(scene.told.len() > told, "it is stopped");
 
-    // Making a block durable and giving it its name wait for no cap.
+    // Sealing and committing are not throttled by any cap.
     let (mut scene, node) = committing(0);
     for _ in 0..3 {
         scene.wait(41 * SECOND);
@@ -239,7 +239,7 @@ fn no_node_keeps_a_job_waiting_for_longer_than_an_hour() {
     assert!(scene.is_given_up(node));
 }
 
-/// Whoever makes the block has it, also if it is made elsewhere after all; who makes another block has not.
+/// A requestor gets the permit of its own block only, even if it is a replacement.
 #[test]
 fn a_permit_goes_with_its_block() {
     let has_it = |scene: &Scene, node: u32| {
@@ -261,13 +261,13 @@ fn a_permit_goes_with_its_block() {
 }
 
 #[test]
-fn a_stripe_that_two_stores_leave_alone_is_left_alone() {
+fn a_stripe_that_two_stores_refuse_is_left_alone() {
     let (mut scene, node) = (Scene::new(1), NodeId(REQUESTORS));
     let locked = || SinkProblem::NotNow("an operator has the lock".into());
     scene.say(node, failed(0, locked()));
     assert!(scene.ended.is_none() && scene.is_given_up(node), "one may be wrong");
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
-    // The first says it again, and is nobody to this job any more.
+    // The first node repeats itself, but it no longer belongs to the job.
     scene.say(node, failed(0, locked()));
     assert!(scene.ended.is_none());
     scene.say(SPARE, failed(0, locked()));
@@ -276,7 +276,7 @@ fn a_stripe_that_two_stores_leave_alone_is_left_alone() {
 }
 
 #[test]
-fn what_a_store_takes_over_is_not_given_to_another_node_because_a_third_one_failed() {
+fn a_block_being_accepted_is_not_reassigned_when_another_node_fails() {
     let mut scene = Scene::new(2);
     let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
     scene.say(first, Report::Delivered);
@@ -310,7 +310,8 @@ fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
     assert!(scene.was_told(SPARE, |message| matches!(message, ToNode::Assign(_))));
 }
 
-/// One lost block whose requestor fails, while every other node holds a block of the stripe; who gets it then.
+/// One lost block whose requestor fails while every other node holds a block of the stripe; returns the new
+/// requestor.
 fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (Scene, Option<NodeId>) {
     let policy = Policy { shares_nodes, ..Policy::default() };
     let (mut scene, node) = (Scene::with(1, policy, Verify::default(), |_| None, None), NodeId(REQUESTORS));
@@ -331,11 +332,11 @@ fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (Scene, Option<No
 }
 
 #[test]
-fn a_holder_takes_the_place_of_a_requestor_only_where_nodes_share() {
+fn a_holder_replaces_a_requestor_only_if_nodes_may_share() {
     let (scene, other) = stand_in_among_holders(false, &[]);
     assert!(matches!(scene.ended, Some(Err(JobError::NoRequestor { .. }))), "{:?}", scene.ended);
     assert_eq!(other, None);
-    // Six blocks on five nodes are two on some.
+    // Six blocks on five nodes mean two blocks on at least one of them.
     let (mut scene, other) = stand_in_among_holders(true, &[1, 2]);
     assert!(scene.ended.is_none());
     let other = other.expect("a holder gets it");
@@ -347,7 +348,7 @@ fn a_holder_takes_the_place_of_a_requestor_only_where_nodes_share() {
 }
 
 #[test]
-fn a_second_failure_does_not_cut_off_what_a_store_takes_over() {
+fn a_second_failure_does_not_cut_short_the_acceptance_of_a_block() {
     let mut scene = Scene::new(2);
     let [first, second] = [NodeId(REQUESTORS), NodeId(REQUESTORS + 1)];
     scene.say(first, Report::Delivered);

@@ -1,4 +1,4 @@
-//! What a relay announces is what it then reads.
+//! A relay announces exactly the ranges that it then reads.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::assignments::chunked;
 
 const SLICE_BYTES: u32 = 1 << 20;
 
-/// Ranges that were announced, and ranges that were read, of a helper that only reads and sends.
+/// Runs a helper that only reads and sends; returns the announced and the read ranges.
 fn drive(assignment: &Assignment) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
     let mut relay = Relay::new(assignment, 512 << 10, BufferPool::default()).unwrap();
     let (mut announcements, mut read) = (Vec::new(), Vec::new());
@@ -39,7 +39,7 @@ fn drive(assignment: &Assignment) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
     panic!("it waits for something");
 }
 
-/// Sorted, neighbours joined; fails if any bytes are in it twice.
+/// The ranges sorted, with neighbours joined; panics if ranges overlap.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     ranges.windows(2).for_each(|pair| assert!(pair[0].end <= pair[1].start, "{pair:?} overlap"));
@@ -63,12 +63,12 @@ fn chunked_helper(code: &str, block_bytes: u64, chunk_bytes: Option<u64>) -> Ass
 
 #[test]
 fn every_read_is_announced_once_and_in_time() {
-    // Two of four sub-blocks of 22 MiB: three stretches.
+    // Two of four sub-blocks of 22 MiB each make three stretches.
     let mut assignment = helper("clay-4-2-3", 88 << 20);
     let (announced, read) = drive(&assignment);
     assert_eq!(announced.len(), 6);
     assert_eq!(joined(announced), joined(read));
-    // What is left of a plan that broke off.
+    // The remaining slices of an interrupted plan.
     for left in [vec![(3, 4), (9, 22)], vec![(15, 17)], vec![(0, 1), (6, 7), (12, 22)]] {
         assignment.slices = SliceSet::from(left);
         let (announced, read) = drive(&assignment);
@@ -77,10 +77,10 @@ fn every_read_is_announced_once_and_in_time() {
 }
 
 #[test]
-fn so_are_reads_of_chunks_that_a_slice_is_scattered_over() {
+fn reads_of_scattered_chunks_are_announced_too() {
     let mut assignment = chunked_helper("clay-4-2-3", 88 << 20, Some(1 << 20));
     let (announced, read) = drive(&assignment);
-    // Two neighbours of the four quarters of a megabyte of each of 88 chunks.
+    // Two adjacent quarters of each of 88 chunks of one megabyte.
     assert_eq!((joined(announced.clone()).len(), joined(announced)), (88, joined(read)));
     assignment.slices = SliceSet::from(vec![(3, 4), (9, 22)]);
     let (announced, read) = drive(&assignment);
@@ -88,7 +88,7 @@ fn so_are_reads_of_chunks_that_a_slice_is_scattered_over() {
 }
 
 #[test]
-fn slices_that_follow_one_another_are_not_announced() {
+fn contiguous_slices_are_not_announced() {
     let mut relay = Relay::new(&helper("rs-6-4", 4 << 20), 512 << 10, BufferPool::default()).unwrap();
     let actions = std::iter::from_fn(|| relay.poll());
     assert!(actions.into_iter().all(|action| matches!(action, Action::Read { .. })));

@@ -1,4 +1,4 @@
-//! Assignments as the job hands them out.
+//! Assignments as produced by the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use repair::{
     Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
-/// The assignments of a repair of block 1, onto a node that holds none.
+/// The assignments of a repair of block 1, on a node that holds none.
 pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u32) -> Vec<Assignment> {
     chunked(code, (block_bytes, None), scheme, slice_bytes)
 }
 
-/// The same of a stripe whose blocks have chunks.
+/// The same for a stripe whose blocks have chunks.
 pub fn chunked(
     code: &str,
     (block_bytes, chunk_bytes): (u64, Option<u64>),

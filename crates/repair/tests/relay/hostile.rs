@@ -1,5 +1,5 @@
-//! Decoders of outside bytes bear anything: an assignment that was tampered with is refused or carried out,
-//! never a panic.
+//! Decoders of outside bytes survive any input: a tampered assignment is refused or carried out, and never
+//! causes a panic.
 
 use proptest::prelude::*;
 use repair::wire::control::{self, FromNode, ToNode};
@@ -8,11 +8,12 @@ use serde_json::Value;
 
 use crate::assignments::assignments;
 
-/// Codes and lengths of their blocks: slices that are parts of a sub-block, and slices that are whole ones.
+/// Codes and block lengths: one with slices smaller than a sub-block, and one with slices of whole
+/// sub-blocks.
 const STRIPES: [(&str, u64); 2] = [("rs-6-4", 100_000), ("clay-6-4-5", 8 * 8192)];
 const SLICE_BYTES: u32 = 8192;
 
-/// All places of a value that can be tampered with.
+/// Collects the JSON pointers of all values that can be tampered with.
 fn places(value: &Value, at: &mut String, found: &mut Vec<String>) {
     found.push(at.clone());
     let length = at.len();
@@ -81,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_may_come_as_a_message(bytes in prop::collection::vec(any::<u8>(), 0..200), length: [u8; 4]) {
+    fn decoding_survives_any_message(bytes in prop::collection::vec(any::<u8>(), 0..200), length: [u8; 4]) {
         let _ = control::decode::<FromNode>(&bytes);
         let _ = control::decode::<ToNode>(&bytes);
         if let Ok(length) = control::decode_length(length) {

@@ -1,4 +1,4 @@
-//! The relay, driven directly.
+//! Tests that drive the relay directly.
 
 mod announcements;
 mod assignments;

@@ -1,4 +1,4 @@
-//! Which frames a relay wants.
+//! Tests of the frames that a relay accepts.
 
 use repair::{Assignment, BufferPool, Relay, Scheme};
 
@@ -6,13 +6,13 @@ use crate::assignments::assignments;
 
 const SLICE_BYTES: u32 = 8192;
 
-/// The requestor of a star with four helpers, and ten slices.
+/// The requestor of a star with four helpers and ten slices.
 fn requestor() -> Assignment {
     let all = assignments("rs-6-4", 10 * u64::from(SLICE_BYTES), Scheme::Conventional, SLICE_BYTES);
     all.into_iter().find(|assignment| assignment.inlets.len() == 4).expect("a star has a centre")
 }
 
-/// How many slices it takes from its first inlet while nothing comes from the others.
+/// The number of slices that it accepts from its first inlet while the others send nothing.
 fn taken(assignment: &Assignment) -> u32 {
     let mut relay = Relay::new(assignment, 512 << 10, BufferPool::default()).unwrap();
     let mut slice = 0;

@@ -1,4 +1,4 @@
-//! A slice of thousands of buffers is never held as a whole, neither where it is read nor where it arrives.
+//! A slice of thousands of buffers is never held as a whole, neither at its reader nor at its receiver.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ fn bytes(block: u16, range: std::ops::Range<u64>) -> Vec<u8> {
     range.map(|offset| byte(block, offset)).collect()
 }
 
-/// What block `block` of the stripe is, sub-block by sub-block.
+/// The contents of block `block`, sub-block by sub-block.
 fn sub_blocks(block: u16) -> Vec<Vec<u8>> {
     let code = CODE.parse::<CodeSpec>().unwrap().build().unwrap();
     let of = |sub: &SubBlock| {
@@ -44,10 +44,10 @@ fn sub_blocks(block: u16) -> Vec<Vec<u8>> {
     of_block.map(|(_, bytes)| bytes).collect()
 }
 
-/// Frames are written only when the relay has nothing else to do. It never holds two thirds of a slice's data, and
-/// what leaves is the code's.
+/// Frames are written only when the relay has no other action. It never holds two thirds of a slice's data,
+/// and the frames contain the code's parity.
 #[test]
-fn a_put_reads_what_it_needs_next() {
+fn a_put_reads_in_the_order_of_use() {
     let assignments = put(CODE, SUB_BLOCKS * SUB_BLOCK_BYTES, SLICE_BYTES);
     let client = assignments.iter().find(|assignment| assignment.inlets.is_empty()).unwrap();
     let mut relay = relay(client);
@@ -99,9 +99,9 @@ fn a_put_reads_what_it_needs_next() {
     }
 }
 
-/// A disk that takes nothing holds back who sends, long before a slice is there.
+/// A disk that stops writing stops the senders long before a whole slice has arrived.
 #[test]
-fn what_is_not_written_yet_is_bounded() {
+fn unwritten_data_is_bounded() {
     let assignments = put(CODE, SUB_BLOCKS * SUB_BLOCK_BYTES, SLICE_BYTES);
     let helper = assignments.iter().find(|assignment| !assignment.inlets.is_empty()).unwrap();
     let mut relay = relay(helper);

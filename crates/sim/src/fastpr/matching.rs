@@ -1,8 +1,9 @@
-//! A set of chunks with helpers of their own, which grows by augmenting paths and takes back what does not fit.
+//! A set of chunks with disjoint helpers. It grows by augmenting paths, and undoes an insertion that does not
+//! fit.
 
 use super::{Chunk, Set};
 
-/// See the module's documentation.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Group<'a> {
     chunks: &'a [Chunk],
@@ -10,10 +11,10 @@ pub(super) struct Group<'a> {
     helps: Vec<Option<usize>>,
     members: Vec<usize>,
     free: usize,
-    /// The search that last came by each node.
+    /// The last search that visited each node.
     seen: Vec<u64>,
     searches: u64,
-    /// Nodes that changed hands since an insertion began, and whose they were.
+    /// Changes since the current insertion began: nodes and the chunks that they helped before.
     changes: Vec<(usize, Option<usize>)>,
 }
 
@@ -34,7 +35,7 @@ impl<'a> Group<'a> {
         &self.members
     }
 
-    /// Adds a chunk, if all members and it can have helpers of their own.
+    /// Adds a chunk if it and all members can have disjoint helpers. Returns whether it was added.
     pub fn insert(&mut self, chunk: usize) -> bool {
         let needs = self.chunks[chunk].needs;
         if self.free < needs {
@@ -61,7 +62,7 @@ impl<'a> Group<'a> {
         self.free += self.chunks[chunk].needs;
     }
 
-    /// Finds the chunk one helper more, for which others may change theirs.
+    /// Finds one more helper for the chunk. Other chunks may change theirs for it.
     fn augment(&mut self, chunk: usize) -> bool {
         let nodes = &self.chunks[chunk].nodes;
         if let Some(&free) = nodes.iter().find(|&&node| self.helps[node].is_none()) {

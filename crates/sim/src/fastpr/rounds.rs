@@ -1,20 +1,21 @@
-//! FastPR's rounds, the times that it reckons with, and where chunks go.
+//! FastPR's rounds, its time model, and the destinations of chunks.
 
 use super::matching::Group;
 use super::{Chunk, Set};
 
-/// The paper's model of time: a chunk is read, sent and written one after the other, and k chunks come in at one link.
+/// The paper's time model. A chunk is read, sent and written one after the other, and the k chunks of a
+/// reconstruction share one downlink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// Nodes, that which will fail included.
+    /// Number of nodes, including the failing one.
     pub nodes: usize,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: f64,
-    /// Bytes per second of a disk.
+    /// Disk rate in bytes per second.
     pub disk: f64,
-    /// Bytes per second of a link.
+    /// Link rate in bytes per second.
     pub link: f64,
-    /// Nodes that take all repaired chunks; `None` if any healthy node may.
+    /// Number of hot standbys that take all repaired chunks. `None` if any healthy node may take them.
     pub standbys: Option<usize>,
 }
 
@@ -24,25 +25,28 @@ impl Model {
         2.0 * self.chunk_bytes / self.disk + self.chunk_bytes / self.link
     }
 
-    /// Seconds to rebuild a set of so many chunks, each from `needs` others.
+    /// Seconds to rebuild a set of `chunks` chunks, each from `needs` others.
     pub fn reconstruction(&self, chunks: f64, needs: usize) -> f64 {
         let at_once = self.standbys.map_or(1.0, |standbys| chunks / standbys as f64);
         let received = needs as f64 * self.chunk_bytes / self.link;
         self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
     }
 
-    /// Seconds for each chunk if both ways are always busy and sets are as large as nodes allow.
+    /// Seconds per chunk if copying and rebuilding are always busy and sets have the maximum size.
     pub fn optimum(&self, needs: usize) -> f64 {
         1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
     }
 
-    /// Seconds for each chunk if all are rebuilt, in sets as large as nodes allow.
+    /// Seconds per chunk if all chunks are rebuilt, in sets of the maximum size.
     pub fn reactive(&self, needs: usize) -> f64 {
         let at_once = (self.nodes - 1) as f64 / needs as f64;
         self.reconstruction(at_once, needs) / at_once
     }
 
-    /// The most chunks in a set. With hot standbys it is a multiple of those that rebuild, as one takes what is copied.
+    /// The maximum number of chunks in a set.
+    ///
+    /// With hot standbys it is rounded down to a multiple of the standbys that take rebuilt chunks. One
+    /// standby takes the copied ones.
     pub fn largest_set(&self, needs: usize) -> usize {
         let most = (self.nodes - 1) / needs;
         match self.standbys {
@@ -52,28 +56,29 @@ impl Model {
     }
 }
 
-/// Which sets are rebuilt first; what is last is copied.
+/// The order in which sets are rebuilt. The last sets are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundOrder {
-    /// The largest (the paper's Algorithm 2).
+    /// Largest sets first (the paper's Algorithm 2).
     Size,
-    /// Those that let the most chunks be repaired per second while they are rebuilt (the paper's for LRC, where sets of
-    /// local and of global chunks take different times).
+    /// Highest rate first, counting the chunks repaired per second while the set is rebuilt. The paper uses
+    /// it for LRC, where sets of local and of global chunks take different times.
     Weight,
 }
 
-/// What is done at the same time; the next round begins when all of it is done.
+/// Work done at the same time. The next round begins when all of it is done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// Chunks that are rebuilt, and their helpers.
+    /// Rebuilt chunks and their helpers.
     pub rebuilt: Set,
     /// Chunks that are copied from the failing node.
     pub migrated: Vec<usize>,
-    /// Seconds.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// The paper's Algorithm 2: `migration` seconds for each copied chunk, `reconstruction` for a set.
+/// The paper's Algorithm 2. `migration` is the time to copy a chunk and `reconstruction` the time to rebuild
+/// a set, both in seconds.
 pub fn schedule(
     mut sets: Vec<Set>,
     order: RoundOrder,
@@ -91,7 +96,7 @@ pub fn schedule(
     let mut rounds = Vec::new();
     while let Some(rebuilt) = sets.pop() {
         let seconds = reconstruction(&rebuilt);
-        // What ends at the same time to within rounding is still within the round.
+        // A small tolerance: a copy that ends with the round, up to rounding, belongs to the round.
         let mut room = (seconds / migration + 1e-9) as usize;
         let mut migrated = Vec::new();
         while room > 0 && !sets.is_empty() {
@@ -109,10 +114,10 @@ pub fn schedule(
     rounds
 }
 
-/// A healthy node for each chunk of a round, none with a block of the chunk's stripe, and each for one chunk only;
-/// `None` for chunks for which no node is left.
+/// Chooses a healthy node for each chunk of a round. Each node takes at most one chunk, and none takes a
+/// chunk of a stripe that it already holds a block of. `None` for chunks without a free node.
 ///
-/// `holders` says which nodes have a block of a chunk's stripe.
+/// `holders` returns the nodes with a block of the chunk's stripe.
 pub fn destinations(
     round: &Round,
     nodes: usize,
@@ -134,8 +139,8 @@ pub fn destinations(
     all.into_iter().zip(found).collect()
 }
 
-/// A hot standby for each chunk of a round: the first takes what is copied and the others in turn what is rebuilt; if
-/// there is only one kind, all take it in turn.
+/// Chooses a hot standby for each chunk of a round. The first standby takes the copied chunks, and the others
+/// take the rebuilt ones in turn. If there is only one kind, all standbys take it in turn.
 pub fn hot_standbys(round: &Round, standbys: usize) -> Vec<(usize, usize)> {
     let rebuilt = round.rebuilt.chunks.iter().map(|&(chunk, _)| chunk);
     let mixed = standbys > 1 && !round.rebuilt.is_empty() && !round.migrated.is_empty();
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_savings_come_out() {
+    fn the_model_gives_the_papers_savings() {
         let saving = |standbys, needs| 1.0 - model(standbys).optimum(needs) / model(standbys).reactive(needs);
         assert_eq!(format!("{:.1} %", saving(None, 12) * 100.0), "33.1 %", "scattered RS(16,12)");
         assert_eq!(format!("{:.1} %", saving(Some(3), 6) * 100.0), "41.3 %", "three hot standbys, RS(9,6)");
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_set_that_takes_long_goes_after_one_that_brings_more_per_second() {
-        // Two chunks in one second against three in five: while those are rebuilt ten others are copied.
+        // The pair takes one second, the triple five. While the triple is rebuilt, ten others are copied.
         let seconds = |set: &Set| if set.len() == 2 { 1.0 } else { 5.0 };
         let sets = || vec![set(&[0, 1, 2]), set(&[3, 4])];
         assert_eq!(schedule(sets(), RoundOrder::Weight, 0.5, seconds)[0].rebuilt, set(&[3, 4]));
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_go_where_nothing_of_their_stripe_is() {
+    fn chunks_go_to_nodes_without_a_block_of_their_stripe() {
         let round = Round { rebuilt: set(&[0, 1]), migrated: vec![2], seconds: 1.0 };
         let holders = |chunk: usize| [vec![0, 1], vec![0, 2], vec![1, 2]][chunk].clone();
         let found = destinations(&round, 3, holders);
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_standby_takes_what_is_copied() {
+    fn the_first_standby_takes_the_copied_chunks() {
         let mut round = Round { rebuilt: set(&[0, 1, 2]), migrated: vec![3, 4], seconds: 1.0 };
         assert_eq!(hot_standbys(&round, 3), [(0, 1), (1, 2), (2, 1), (3, 0), (4, 0)]);
         round.migrated.clear();

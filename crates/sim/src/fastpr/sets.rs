@@ -1,20 +1,24 @@
 //! Reconstruction sets: the paper's algorithm, and ours.
 //!
-//! The paper fills one set after another, and exchanges members of a set for chunks outside as long as that lets further
-//! chunks in: every exchange tries all pairs, and each pair all others. Ours does so too, but while many chunks are left
-//! it looks at the next few only and takes the first exchange that helps, as others will do as well later. Then it takes the
-//! smallest sets apart, as one packs bins: each of their chunks goes into another set, or in place of a chunk that
-//! goes into a third one. For as few chunks as are looked at it begins with the very sets of the paper, and never has more.
+//! The paper's algorithm fills one set after another. It exchanges a member of the set for a chunk outside as
+//! long as that allows further chunks in. Each exchange tries all such pairs, and each pair tries all other
+//! chunks.
+//!
+//! Our algorithm does the same with two changes. While many chunks are left, it looks at the next few only
+//! and takes the first exchange that helps, because other exchanges can follow later. Then it takes the
+//! smallest sets apart, as in bin packing: each of their chunks goes into another set, or replaces a chunk
+//! that moves to a third set. If the number of chunks is within the look-ahead, it starts from the sets of
+//! the paper and never ends with more of them.
 
 use super::matching::Group;
 use super::{Chunk, Set};
 
-/// Insertions that are tried to take sets apart, for each chunk there is.
+/// Insertions to try when taking sets apart, per chunk.
 const TRIES_PER_CHUNK: usize = 300;
-/// Chunks that are looked at for an exchange.
+/// Number of chunks to look at for an exchange.
 const LOOKED_AT: usize = 100;
 
-/// Ours. `most` bounds the chunks of a set.
+/// Our algorithm. `most` is the maximum number of chunks in a set.
 pub fn sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     let mut groups = Vec::new();
     let mut rest: Vec<usize> = (0..chunks.len()).collect();
@@ -36,7 +40,7 @@ pub fn sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     groups.into_iter().map(Group::into_set).collect()
 }
 
-/// The paper's Algorithm 1; it takes minutes for a thousand chunks.
+/// The paper's Algorithm 1. It takes minutes for a thousand chunks.
 pub fn published_sets(chunks: &[Chunk], nodes: usize, most: usize) -> Vec<Set> {
     let mut sets = Vec::new();
     let mut rest: Vec<usize> = (0..chunks.len()).collect();
@@ -65,16 +69,16 @@ fn greedy<'a>(chunks: &'a [Chunk], nodes: usize, most: usize, rest: &[usize]) ->
     group
 }
 
-/// Which exchange is made of those that let others in.
+/// Which of the helpful exchanges is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
-    /// The first that is found.
+    /// The first one found.
     First,
-    /// That which lets most in.
+    /// The one that adds the most chunks.
     Best,
 }
 
-/// An exchange of one member for a chunk outside that lets others in; `None` if none lets any in.
+/// Exchanges one member for a chunk outside, if that lets further chunks in.
 fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choice) -> Option<Group<'a>> {
     let mut best: Option<Group> = None;
     for &new in outside {
@@ -103,12 +107,12 @@ fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choic
 
 struct Packing {
     most: usize,
-    /// Insertions that may still be tried.
+    /// Insertions left to try.
     tries: usize,
 }
 
 impl Packing {
-    /// Takes sets apart, the smallest first, until one stays.
+    /// Takes sets apart, the smallest first, until one cannot be emptied.
     fn pack(&mut self, groups: &mut Vec<Group>) {
         loop {
             groups.sort_by_key(|group| std::cmp::Reverse(group.members().len()));
@@ -131,7 +135,7 @@ impl Packing {
         }
     }
 
-    /// Puts a chunk into one of the groups, for which another may have to move on.
+    /// Puts a chunk into one of the groups. Another chunk may move to a third group for it.
     fn put(&mut self, chunk: usize, groups: &mut [Group]) -> bool {
         if (0..groups.len()).any(|at| self.insert(chunk, &mut groups[at])) {
             return true;
@@ -193,7 +197,7 @@ mod tests {
         Ok(())
     }
 
-    /// The fewest sets, by trying everything.
+    /// The minimum number of sets, by exhaustive search.
     fn fewest(chunks: &[Chunk], nodes: usize, most: usize) -> usize {
         fn place(chunk: usize, chunks: &[Chunk], most: usize, groups: &mut Vec<Group>, limit: usize) -> bool {
             if chunk == chunks.len() {

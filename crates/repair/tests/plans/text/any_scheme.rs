@@ -1,10 +1,10 @@
-//! What holds whatever the scheme: who takes part, what is left to do, and how a plan is written.
+//! Rules that hold for every scheme: the choice of nodes, the remaining slices, and the text of a plan.
 
 use super::check;
 use crate::scene::Scene;
 
 #[test]
-fn what_is_still_there_is_moved() {
+fn blocks_that_still_exist_are_copied() {
     check(
         "rs-6-4; want b1>n20; held b1",
         "
@@ -162,7 +162,7 @@ fn nodes_that_the_policy_prefers_come_before_idle_ones() {
     );
 }
 
-/// Lanes that none of these slices travels are left out.
+/// Lanes without any of the remaining slices are left out.
 #[test]
 fn a_repair_goes_on_with_the_slices_it_lacks() {
     check(

@@ -1,4 +1,4 @@
-//! Repair pipelining: chains, one or several.
+//! Repair pipelining with one or several chains.
 
 use super::check;
 use crate::scene::Scene;
@@ -194,9 +194,9 @@ fn baselines_of_repair_pipelining() {
     );
 }
 
-/// A loss of one block in each of two groups is two chains, which share nothing but their ends.
+/// One lost block in each of two groups needs two chains, which share only their ends.
 #[test]
-fn sums_pass_by_who_does_not_add_to_them() {
+fn sums_bypass_nodes_that_add_nothing() {
     check(
         "lrc-4-2-2; want b0>n20 b2>n20; by rp",
         "
@@ -214,7 +214,7 @@ fn sums_pass_by_who_does_not_add_to_them() {
     );
 }
 
-/// A node is in a chain once, whoever dealt it, and another one takes its second place.
+/// A node occurs in a chain only once, even if it was dealt twice; another node takes its second place.
 #[test]
 fn chains_that_were_dealt_to_a_node_twice() {
     let plan = |chain: &str| {
@@ -224,7 +224,8 @@ fn chains_that_were_dealt_to_a_node_twice() {
     assert_eq!(plan("n2>n2>n6"), plan("n2>n4>n6"));
 }
 
-/// Weights are the lengths of the stretches; n5 holds nothing, and n4 is preferred to n3 in its place.
+/// Weights follow the lengths of the stretches. Node n5 holds no block, so it is replaced by n4, which is
+/// preferred to n3.
 #[test]
 fn chains_that_were_dealt() {
     check(

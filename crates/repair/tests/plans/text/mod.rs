@@ -1,4 +1,4 @@
-//! Plans as text: each is small enough to be checked by reading it.
+//! The text of plans small enough to be verified by reading.
 
 mod any_scheme;
 mod chains;

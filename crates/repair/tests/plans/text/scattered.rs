@@ -1,4 +1,4 @@
-//! Every helper decodes a share.
+//! Schemes in which every helper decodes a share.
 
 use super::check;
 
@@ -110,8 +110,8 @@ fn scatter() {
     );
 }
 
-/// Links from the holders to n100 are thin; n50 and n1, which hold nothing, have better ones. n50 decodes, and n1 passes on what
-/// it does not change.
+/// The links from the holders to n100 are slow. Nodes n50 and n1, which hold no block, have better ones: n50
+/// decodes, and n1 forwards data unchanged.
 #[test]
 fn nodes_without_a_block_where_links_past_them_are_thin() {
     check(

@@ -1,4 +1,4 @@
-//! Everything to one node at once, and in trees: conventional, PPR and CRR.
+//! Schemes that send everything to one node, directly or in trees: conventional, PPR and CRR.
 
 use super::check;
 

@@ -1,8 +1,8 @@
-//! Codes of which repairs read parts of blocks.
+//! Codes whose repairs read parts of blocks.
 
 use super::check;
 
-/// Hitchhiker reads half of most blocks; chains start where fewest sums are fed.
+/// Hitchhiker reads half of most blocks; chains start with helpers that feed the fewest sums.
 #[test]
 fn sub_packetized_codes() {
     check(
@@ -68,8 +68,8 @@ fn sub_packetized_codes() {
     );
 }
 
-/// Two halves suffice to say what they know, so the first two helpers send theirs as they are; who feeds
-/// only the first half stands at the end, and the other half passes it by.
+/// The first two helpers send their two halves raw, which takes no more streams than the sums would. Helpers
+/// that feed only the first sum come last, and the other sum bypasses them.
 #[test]
 fn a_chain_over_hitchhiker_starts_raw() {
     check(
