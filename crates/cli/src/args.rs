@@ -1,5 +1,6 @@
 //! The command line.
 
+mod attach;
 mod nodes;
 
 use std::ffi::OsString;
@@ -11,8 +12,8 @@ use client::ByteRange;
 use cluster::{Bandwidth, ByteSize, Host, Name, RepairAfter};
 use codes::CodeSpec;
 use repair::Scheme;
-use seaweedfs::ServerAddress;
 
+pub use attach::AttachTo;
 pub use nodes::*;
 
 use crate::network::BenchAction;
@@ -167,86 +168,6 @@ pub struct CoordinatorArgs {
     /// Only say in the log what would be repaired without being asked for
     #[arg(long)]
     pub dry_run: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum AttachTo {
-    /// A SeaweedFS cluster: its EC volumes are repaired
-    Seaweedfs(AttachSeaweedfsArgs),
-    /// An HDFS cluster: its erasure-coded files are repaired
-    Hdfs(AttachHdfsArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct AttachHdfsArgs {
-    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
-    pub dir: Option<PathBuf>,
-    /// What `hadoop classpath` prints, and Mend's jar: "$(hadoop classpath):/opt/mend/mend-hdfs.jar"
-    #[arg(long, value_name = "CLASSPATH")]
-    pub classpath: String,
-    /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: what the configuration on the class path says]
-    #[arg(long, value_name = "URI")]
-    pub namenode: Option<String>,
-    /// A setting of Hadoop's client; give it again for more
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub setting: Vec<String>,
-    /// The java that asks the NameNode
-    #[arg(long, default_value = "java", value_name = "FILE")]
-    pub java: PathBuf,
-    /// A folder whose files are repaired; give it again for more
-    #[arg(long, default_value = "/", value_name = "PATH")]
-    pub path: Vec<String>,
-    /// Push rebuilt blocks to DataNodes, which then need no plug-in
-    #[arg(long)]
-    pub no_plugin: bool,
-    /// Port on which the plug-in of each DataNode listens (mend.datanode.port)
-    #[arg(long, default_value_t = 7410, value_name = "PORT", conflicts_with = "no_plugin")]
-    pub plugin_port: u16,
-    #[command(flatten)]
-    pub beside: BesideArgs,
-    /// Port of the first helper on each machine; those of others there follow
-    #[arg(long, default_value_t = 7420, value_name = "PORT")]
-    pub base_port: u16,
-}
-
-#[derive(Debug, Args)]
-pub struct AttachSeaweedfsArgs {
-    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
-    pub dir: Option<PathBuf>,
-    /// A master; give it again for more
-    #[arg(long, required = true, value_name = "HOST:PORT")]
-    pub master: Vec<ServerAddress>,
-    /// The cluster's security.toml, if its gRPC ports speak TLS
-    #[arg(long, value_name = "FILE")]
-    pub security: Option<PathBuf>,
-    /// The -dir.idx folder of a volume server, or of all with *=FOLDER; give it again for more. Servers do not tell it
-    #[arg(long, value_name = "SERVER=FOLDER", value_parser = index_folder)]
-    pub index_folder: Vec<(String, PathBuf)>,
-    #[command(flatten)]
-    pub beside: BesideArgs,
-    /// Port of the first helper on each machine; those of others there follow
-    #[arg(long, default_value_t = 7410, value_name = "PORT")]
-    pub base_port: u16,
-}
-
-/// How Mend works beside a store that is there already.
-#[derive(Debug, Args)]
-pub struct BesideArgs {
-    /// After how long what a server had that is gone is repaired elsewhere
-    #[arg(long, default_value = "10m", value_name = "TIME|never")]
-    pub repair_after: RepairAfter,
-    /// Only say in the coordinator's log what would be repaired
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Whether data edges are encrypted [default: if helpers listen beyond loopback]
-    #[arg(long, value_name = "true|false")]
-    pub data_tls: Option<bool>,
-    /// What the coordinator listens on [default: the address that the way to the store begins at]
-    #[arg(long, value_name = "IP")]
-    pub listen: Option<IpAddr>,
-    /// Port of the coordinator's API; its control port is the next
-    #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
-    pub coordinator_port: u16,
 }
 
 #[derive(Debug, Args)]
@@ -513,15 +434,6 @@ pub struct CompareArgs {
 }
 
 /// A code by its name, or by the file of its generator matrix.
-fn index_folder(text: &str) -> Result<(String, PathBuf), String> {
-    let (server, folder) =
-        text.split_once('=').ok_or("write SERVER=FOLDER, as in 10.0.0.1:8080=/data/index, or *=FOLDER")?;
-    if server.is_empty() || !PathBuf::from(folder).is_absolute() {
-        return Err("a server and an absolute path are needed, as in 10.0.0.1:8080=/data/index".to_owned());
-    }
-    Ok((server.to_owned(), folder.into()))
-}
-
 fn code(text: &str) -> Result<CodeSpec, String> {
     let Some(path) = text.strip_prefix("matrix:") else {
         return text.parse().map_err(|error: codes::SpecError| error.to_string());

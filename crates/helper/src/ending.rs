@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use repair::{BlockId, Refusal, Report, SinkEnd};
-use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
+use store_api::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
 
 use crate::disk::{Deliveries, SharedDelivery};
 use crate::engine::blocking;
@@ -31,7 +31,7 @@ pub(crate) async fn seal(deliveries: Deliveries) -> Report {
 }
 
 /// What knows how much of a block that was committed is left to be read back, by block.
-pub(crate) type Committed = BTreeMap<BlockId, Box<dyn ReadBack>>;
+pub(crate) type Committed = BTreeMap<BlockId, ReadBack>;
 
 /// One block after another, and what is left of them to be read back. What was begun is ended also if the coordinator is gone
 /// meanwhile: it is a block that was checked.
@@ -61,12 +61,12 @@ pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
 pub(crate) async fn reread(
     blocks: Arc<dyn Blocks>,
     block: BlockId,
-    rest: Option<Box<dyn ReadBack>>,
+    rest: Option<ReadBack>,
     gate: DiskGate,
 ) -> Report {
     let read = match (blocks.read_back(&block), rest) {
         (Some(read), _) => read.await,
-        (None, Some(rest)) => blocking(move || rest.finish(&gate)).await,
+        (None, Some(rest)) => blocking(move || rest(&gate)).await,
         (None, None) => {
             let name = block.clone();
             blocking(move || blocks.verify(&name, &gate)).await

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use repair::Meter;
-use stores::{Closed, Gate};
+use store_api::{Closed, Gate};
 
 use crate::throttle::Allowance;
 
@@ -66,9 +66,9 @@ impl Gate for DiskGate {
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
+    use dir::DirBlocks;
     use repair::{BlockId, Caps, Class, JobId, Sink, SinkEnd};
-    use stores::dir::DirBlocks;
-    use stores::{BlockError, Blocks};
+    use store_api::{BlockError, Blocks};
 
     use super::*;
     use crate::throttle::Throttle;

@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] carries out jobs: each has one task that drives this node's part of it and polls its sockets and its disk,
 //! on one of its [`Workers`]. [`Session`] is the standing connection to the coordinator.
-//! [`Daemon`] is both around a store's [`Blocks`](stores::Blocks), whichever store that is. A client embeds an engine and a
+//! [`Daemon`] is both around a store's [`Blocks`](store_api::Blocks), whichever store that is. A client embeds an engine and a
 //! session, and its [`Requests`] bring along what is read and where it goes: see [`Local`].
 
 #![forbid(unsafe_code)]

@@ -2,9 +2,9 @@
 
 use beside::Mend;
 use hadoop::eventually;
+use hdfs::HdfsBlocks;
 use repair::{Permit, Sink, SinkEnd};
-use stores::hdfs::HdfsBlocks;
-use stores::{Delivery, Sinks};
+use store_api::{Delivery, Sinks};
 
 use crate::mend;
 use crate::world::{ALWAYS, NO_REPAIR, World};

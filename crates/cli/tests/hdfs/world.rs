@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use hadoop::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin, eventually};
-use stores::hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
+use hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
 use tempfile::TempDir;
 
 const NODES: usize = 15;

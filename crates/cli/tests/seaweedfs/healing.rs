@@ -5,8 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use beside::Mend;
-use seaweedfs::Standing;
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, Standing, VolumeName};
 
 use weed::eventually;
 

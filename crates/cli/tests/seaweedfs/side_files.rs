@@ -4,8 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use stores::seaweedfs::VolumeName;
-
+use seaweedfs::VolumeName;
 use weed::eventually;
 
 use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use apart::OneNamespace;
 use beside::Mend;
-use seaweedfs::{Listing, Standing, Volumes};
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{Listing, ShardName, Standing, VolumeName, Volumes};
 use tempfile::TempDir;
 use weed::{Attaching, Cluster, Options, eventually, http};
 

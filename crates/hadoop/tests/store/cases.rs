@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use hadoop::eventually;
-use stores::{BlockError, Blocks, OpenGate};
+use store_api::{BlockError, Blocks, OpenGate};
 
 use crate::world::{Group, World};
 
@@ -110,7 +110,7 @@ pub fn a_dead_datanode(world: &mut World) {
         let numbers: Vec<_> =
             listed.iter().flat_map(|file| &file.blocks).flat_map(|block| &block.replicas).collect();
         let nodes = world.cluster.nodes();
-        let known = |(node, name): &(usize, stores::hdfs::ReplicaName)| {
+        let known = |(node, name): &(usize, hdfs::ReplicaName)| {
             numbers
                 .iter()
                 .any(|(number, address)| *number == name.block() && *address == nodes[*node].address())

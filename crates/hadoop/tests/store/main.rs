@@ -1,4 +1,4 @@
-//! `stores::hdfs` against a real cluster, booted once: what HDFS wrote is read, its parity is Mend's, and what Mend writes
+//! `hdfs::HdfsBlocks` against a real cluster, booted once: what HDFS wrote is read, its parity is Mend's, and what Mend writes
 //! HDFS takes for its own.
 //!
 //! Where no cluster can be had the tests are skipped, loudly; in CI (`CI=true`) that is a failure.

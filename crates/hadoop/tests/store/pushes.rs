@@ -8,8 +8,8 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use hadoop::eventually;
-use stores::hdfs::ReplicaName;
-use stores::{BlockError, ProcessError};
+use hdfs::ReplicaName;
+use store_api::{BlockError, ProcessError};
 
 use crate::cases::largest;
 use crate::world::{Group, World};

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use codes::BlockIndex;
 use hadoop::{Cluster, ClusterOptions, Hadoop, Plugin, eventually};
+use hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName};
 use repair::{Sink, SinkEnd};
-use stores::hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName};
-use stores::{BlockError, Delivery, Sinks};
+use store_api::{BlockError, Delivery, Sinks};
 use tokio::runtime::Runtime;
 
 const NODES: usize = 14;

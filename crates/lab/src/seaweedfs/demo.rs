@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use beside::Mend;
-use stores::seaweedfs::VolumeName;
+use seaweedfs::VolumeName;
 use weed::eventually;
 
 use super::scene::{SERVERS, Scene};

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beside::Mend;
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, VolumeName};
 use weed::eventually;
 
 use super::scene::{SHARDS, Scene};

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beside::Mend;
-use stores::seaweedfs::VolumeName;
+use seaweedfs::VolumeName;
 
 use super::BenchArgs;
 use super::losses::Loss;

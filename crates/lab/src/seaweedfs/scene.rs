@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use beside::Mend;
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, VolumeName};
 use weed::{Attaching, Cluster, Options, content, eventually, http};
 
 use crate::error::LabError;
