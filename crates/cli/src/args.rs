@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use client::ByteRange;
-use cluster::{Bandwidth, ByteSize, Host, Name, RepairAfter};
+use cluster::{Bandwidth, ByteSize, Host, Name};
 use codes::CodeSpec;
 use repair::Scheme;
 
