@@ -116,7 +116,7 @@ impl DirCatalog {
 }
 
 /// Draws an era at random.
-fn new_era() -> Era {
+pub(super) fn new_era() -> Era {
     Era::of_number(rand::random_range(1..1 << ERA_BITS))
 }
 

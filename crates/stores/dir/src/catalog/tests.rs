@@ -640,7 +640,7 @@ fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
 #[test]
 fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
     let mut scene = Scene::new();
-    scene.catalog.era = Era::new();
+    scene.catalog.era = super::open::new_era();
     scene.file("a", 1);
     let old = fs::read(scene.path()).expect("closed or not, it is a file");
     let lost = scene.file("b", 1);
@@ -665,7 +665,7 @@ fn a_short_name_of_several_stripes_lists_them() {
     for name in ["a", "b"] {
         // As an old catalog that was put back counts again, in an era of its own.
         scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &17)).expect("written");
-        scene.catalog.era = Era::new();
+        scene.catalog.era = super::open::new_era();
         stripes.extend(scene.file(name, 1).stripes);
     }
     let (first, second) = (&stripes[0], &stripes[1]);

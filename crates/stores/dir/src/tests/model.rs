@@ -70,7 +70,7 @@ proptest! {
         let block = id("17.3");
         let mut writer = scene.blocks.create(&sink(&block, length as u64)).expect("space");
         let mut model = vec![0; length];
-        let mut write = |writer: &mut dyn crate::BlockWriter, range: std::ops::Range<usize>, seed| {
+        let mut write = |writer: &mut dyn store_api::BlockWriter, range: std::ops::Range<usize>, seed| {
             model[range.clone()].copy_from_slice(&pattern(seed, range.len()));
             writer.write_at(range.start as u64, &model[range]).expect("written");
         };
@@ -140,7 +140,7 @@ fn a_block_is_made_again_with_the_kind_of_digest_that_is_recorded() {
         writer.write_at(0, &bytes).expect("written");
         assert_eq!(writer.seal().expect("complete"), expected);
         let rest = writer.commit().expect("committed").expect("it was read back behind");
-        assert_eq!(rest.finish(&OpenGate).expect("good"), expected);
+        assert_eq!(rest(&OpenGate).expect("good"), expected);
         let reader = scene.open(&id("a")).expect("there");
         assert_eq!((reader.digest(), reader.verify(&OpenGate).expect("whole")), (expected, expected));
     }
