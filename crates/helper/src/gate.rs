@@ -147,7 +147,7 @@ mod tests {
         writer.write_at(9 << 20, &vec![7; 1 << 20]).unwrap();
         let digest = writer.seal().unwrap();
         let rest = writer.commit().unwrap().expect("it was read back behind");
-        assert_eq!(rest.finish(&*clocked).unwrap(), digest);
+        assert_eq!(rest(&*clocked).unwrap(), digest);
         assert_eq!(clocked.passed.load(Ordering::Relaxed), 10 << 20);
         let expected = rate as f64 * throttle.now().as_secs_f64();
         assert!(((10 << 20) as f64 - expected).abs() <= 0.05 * expected, "in {:?}", throttle.now());
