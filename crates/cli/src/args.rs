@@ -1,5 +1,6 @@
 //! The command line, as clap parses it.
 
+mod attach;
 mod nodes;
 
 use std::ffi::OsString;
@@ -8,11 +9,11 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use client::ByteRange;
-use cluster::{Bandwidth, ByteSize, Host, Name, RepairAfter};
+use cluster::{Bandwidth, ByteSize, Host, Name};
 use codes::CodeSpec;
 use repair::Scheme;
-use seaweedfs::ServerAddress;
 
+pub use attach::AttachTo;
 pub use nodes::*;
 
 use crate::network::BenchAction;
@@ -195,91 +196,6 @@ pub struct CoordinatorArgs {
     /// Log automatic repairs instead of running them
     #[arg(long)]
     pub dry_run: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum AttachTo {
-    /// Attach to a SeaweedFS cluster and repair its EC volumes
-    #[command(after_help = "Example: mend attach seaweedfs --master 10.0.0.1:9333")]
-    Seaweedfs(AttachSeaweedfsArgs),
-    /// Attach to an HDFS cluster and repair its erasure-coded files
-    #[command(
-        after_help = "Example: mend attach hdfs --classpath \"$(hadoop classpath):/opt/mend/mend-hdfs.jar\""
-    )]
-    Hdfs(AttachHdfsArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct AttachHdfsArgs {
-    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
-    pub dir: Option<PathBuf>,
-    /// The output of `hadoop classpath` plus Mend's jar: "$(hadoop classpath):/opt/mend/mend-hdfs.jar"
-    #[arg(long, value_name = "CLASSPATH")]
-    pub classpath: String,
-    /// hdfs://HOST:PORT or hdfs://NAMESERVICE [default: from the Hadoop configuration on the class path]
-    #[arg(long, value_name = "URI")]
-    pub namenode: Option<String>,
-    /// A setting for Hadoop's client; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub setting: Vec<String>,
-    /// The Java program that runs Hadoop's client
-    #[arg(long, default_value = "java", value_name = "FILE")]
-    pub java: PathBuf,
-    /// A folder whose files are repaired; may be repeated
-    #[arg(long, default_value = "/", value_name = "PATH")]
-    pub path: Vec<String>,
-    /// Push rebuilt blocks over the DataNode protocol, so that DataNodes need no plug-in
-    #[arg(long)]
-    pub no_plugin: bool,
-    /// Port of the plug-in on each DataNode (mend.datanode.port)
-    #[arg(long, default_value_t = 7410, value_name = "PORT", conflicts_with = "no_plugin")]
-    pub plugin_port: u16,
-    #[command(flatten)]
-    pub beside: BesideArgs,
-    /// Port of the first helper on each machine; further helpers there use the next ports
-    #[arg(long, default_value_t = 7420, value_name = "PORT")]
-    pub base_port: u16,
-}
-
-#[derive(Debug, Args)]
-pub struct AttachSeaweedfsArgs {
-    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
-    pub dir: Option<PathBuf>,
-    /// Address of a master; may be repeated
-    #[arg(long, required = true, value_name = "HOST:PORT")]
-    pub master: Vec<ServerAddress>,
-    /// The cluster's security.toml, if its gRPC ports use TLS
-    #[arg(long, value_name = "FILE")]
-    pub security: Option<PathBuf>,
-    /// The -dir.idx folder of a volume server, or *=FOLDER for all servers; may be repeated. Servers do not
-    /// report it
-    #[arg(long, value_name = "SERVER=FOLDER", value_parser = index_folder)]
-    pub index_folder: Vec<(String, PathBuf)>,
-    #[command(flatten)]
-    pub beside: BesideArgs,
-    /// Port of the first helper on each machine; further helpers there use the next ports
-    #[arg(long, default_value_t = 7410, value_name = "PORT")]
-    pub base_port: u16,
-}
-
-/// Options for attaching to an existing store.
-#[derive(Debug, Args)]
-pub struct BesideArgs {
-    /// How long a server may be down before its blocks are rebuilt elsewhere
-    #[arg(long, default_value = "10m", value_name = "TIME|never")]
-    pub repair_after: RepairAfter,
-    /// Log automatic repairs instead of running them
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Whether to encrypt data edges [default: true if a helper listens on an address other than loopback]
-    #[arg(long, value_name = "true|false")]
-    pub data_tls: Option<bool>,
-    /// The coordinator's listen address [default: this machine's address on the route to the store]
-    #[arg(long, value_name = "IP")]
-    pub listen: Option<IpAddr>,
-    /// Port of the coordinator's API; the control port is the next one
-    #[arg(long, default_value_t = 7400, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65535))]
-    pub coordinator_port: u16,
 }
 
 #[derive(Debug, Args)]
@@ -552,16 +468,7 @@ pub struct CompareArgs {
     pub place: PlaceArgs,
 }
 
-/// Parses `SERVER=FOLDER`.
-fn index_folder(text: &str) -> Result<(String, PathBuf), String> {
-    let (server, folder) =
-        text.split_once('=').ok_or("write SERVER=FOLDER, as in 10.0.0.1:8080=/data/index, or *=FOLDER")?;
-    if server.is_empty() || !PathBuf::from(folder).is_absolute() {
-        return Err("a server and an absolute path are needed, as in 10.0.0.1:8080=/data/index".to_owned());
-    }
-    Ok((server.to_owned(), folder.into()))
-}
-
+/// A code by its name, or by the file of its generator matrix.
 fn code(text: &str) -> Result<CodeSpec, String> {
     let Some(path) = text.strip_prefix("matrix:") else {
         return text.parse().map_err(|error: codes::SpecError| error.to_string());

@@ -2,20 +2,17 @@
 //! serves; scripts wait for this line.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Bandwidth, Cluster, HelperConfig, Identity, LimitsConfig, Name, Role};
+use cluster::{Bandwidth, Cluster, HelperConfig, Identity, LimitsConfig, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
 use repair::{Caps, Rates, StatedRates};
-use stores::Blocks;
-use stores::dir::DirBlocks;
 
 use crate::answer::Answer;
+use crate::descriptors;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::interrupted;
-use crate::{attached, descriptors};
 
 /// How often to look for a renewed certificate after the old one has expired.
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
@@ -23,20 +20,14 @@ const RENEWAL_EVERY: Duration = Duration::from_secs(2);
 /// Implements `mend coordinator`.
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
     await_valid(&cluster, &Role::Coordinator).await?;
-    let store = cluster.config().store.clone();
+    let own_repair = stores::own_repair(&cluster)?;
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
-    let started = match store {
-        None => {
-            config.heal = Some(dry_run);
-            coordinator::start(config).await
-        }
-        Some(store) => {
-            config.heal = attached::heal(&store, dry_run);
-            let storage = attached::storage(&config.cluster, &store).await?;
-            coordinator::start_on(config, storage).await
-        }
-    };
+    config.heal = heal(own_repair, dry_run);
+    let cluster = config.cluster.clone();
+    let opened = tokio::task::spawn_blocking(move || stores::storage(&cluster)).await;
+    let storage = opened.map_err(|error| Failure::new(format!("the storage: {error}")))??;
+    let started = coordinator::start_on(config, storage).await;
     let mut handle = started.map_err(Failure::new)?;
     say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
     let crashed = tokio::select! {
@@ -55,11 +46,8 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
 pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
-    let (store, of_cluster, helper) = (cluster.config().store.clone(), cluster.clone(), config.clone());
-    let opened = tokio::task::spawn_blocking(move || match store {
-        None => Ok(Arc::new(DirBlocks::open(of_cluster.blocks_folder(&helper))?) as Arc<dyn Blocks>),
-        Some(store) => attached::blocks(&of_cluster, &store, &helper),
-    });
+    let (of_cluster, helper) = (cluster.clone(), config.clone());
+    let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
     let blocks = opened.await.expect("opening a folder does not panic")?;
     let options = DaemonOptions {
         cluster_id: cluster.config().cluster_id,
@@ -87,6 +75,15 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
         () = interrupted() => tracing::info!("stopping"),
     }
     Ok(Answer::silent())
+}
+
+/// Whether the coordinator only logs what it would do about damage without being asked; `None` if it does nothing.
+fn heal(own_repair: OwnRepair, dry_run: bool) -> Option<bool> {
+    match own_repair {
+        OwnRepair::Auto => Some(dry_run),
+        OwnRepair::DryRun => Some(true),
+        OwnRepair::Off => dry_run.then_some(true),
+    }
 }
 
 /// Loads a role's identity. If its certificate has expired, waits for a renewed one: a daemon that exits

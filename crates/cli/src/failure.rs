@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use attached::KindError;
 use client::{ClientError, RequestFailure, Severity};
 use serde_json::json;
 
@@ -148,6 +149,13 @@ impl From<ClientError> for Failure {
     }
 }
 
+impl From<KindError> for Failure {
+    fn from(error: KindError) -> Self {
+        let exit = if error.is_unreachable { Exit::Unreachable } else { Exit::Failed };
+        Self { help: error.help, ..Self::new(error.message).exit(exit) }
+    }
+}
+
 /// Error types whose messages already include the next step.
 macro_rules! plain {
     ($($error:ty),* $(,)?) => { $(
@@ -166,6 +174,6 @@ plain!(
     cluster::RemoveHelperError,
     cluster::IssueError,
     cluster::IdentityError,
-    stores::dir::OpenError,
-    stores::BlockError,
+    store_api::OpenError,
+    store_api::BlockError,
 );

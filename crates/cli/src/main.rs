@@ -4,8 +4,6 @@
 
 mod answer;
 mod args;
-mod attach;
-mod attached;
 mod blocks;
 mod catalogs;
 mod cluster_folder;

@@ -8,14 +8,14 @@ use cluster::{Cluster, Role};
 use repair::Caps;
 
 use crate::answer::Answer;
-use crate::args::{CatalogAction, Cli, HelperArgs, NodeAction, Verb};
+use crate::args::{AttachTo, CatalogAction, Cli, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
 use crate::repairs::Detail;
 use crate::{
-    attach, blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans,
-    recoveries, repairs, scrubs, simulate, status,
+    blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans, recoveries,
+    repairs, scrubs, simulate, status,
 };
 
 /// How long to keep dialling an unreachable coordinator, which may be starting.
@@ -39,7 +39,10 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
     let detail = if cli.verbose > 0 { Detail::Stripes } else { Detail::Bad };
     match cli.verb {
         Verb::Init(args) => cluster_folder::init(folder, &args),
-        Verb::Attach(to) => attach::attach(folder, &to).await,
+        Verb::Attach(AttachTo { kind, args }) => {
+            let attached = stores::attach(kind, folder, &args).await?;
+            Ok(Answer::new(attached.text, &attached.facts))
+        }
         Verb::Coordinator(args) => daemons::coordinator(open(folder)?, args.dry_run).await,
         Verb::Helper(HelperArgs { name }) => daemons::helper(&open(folder)?, &name).await,
         Verb::Node(NodeAction::Add(args)) => cluster_folder::add_helper(open(folder)?, args),
@@ -119,7 +122,9 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
 }
 
 fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
-    Ok(Cluster::open(&folder.unwrap_or_else(nearest_folder))?)
+    let cluster = Cluster::open(&folder.unwrap_or_else(nearest_folder))?;
+    stores::own_repair(&cluster)?; // Checks `[store]`.
+    Ok(cluster)
 }
 
 /// The nearest cluster folder, here or in a parent; if none exists, the default path.

@@ -10,7 +10,7 @@ use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use repair::wire::control::{ClientRequest, Ended};
 use repair::{Caps, NodeId};
-use stores::Sinks;
+use store_api::Sinks;
 use tokio::task::JoinHandle;
 
 use crate::http::{Http, patiently};

@@ -13,7 +13,7 @@ use codes::BlockIndex;
 use repair::wire::RequestFailure;
 use repair::wire::control::Ended;
 use repair::{ParityOutcome, Scheme, StripeId};
-use stores::Sinks;
+use store_api::Sinks;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

@@ -49,7 +49,7 @@ pub use put::PutOptions;
 pub use repair::wire::RequestFailure;
 pub use rooms::{Memory, MemorySink, Room, delivery_to};
 pub use session::ReadRequest;
-pub use stores::Sinks;
+pub use store_api::Sinks;
 pub use views::*;
 
 use std::sync::Arc;

@@ -11,8 +11,7 @@ use helper::Ends;
 use hyper::Method;
 use repair::wire::control::{ClientRequest, Ended};
 use repair::{Digest, LocalBlock};
-use stores::dir::BlockHash;
-use stores::{BlockError, BlockReader, Sources};
+use store_api::{BlockError, BlockHash, BlockReader, Sources};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
 use crate::error::{FileChange, LocalFileError};

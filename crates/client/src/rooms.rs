@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use repair::{BlockId, Sink};
-use stores::{BlockError, BlockReader, Delivery, Intake, Sinks, Taker};
+use store_api::{BlockError, BlockReader, Delivery, Intake, Sinks};
 
 /// A local destination for one block's bytes. Offsets are relative to the block.
 pub trait Room: Send + Sync + 'static {
@@ -42,9 +42,7 @@ impl<R: Room> Intake for RoomTaker<R> {
     fn may_wait(&self) -> bool {
         self.room.may_wait()
     }
-}
 
-impl<R: Room> Taker for RoomTaker<R> {
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
         Ok(Arc::new(RoomReader { bytes: self.bytes, room: self.room.clone() }))
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use codes::BlockIndex;
 use repair::{BlockId, Sink};
-use stores::{BlockError, Delivery, Sinks};
+use store_api::{BlockError, Delivery, Sinks};
 
 use crate::destination::{Destination, FilePlace, folder_of};
 use crate::draft::Draft;

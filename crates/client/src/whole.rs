@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use codes::BlockIndex;
 use repair::Digest;
-use stores::dir::{BlockHash, DIGEST_KIND};
+use store_api::{BlockHash, DIGEST_KIND};
 use views::{FileLayout, FileStripe};
 
 /// The number of bytes to hash at once.

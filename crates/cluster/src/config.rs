@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde::de::{Deserializer, Error as _};
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
 
@@ -478,12 +478,23 @@ pub(crate) fn without_helper(text: &str, path: &Path, name: &Name) -> Result<Opt
     Ok(found.map(|()| document.to_string()))
 }
 
-/// Adds the store to `text`, before anything appended later.
-pub(crate) fn with_store(text: &str, path: &Path, store: &StoreConfig) -> Result<String, ConfigError> {
+/// The settings of `[store]`, as the crate of its kind knows them; `None` without a `[store]`.
+pub(crate) fn store_settings<T: DeserializeOwned>(text: &str, path: &Path) -> Result<Option<T>, ConfigError> {
+    #[derive(Deserialize)]
+    struct Stored<T> {
+        store: Option<T>,
+    }
+    let parsed = toml_edit::de::from_str::<Stored<T>>(text);
+    let parsed = parsed.map_err(|error| ConfigError::at(path, text, error.message(), error.span()))?;
+    Ok(parsed.store)
+}
+
+/// Adds this `[store]` to `text`, before the helpers.
+pub(crate) fn with_store(text: &str, path: &Path, store: Table) -> Result<String, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
         .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
-    document["store"] = Item::Table(store.to_table());
+    document["store"] = Item::Table(store);
     Ok(document.to_string())
 }
 

@@ -20,12 +20,13 @@ use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use serde::de::DeserializeOwned;
+use toml_edit::Table;
 
 use crate::authority::{Authority, AuthorityError};
-use crate::config::{new_text, with_helpers, with_store, without_helper};
+use crate::config::{new_text, store_settings, with_helpers, with_store, without_helper};
 use crate::durable::{self, FileError, PUBLIC, cannot};
 use crate::expiry::expiry;
-use crate::store::StoreConfig;
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
     IdentityError, IssueError, Name, RepairAfter, Role,
@@ -257,11 +258,20 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Sets the storage system to repair in `mend.toml`.
+    /// The settings in `[store]` of `mend.toml`, as the crate of that kind of store knows them; `None` without a `[store]`.
+    ///
+    /// # Errors
+    /// [`OpenError`]: a file that cannot be read, or a key or value that the crate does not know.
+    pub fn store_settings<T: DeserializeOwned>(&self) -> Result<Option<T>, OpenError> {
+        let path = self.config_path();
+        Ok(store_settings(&durable::read(&path)?, &path)?)
+    }
+
+    /// Writes `[store]` to `mend.toml`: the storage system to repair.
     ///
     /// # Errors
     /// If a file cannot be read or written.
-    pub fn set_store(&mut self, store: &StoreConfig) -> Result<(), AddHelperError> {
+    pub fn set_store(&mut self, store: Table) -> Result<(), AddHelperError> {
         let _lock = self.lock()?;
         let path = self.config_path();
         let text = with_store(&durable::read(&path)?, &path, store)?;

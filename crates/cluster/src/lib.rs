@@ -54,4 +54,4 @@ pub use network::{CLIENT, Entry, LinkConfig, MatrixConfig, Network, NetworkError
 pub use quantity::{Bandwidth, ByteSize, ParseQuantityError};
 pub use repair_after::{ParseRepairAfterError, RepairAfter};
 pub use role::{Role, peer_role};
-pub use store::{HdfsConfig, NameNodeConfig, OwnRepair, SeaweedfsConfig, StoreConfig};
+pub use store::{OwnRepair, StoreConfig};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use stores::Nature;
+use store_api::StorePolicy;
 
 use crate::Settings;
 
-/// The configuration, the store's nature, and the time of the event that is being handled.
+/// The configuration, the store's policy, and the time of the current event.
 pub(crate) struct Base {
     pub settings: Settings,
-    pub nature: Nature,
+    pub store: StorePolicy,
     /// Since the start of the coordinator.
     pub now: Duration,
     /// Milliseconds since 1970.

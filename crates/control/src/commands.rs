@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use repair::StripeId;
 use serde_json::Value;
-use stores::dir::{PutId, Snapshot};
+use store_api::{PutId, Snapshot};
 
 use crate::ItemPage;
 use crate::effect::Reply;
@@ -58,7 +58,7 @@ pub enum Command {
     Scrub(bool, Reply<ScrubView>),
     StopScrub(u64, Reply<ScrubView>),
     ScrubState(u64, Reply<ScrubView>),
-    Snapshot(Reply<Snapshot>),
+    Snapshot(Reply<Box<dyn Snapshot>>),
     AcceptCatalog(AcceptRequest, Reply<AcceptedView>),
     RemoveOrphans(Reply<OrphansView>),
     RemoveNode(String, Reply<NodeView>),

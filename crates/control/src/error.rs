@@ -6,8 +6,7 @@ use cluster::ParseRepairAfterError;
 use codes::SpecError;
 use recovery::UnknownPolicy;
 use repair::{ChunkingError, NodeId, PlanError, StripeId, UnknownScheme};
-use stores::dir::{OpenError, PutError, PutId};
-use stores::{CatalogError, StoreError, Term};
+use store_api::{CatalogError, OpenError, PutError, PutId, StoreError, Term};
 use views::{RepairState, ScrubState};
 
 use crate::Omitted;

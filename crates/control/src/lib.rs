@@ -57,8 +57,7 @@ use rand::rngs::StdRng;
 use repair::wire::control::FromNode;
 use repair::{Job, NodeId};
 use serde_json::Value;
-use stores::dir::OpenError;
-use stores::{Done, StoreChange, StoreError};
+use store_api::{Done, OpenError, StoreChange, StoreError};
 
 use answers::Answers;
 use base::Base;
@@ -177,13 +176,13 @@ pub struct Control {
 impl Control {
     /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
-        let Opened { picture, nature, unlisted, numbers, records, .. } = opened;
+        let Opened { picture, store, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
-            base: Base { settings, nature, now: Duration::ZERO, unix_ms },
+            base: Base { settings, store, now: Duration::ZERO, unix_ms },
             nodes: Nodes::default(),
             stripes: Stripes::new(picture, unlisted),
             jobs: Jobs::default(),
-            repairs: Repairs::new(nature),
+            repairs: Repairs::new(store),
             scrub: Scrubs::default(),
             storing: Storing::default(),
             history: History::default(),

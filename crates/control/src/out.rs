@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use repair::wire::control::ToNode;
 use repair::{BlockId, JobId, NodeId};
 use serde::Serialize;
-use stores::{CatalogError, RecordWrite, Write};
+use store_api::{CatalogError, RecordWrite, Write};
 use views::HistoryEvent;
 
 use crate::ConnectionId;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState};
+use store_api::{BlockRecord, BlockState};
 
 use crate::facts::Around;
 use crate::facts::Facts;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use codes::BlockIndex;
 use recovery::ItemId;
 use repair::{BlockProblem, JobError, JobId, JobRequest, NodeId, Outcome, StripeId};
-use stores::{BlockRecord, BlockState};
+use store_api::{BlockRecord, BlockState};
 use views::FoundBy;
 
 use crate::jobs::Owner;

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use cluster::{RepairAfter, Role};
 use codes::BlockIndex;
+use dir::DirCatalog;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use repair::wire::RequestFailure;
@@ -31,8 +32,7 @@ use repair::wire::control::{
 use repair::{
     Assignment, BlockId, BlockProblem, Digest, Fingerprint, JobId, NodeId, Report, Scheme, StripeId,
 };
-use stores::dir::{DirCatalog, OpenError, PutId};
-use stores::{CatalogError, Fault, StoreError, StripeWrite, Term, Write};
+use store_api::{CatalogError, Fault, OpenError, PutId, Storage, StoreError, StripeWrite, Term, Write};
 use tempfile::TempDir;
 
 use super::{
@@ -54,7 +54,7 @@ const START_UNIX_MS: u64 = 1_790_000_000_000;
 struct Scene {
     folder: TempDir,
     core: Option<Control>,
-    storage: Option<DirCatalog>,
+    storage: Option<Storage>,
     term: Term,
     /// The storage takes what it is asked and does nothing yet.
     stuck: bool,
@@ -112,11 +112,11 @@ fn settings() -> Settings {
     }
 }
 
-fn core(folder: &TempDir, unix_ms: u64) -> (Control, DirCatalog, Term) {
-    let mut catalog = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap();
-    let opened = Opened::read(&mut catalog).unwrap();
+fn core(folder: &TempDir, unix_ms: u64) -> (Control, Storage, Term) {
+    let mut storage = DirCatalog::open(folder.path().join(CATALOG), CLUSTER).unwrap().into_storage();
+    let opened = Opened::read(&mut storage).unwrap();
     let term = opened.term();
-    (Control::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), catalog, term)
+    (Control::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), storage, term)
 }
 
 /// What a storage says whose medium fails.

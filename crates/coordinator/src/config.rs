@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cluster::{Cluster, Role};
-use stores::dir::{DirCatalog, OpenError};
+use dir::DirCatalog;
+use store_api::OpenError;
 
 /// What a coordinator is started with.
 #[derive(Clone, Debug)]

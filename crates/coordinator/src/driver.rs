@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use stores::dir::OpenError;
+use store_api::OpenError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 

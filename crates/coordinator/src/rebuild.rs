@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::Role;
+use dir::{DirCatalog, Inventory, Rebuilt};
 use repair::NodeId;
 use repair::wire::control::{self, Description, FromNode, ToNode};
-use stores::dir::{DirCatalog, Inventory, OpenError, Rebuilt};
+use store_api::OpenError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use cluster::{HelperConfig, Identity, IdentityError, NetworkError, RENEW_WITHIN, Role};
+use dir::DirCatalog;
 use rand::rngs::StdRng;
-use stores::dir::{DirCatalog, OpenError};
-use stores::{CatalogError, Storage, StoreError};
+use store_api::{CatalogError, OpenError, Storage, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -148,14 +148,14 @@ pub async fn run(config: CoordinatorConfig, shutdown: impl Future<Output = ()>) 
 pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
     let cluster_id = config.cluster.config().cluster_id.to_string();
     let catalog = DirCatalog::open(&config.catalog, &cluster_id)?;
-    start_on(config, Box::new(catalog)).await
+    start_on(config, catalog.into_storage()).await
 }
 
 /// Starts a coordinator of any store, as [`start`] does.
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn start_on(config: CoordinatorConfig, storage: Box<dyn Storage>) -> Result<Handle, RunError> {
+pub async fn start_on(config: CoordinatorConfig, storage: Storage) -> Result<Handle, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (control_listener, control_addr) = listen(&config, config.control, "[coordinator] control").await?;
     let (api_listener, api_addr) = listen(&config, config.api, "[coordinator] api").await?;
@@ -225,7 +225,7 @@ pub(crate) async fn listen(
 /// Starts the thread that owns all state; the receiver hears of its end, and why if that is the catalog.
 fn start_core(
     config: &CoordinatorConfig,
-    mut storage: Box<dyn Storage>,
+    mut storage: Storage,
     events: mpsc::Receiver<Incoming>,
     answers: mpsc::Sender<Incoming>,
 ) -> Result<oneshot::Receiver<Option<OpenError>>, RunError> {
@@ -246,7 +246,7 @@ fn start_core(
         })?,
         heal: config.heal.map(|dry_run| HealPolicy { dry_run }),
     };
-    let opened = Opened::read(&mut *storage)?;
+    let opened = Opened::read(&mut storage)?;
     let term = opened.term();
     let mut core = Control::new(settings, opened, rand::make_rng::<StdRng>(), unix_ms());
     if cluster.encrypts_data_edges() {

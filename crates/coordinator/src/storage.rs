@@ -9,7 +9,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use stores::{Storage, Term};
+use store_api::{Storage, Term};
 use tokio::sync::mpsc;
 
 use crate::incoming::Incoming;
@@ -31,7 +31,7 @@ impl StorageThread {
     /// # Errors
     /// If the system gives no thread.
     pub(crate) fn start(
-        mut storage: Box<dyn Storage>,
+        mut storage: Storage,
         term: Term,
         events: mpsc::Sender<Incoming>,
     ) -> io::Result<Self> {
@@ -84,27 +84,17 @@ fn next_batch(core: &mut Control) -> Vec<Ask> {
     std::iter::from_fn(|| core.poll_storage()).take(TOGETHER).collect()
 }
 
-fn serve(
-    mut storage: Box<dyn Storage>,
-    term: Term,
-    asks: &Receiver<Vec<Ask>>,
-    events: &mpsc::Sender<Incoming>,
-) {
+fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &mpsc::Sender<Incoming>) {
     while let Ok(batch) = asks.recv() {
-        let batch = begin(&mut *storage, term, batch, events);
-        let (stored, copies) = control::carry_out(&mut *storage, term, batch);
-        let answers = copies.into_iter().filter_map(|ask| copy(&*storage, ask)).collect();
+        let batch = begin(&mut storage, term, batch, events);
+        let (stored, copies) = control::carry_out(&mut storage, term, batch);
+        let answers = copies.into_iter().filter_map(|ask| copy(&storage, ask)).collect();
         let _ = events.blocking_send(Incoming::Stored { events: stored, answers }); // At the end nobody hears it.
     }
 }
 
 /// Begins what takes long; the rest.
-fn begin(
-    storage: &mut dyn Storage,
-    term: Term,
-    batch: Vec<Ask>,
-    events: &mpsc::Sender<Incoming>,
-) -> Vec<Ask> {
+fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Sender<Incoming>) -> Vec<Ask> {
     let mut rest = Vec::with_capacity(batch.len());
     for ask in batch {
         let Ask::Write { number, write } = ask else {
@@ -123,7 +113,7 @@ fn begin(
 }
 
 /// Copies are written on another thread while the storage goes on.
-fn copy(storage: &dyn Storage, ask: Ask) -> Option<Answer> {
+fn copy(storage: &Storage, ask: Ask) -> Option<Answer> {
     match ask {
         Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),
         Ask::Snapshot(reply) => return Some(reply.with(storage.snapshot().map_err(Into::into))),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec};
+use dir::DirBlocks;
 use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, HeldBlock, ToNode, VERSION};
 use repair::wire::edge::{Direction, FrameHeader, Greeting};
@@ -20,8 +21,7 @@ use repair::{
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Serialize;
-use stores::dir::{DirBlocks, FileRecord, NodeRecord, PutId, PutRecord};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, BlockState, FileRecord, NodeRecord, PutId, PutRecord, StripeRecord};
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
 
@@ -397,8 +397,8 @@ fn disks() -> Result<()> {
 
 /// Files written by SeaweedFS 4.48, and names in its format.
 fn seaweedfs() -> Result<()> {
-    Folder::of("ecsum")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.ecsum"))?;
-    Folder::of("vif")?.add(include_bytes!("../../stores/testdata/seaweedfs/4.48.vif"))?;
+    Folder::of("ecsum")?.add(include_bytes!("../../stores/seaweedfs/testdata/4.48.ecsum"))?;
+    Folder::of("vif")?.add(include_bytes!("../../stores/seaweedfs/testdata/4.48.vif"))?;
     let mut names = Folder::of("shard_name")?;
     ["17.ec03", "pictures_17.ec31", "a_b_4294967295.ec00"].iter().try_for_each(|name| names.add(name))
 }
@@ -565,5 +565,5 @@ fn digest(sum: u32) -> Digest {
 
 /// A digest of the kind that `dir` uses today.
 fn strong() -> Digest {
-    Digest::new(stores::dir::DIGEST_KIND, &[7; 32]).expect("32 bytes")
+    Digest::new(store_api::DIGEST_KIND, &[7; 32]).expect("32 bytes")
 }

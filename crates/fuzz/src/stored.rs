@@ -2,13 +2,13 @@
 
 use std::fmt::Debug;
 
+use dir::fuzzing;
+use hdfs::fuzzing as replicas;
 use repair::wire::edge::crc32c;
+use seaweedfs::fuzzing as seaweedfs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stores::StripeRecord;
-use stores::dir::{FileRecord, NodeRecord, PutRecord, fuzzing};
-use stores::hdfs::fuzzing as replicas;
-use stores::seaweedfs::fuzzing as seaweedfs;
+use store_api::{FileRecord, NodeRecord, PutRecord, StripeRecord};
 
 pub(crate) fn checksum_file(bytes: &[u8]) -> bool {
     let accepted = fuzzing::checksum_file(bytes);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use repair::{Fingerprint, FingerprintErrand, LocalBlock, Report};
-use stores::{BlockError, BlockReader, Blocks, Gate};
+use store_api::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
 use crate::engine::aside;

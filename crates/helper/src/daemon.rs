@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use cluster::{Address, ClusterId, Identity, RENEW_WITHIN, is_certificate_expired};
 use repair::wire::control::{self, FromNode, HeldBlock};
 use repair::{Caps, StatedRates};
-use stores::{BlockError, Blocks};
+use store_api::{BlockError, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use repair::{BlockId, Buffer, Transfer};
-use stores::{BlockError, BlockReader, Delivery};
+use store_api::{BlockError, BlockReader, Delivery};
 use tokio::task::JoinHandle;
 
 /// The maximum number of bytes in a batch.

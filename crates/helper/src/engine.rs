@@ -9,11 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use block_files::yield_processors;
 use repair::wire::control::{FromNode, ToNode};
 use repair::{
     Assignment, Caps, Class, JobId, MAX_WAITING_MESSAGES, Meter, Refusal, Report, too_many_messages,
 };
-use stores::yield_processors;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::buffers::Buffers;

@@ -3,7 +3,7 @@
 use std::io;
 
 use repair::{BlockId, BlockProblem, Report, SinkProblem};
-use stores::{BlockError, ProcessError};
+use store_api::{BlockError, ProcessError};
 
 /// The report on a block that cannot be read.
 pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use repair::Meter;
-use stores::{Closed, Gate};
+use store_api::{Closed, Gate};
 
 use crate::throttle::Allowance;
 
@@ -67,9 +67,9 @@ impl Gate for DiskGate {
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
+    use dir::DirBlocks;
     use repair::{BlockId, Caps, Class, JobId, Sink, SinkEnd};
-    use stores::dir::DirBlocks;
-    use stores::{BlockError, Blocks};
+    use store_api::{BlockError, Blocks};
 
     use super::*;
     use crate::throttle::Throttle;
@@ -148,7 +148,7 @@ mod tests {
         writer.write_at(9 << 20, &vec![7; 1 << 20]).unwrap();
         let digest = writer.seal().unwrap();
         let rest = writer.commit().unwrap().expect("it was read back behind");
-        assert_eq!(rest.finish(&*clocked).unwrap(), digest);
+        assert_eq!(rest(&*clocked).unwrap(), digest);
         assert_eq!(clocked.passed.load(Ordering::Relaxed), 10 << 20);
         let expected = rate as f64 * throttle.now().as_secs_f64();
         assert!(((10 << 20) as f64 - expected).abs() <= 0.05 * expected, "in {:?}", throttle.now());

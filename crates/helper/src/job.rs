@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use repair::wire::control::{FromNode, ToNode};
 use repair::{Assignment, Class, Epoch, Errand, JobId, Part, PartAction, Report, WATCH_EVERY};
-use stores::Blocks;
+use store_api::Blocks;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use repair::{Assignment, Brought, Class, Refusal, Report};
-use stores::{Blocks, Sinks, Sources};
+use store_api::{Blocks, Sinks, Sources};
 
 use crate::probe_blocks::ProbeBlocks;
 

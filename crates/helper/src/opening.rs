@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use codes::BlockIndex;
 use repair::{Assignment, Refusal, Report, Sink, SinkEnd};
-use stores::{BlockError, Delivery, Sinks};
+use store_api::{BlockError, Delivery, Sinks};
 
 use crate::block_checks::check_identity;
 use crate::disk::{Deliveries, SharedDelivery, Source};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use repair::{Digest, LocalBlock, Sink};
-use stores::{BlockError, BlockReader, Delivery, Intake, Sinks, Sources, Taker};
+use store_api::{BlockError, BlockReader, Delivery, Intake, Sinks, Sources};
 
 /// See the module's documentation.
 pub(crate) struct ProbeBlocks;
@@ -58,9 +58,7 @@ impl Intake for Dropped {
     fn may_wait(&self) -> bool {
         false
     }
-}
 
-impl Taker for Dropped {
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
         Ok(Arc::new(Zeros(self.0)))
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use repair::{BlockId, Refusal, Report, SinkEnd};
-use stores::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
+use store_api::{BlockError, Blocks, Delivery, HandOverTerms, Later, ProcessError, ReadBack};
 
 use crate::disk::{Deliveries, SharedDelivery};
 use crate::engine::blocking;
@@ -31,7 +31,7 @@ pub(crate) async fn seal(deliveries: Deliveries) -> Report {
 }
 
 /// For each committed block, the remaining work of reading it back.
-pub(crate) type Committed = BTreeMap<BlockId, Box<dyn ReadBack>>;
+pub(crate) type Committed = BTreeMap<BlockId, ReadBack>;
 
 /// Commits one block after another, and returns the remaining work of reading them back. A commit that has
 /// begun is finished even if the coordinator disappears, because the block was verified.
@@ -61,12 +61,12 @@ pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
 pub(crate) async fn reread(
     blocks: Arc<dyn Blocks>,
     block: BlockId,
-    rest: Option<Box<dyn ReadBack>>,
+    rest: Option<ReadBack>,
     gate: DiskGate,
 ) -> Report {
     let read = match (blocks.read_back(&block), rest) {
         (Some(read), _) => read.await,
-        (None, Some(rest)) => blocking(move || rest.finish(&gate)).await,
+        (None, Some(rest)) => blocking(move || rest(&gate)).await,
         (None, None) => {
             let name = block.clone();
             blocking(move || blocks.verify(&name, &gate)).await

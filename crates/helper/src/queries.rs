@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use repair::wire::control::{self, FromNode, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Class, Digest, Meter};
-use stores::{BlockError, Blocks};
+use store_api::{BlockError, Blocks};
 use tokio::sync::Semaphore;
 
 use crate::engine::{Engine, aside};

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use block_files::StoredBlock;
 use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec, SubBlock};
 use helper::{Engine, Local, Moved, Rendezvous, Workers, outbox};
@@ -19,9 +20,8 @@ use repair::{
     PlanRequest, Policy, Reach, Scheme, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology, Verify,
     Wanted,
 };
-use stores::{
+use store_api::{
     BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, ReadBack, Sinks, Sources,
-    StoredBlock, Taker,
 };
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -126,9 +126,7 @@ impl Intake for Growing {
         }
         Ok(())
     }
-}
 
-impl Taker for Growing {
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
         Ok(Arc::new(Bytes(self.bytes.clone())))
     }
@@ -138,14 +136,10 @@ impl BlockWriter for Growing {
     fn seal(&mut self) -> Result<Option<repair::Digest>, BlockError> {
         Ok(Some(repair::Digest::of_u32("crc32c", repair::wire::edge::crc32c(&[&self.bytes]))))
     }
-
-    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
-        Ok(Arc::new(Bytes(self.bytes.clone())))
-    }
 }
 
 impl Publish for Growing {
-    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
+    fn commit(self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
         self.keep();
         Ok(None)
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use codes::{BlockIndex, CodeSpec};
+use dir::DirBlocks;
 use helper::{Engine, Local, Rendezvous, Workers, outbox};
 use repair::wire::control::{Description, FromNode, HeldBlock, ToNode};
 use repair::{
@@ -15,10 +16,9 @@ use repair::{
     NodeProfile, Outcome, Policy, Refusal, Report, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology,
     Verify, Wanted,
 };
-use stores::dir::DirBlocks;
-use stores::{
+use store_api::{
     BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, HandOver, HandOverTerms, Intake, Later,
-    OpenGate, ProcessError, Publish, Sinks, Sources, StoredBlock, Taker,
+    OpenGate, ProcessError, Publish, Sinks, Sources,
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -161,11 +161,9 @@ impl Intake for ServedWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         self.writer.write_at(offset, bytes)
     }
-}
 
-impl Taker for ServedWriter {
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Ok(self.writer.reader()?)
+        self.writer.reader()
     }
 }
 
@@ -173,10 +171,6 @@ impl BlockWriter for ServedWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
         self.server.hear("seal");
         self.writer.seal()
-    }
-
-    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
-        self.writer.reader()
     }
 }
 

@@ -17,7 +17,7 @@ use client::{
 use cluster::{Cluster, Role};
 use codes::BlockIndex;
 use repair::{BlockId, Scheme, Sink, StripeId};
-use stores::{BlockError, Delivery};
+use store_api::{BlockError, Delivery};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 

@@ -9,7 +9,7 @@ use repair::{
     BlockId, BlockProblem, Buffer, Digest, Fingerprint, FingerprintErrand, LocalBlock, Sink, SinkProblem,
     StripeLabel, Transfer,
 };
-use stores::dir::BlockHash;
+use store_api::BlockHash;
 
 use crate::scene::Scene;
 

@@ -1,35 +1,84 @@
-//! The seams to storage systems: a few traits, one folder per system.
+//! The table of all kinds of store, and what the binary does with it.
 //!
-//! [`Blocks`] is the helper's half: a node's own blocks, read at any offset, made, verified and removed. It is opened
-//! through [`Sources`] and [`Sinks`], as what a client's request brings along is; a [`Delivery`] says what becomes of it in
-//! the end. The coordinator
-//! has three: [`Catalog`], stripes as any store knows them, and publishing a repaired block so that the store itself sees
-//! it as healthy; [`Files`], which only a store with files of its own has; and [`Records`], the coordinator's own. All are
-//! synchronous; their drivers decide on which thread they wait. [`Storage`] is the three together, asked by values.
+//! A new store is a crate in this folder that implements [`Kind`], and one line in [`KINDS`]. Without a `[store]` in
+//! `mend.toml` the store is the embedded default, `dir`. `CONTRIBUTING.md` ("a store") lists the files to touch.
 
-#![forbid(unsafe_code)]
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
-pub mod attached;
-mod blocks;
-mod catalog;
-pub mod dir;
-mod ends;
-mod gate;
-pub mod hdfs;
-mod niceness;
-mod seams;
-pub mod seaweedfs;
-mod steady;
-mod through;
+use attached::{Attached, Kind, KindError};
+use clap::ArgMatches;
+use cluster::{Cluster, HelperConfig, OwnRepair, Role};
+use dir::{DirBlocks, DirCatalog};
+use store_api::{Blocks, Storage};
 
-pub use blocks::{BlockError, BlockReader, Blocks, ProcessError, StoredBlock};
-pub use catalog::{BlockRecord, BlockSize, BlockState, Catalog, CatalogError, Fault, Replica, StripeRecord};
-pub use ends::{
-    BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources, Taker,
-};
-pub use gate::{Closed, Gate, OpenGate};
-pub use niceness::yield_processors;
-pub use seams::{
-    Answer, Done, FileWrite, Files, Nature, RecordWrite, Records, Reply, Storage, StoreChange, StoreError,
-    StripeWrite, Term, Unjudged, Write,
-};
+/// Every kind of store that `[store]` of `mend.toml` and `mend attach` may name.
+pub const KINDS: &[&dyn Kind] = &[&seaweedfs::Seaweedfs, &hdfs::Hdfs];
+
+/// The kind of this name.
+pub fn kind(name: &str) -> Option<&'static dyn Kind> {
+    KINDS.iter().copied().find(|kind| kind.name() == name)
+}
+
+/// The kind that `mend.toml` names, with valid settings; `None` for the embedded default.
+fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
+    let Some(store) = &cluster.config().store else { return Ok(None) };
+    kind(&store.kind).map(Some).ok_or_else(|| {
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
+        let path = cluster.config_path();
+        KindError::new(format!("{}: `{}` is no kind of store in [store]", path.display(), store.kind))
+            .help(format!("write one of {}", known.join(", ")))
+    })
+}
+
+/// What a coordinator does about damage without being asked. Reads all settings of `[store]`, and so checks them.
+///
+/// # Errors
+/// [`KindError`]: a kind, key or value that is not known.
+pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
+    kind_of(cluster)?.map_or(Ok(OwnRepair::Auto), |kind| kind.own_repair(cluster))
+}
+
+/// Opens the coordinator's storage: the store's catalog over records in redb. It may wait.
+///
+/// # Errors
+/// [`KindError`].
+pub fn storage(cluster: &Cluster) -> Result<Storage, KindError> {
+    let kind = kind_of(cluster)?;
+    let records = DirCatalog::open(records_path(cluster), &cluster.config().cluster_id.to_string())?;
+    match kind {
+        None => Ok(records.into_storage()),
+        Some(kind) => kind.storage(cluster, Arc::new(Mutex::new(records))),
+    }
+}
+
+/// Opens a helper's blocks. It may wait.
+///
+/// # Errors
+/// [`KindError`].
+pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
+    match kind_of(cluster)? {
+        None => Ok(Arc::new(DirBlocks::open(cluster.blocks_folder(helper))?)),
+        Some(kind) => kind.blocks(cluster, helper),
+    }
+}
+
+/// Attaches to a system that runs: makes a cluster folder with empty records.
+///
+/// # Errors
+/// [`KindError`].
+pub async fn attach(
+    kind: &dyn Kind,
+    folder: Option<PathBuf>,
+    args: &ArgMatches,
+) -> Result<Attached, KindError> {
+    let attached = kind.attach(folder, args).await?;
+    let cluster_id = attached.cluster.config().cluster_id.to_string();
+    DirCatalog::create(records_path(&attached.cluster), &cluster_id)?;
+    Ok(attached)
+}
+
+/// The file of the coordinator's records.
+fn records_path(cluster: &Cluster) -> PathBuf {
+    cluster.role_folder(&Role::Coordinator).join("catalog.redb")
+}

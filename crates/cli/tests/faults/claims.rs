@@ -3,8 +3,8 @@
 use std::fs;
 
 use codes::BlockIndex;
+use dir::DirBlocks;
 use repair::{BlockId, FilePart, Sink, SinkEnd, StripeId, StripeLabel};
-use stores::dir::DirBlocks;
 
 use crate::cluster::Cluster;
 

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use dir::DirBlocks;
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
-use stores::dir::DirBlocks;
-use stores::{
+use store_api::{
     BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, ReadBack, Sinks, Sources,
-    StoredBlock,
 };
 
 use crate::cluster::{Cluster, Said};
@@ -211,6 +210,10 @@ impl Intake for MisstatingWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         self.0.write_at(offset, bytes)
     }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.0.reader()
+    }
 }
 
 impl BlockWriter for MisstatingWriter {
@@ -221,14 +224,10 @@ impl BlockWriter for MisstatingWriter {
         };
         Ok(self.0.seal()?.map(other))
     }
-
-    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
-        self.0.reader()
-    }
 }
 
 impl Publish for MisstatingWriter {
-    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
+    fn commit(self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
         self.0.commit()
     }
 }

@@ -6,13 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dir::DirBlocks;
 use repair::wire::control::{Description, HeldBlock};
 use repair::wire::edge::crc32c;
 use repair::{BlockId, Digest, LocalBlock, Sink};
-use stores::dir::DirBlocks;
-use stores::{
+use store_api::{
     BlockError, BlockReader, BlockWriter, Blocks, Delivery, Gate, Intake, Publish, ReadBack, Sinks, Sources,
-    StoredBlock,
 };
 
 use crate::cluster::Cluster;
@@ -157,15 +156,15 @@ impl Intake for GarblingWriter {
         bytes[0] ^= 1;
         self.0.write_at(offset, &bytes)
     }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.0.reader()
+    }
 }
 
 impl BlockWriter for GarblingWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
         self.0.seal()
-    }
-
-    fn reader(&self) -> Result<Arc<dyn StoredBlock>, BlockError> {
-        self.0.reader()
     }
 }
 
@@ -174,7 +173,7 @@ impl Publish for GarblingWriter {
         self.0.read_back_behind(gate);
     }
 
-    fn commit(self: Box<Self>) -> Result<Option<Box<dyn ReadBack>>, BlockError> {
+    fn commit(self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
         self.0.commit()
     }
 }

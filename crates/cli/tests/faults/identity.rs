@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use codes::BlockIndex;
+use dir::DirBlocks;
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink, SinkEnd};
-use stores::dir::DirBlocks;
-use stores::{BlockError, BlockReader, Blocks, Delivery, Gate, Sinks, Sources};
+use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Sinks, Sources};
 
 use crate::cluster::{Cluster, noise};
 

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use codes::BlockIndex;
+use dir::DirBlocks;
 use repair::{BlockId, Digest, Sink, SinkEnd};
-use stores::Blocks;
-use stores::dir::DirBlocks;
+use store_api::Blocks;
 
 /// CRC32C's generator polynomial, highest power first.
 const GENERATOR: u64 = 0x1_1edc_6f41;

@@ -9,7 +9,7 @@ use crate::world::{Group, World};
 
 /// A group as a DataNode describes it, without the lost blocks.
 fn described(mend: &Mend, group: &Group, lost: &[usize]) -> GivenStripe {
-    let block = |(at, block): (usize, &stores::hdfs::GroupBlock)| {
+    let block = |(at, block): (usize, &hdfs::GroupBlock)| {
         let holder = group.holders[at].filter(|_| !lost.contains(&at));
         GivenBlock {
             block: block.name.to_string(),

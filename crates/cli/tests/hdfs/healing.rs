@@ -1,8 +1,8 @@
 //! Mend's automatic reaction to lost blocks, DataNodes and flipped bits, and HDFS's view of the results.
 
 use repair::{Permit, Sink, SinkEnd};
-use stores::hdfs::HdfsBlocks;
-use stores::{Delivery, Sinks};
+use hdfs::HdfsBlocks;
+use store_api::{Delivery, Sinks};
 use testbed::{Mend, eventually};
 
 use crate::mend;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use stores::hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
+use hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
 use tempfile::TempDir;
 use testbed::eventually;
 use testbed::hdfs::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin};

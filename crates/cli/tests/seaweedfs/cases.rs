@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use seaweedfs::{AskError, Change, Event, Lock, ServerId, SmallFile, Volumes, Watch};
-use stores::OpenGate;
-use stores::seaweedfs::{Ecsum, Protection, Ratio};
+use seaweedfs::{
+    AskError, Change, Ecsum, Event, Lock, Protection, Ratio, ServerId, SmallFile, Volumes, Watch,
+};
+use store_api::OpenGate;
 
 use testbed::eventually;
 
@@ -31,7 +32,7 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
             let mounted = world.runtime.block_on(server.mounted(volume.id())).expect("it answers");
             assert_eq!(mounted.shards, shards, "{volume} on {}", process.address);
             for (&shard, &bytes) in &shards {
-                let name = stores::seaweedfs::ShardName { volume: volume.clone(), shard };
+                let name = seaweedfs::ShardName { volume: volume.clone(), shard };
                 let facts = blocks.facts(&name).expect("good");
                 let digest = blocks
                     .open_block(&name.block_id())
@@ -46,7 +47,7 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
                 let mut own = vec![0; 1000];
                 blocks.open_block(&name.block_id()).expect("good").read_at(5, &mut own).expect("good");
                 assert_eq!(read, own);
-                let other = stores::seaweedfs::Encoding(facts.encoding.0 + 1);
+                let other = seaweedfs::Encoding(facts.encoding.0 + 1);
                 let refused = world.runtime.block_on(server.read_shard(volume.id(), shard, other, 5, 10));
                 assert!(matches!(refused, Err(AskError::Refused { .. })), "{refused:?}");
             }
@@ -61,7 +62,7 @@ pub fn the_files_are_what_the_master_lists(world: &mut World) {
         let status = world.runtime.block_on(server.status()).expect("it answers");
         assert_eq!((status.version.contains("4.48"), status.folders.len()), (true, 2), "{status:?}");
         assert_eq!(status.rack, listing.servers[&ServerId(process.address.http())].rack);
-        let none = stores::seaweedfs::VolumeName::new("none", 999).expect("a name");
+        let none = seaweedfs::VolumeName::new("none", 999).expect("a name");
         let none = world.runtime.block_on(server.small_file(&none, SmallFile::Ecx, 100)).expect("it answers");
         assert_eq!(none, None);
     }

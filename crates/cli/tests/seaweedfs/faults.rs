@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use seaweedfs::{
-    AskError, Event, Lock, MasterClient, Security, SecurityError, ServerAddress, VolumeServer, Watch,
+    AskError, Event, Lock, MasterClient, Security, SecurityError, ServerAddress, VolumeName, VolumeServer,
+    Watch,
 };
-use stores::seaweedfs::VolumeName;
 
 use testbed::eventually;
 

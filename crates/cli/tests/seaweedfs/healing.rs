@@ -4,8 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use seaweedfs::Standing;
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, Standing, VolumeName};
 use testbed::{Mend, eventually};
 
 use crate::world::{World, counts};

@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use seaweedfs::Standing;
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, Standing, VolumeName};
 
 use testbed::eventually;
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use stores::seaweedfs::ShardName;
+use seaweedfs::ShardName;
 use testbed::eventually;
 
 use crate::world::World;

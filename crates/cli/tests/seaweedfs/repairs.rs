@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use block_files::StoredBlock;
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::{Sink, SinkEnd};
-use seaweedfs::{ServerId, SmallFile, Standing, place};
-use stores::seaweedfs::{Ratio, ShardBlocks, ShardName, VolumeName};
-use stores::{BlockError, Blocks, OpenGate, StoredBlock};
+use seaweedfs::{Ratio, ServerId, ShardBlocks, ShardName, SmallFile, Standing, VolumeName, place};
+use store_api::{BlockError, Blocks, OpenGate};
 
 use testbed::eventually;
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use stores::seaweedfs::VolumeName;
+use seaweedfs::VolumeName;
 
 use testbed::eventually;
 

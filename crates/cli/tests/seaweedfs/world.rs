@@ -5,8 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
-use seaweedfs::{Listing, Standing, Volumes};
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{Listing, ShardName, Standing, VolumeName, Volumes};
 use tempfile::TempDir;
 use testbed::seaweedfs::{Attaching, Cluster, Options, http};
 use testbed::{Mend, OneNamespace, eventually};

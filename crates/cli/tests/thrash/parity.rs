@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dir::DirCatalog;
 use fastrand::Rng;
 use repair::NodeId;
 use serde_json::Value;
-use stores::dir::DirCatalog;
-use stores::{BlockState, Catalog, StripeRecord};
+use store_api::{BlockState, Catalog, StripeRecord};
 
 use crate::cluster::COORDINATOR;
 use crate::forging::replace_pair;

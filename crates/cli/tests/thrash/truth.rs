@@ -197,7 +197,7 @@ fn survivable(mut on_node: Vec<usize>, data_blocks: usize) -> Option<usize> {
 }
 
 fn digest(path: &Path) -> Option<String> {
-    let mut hash = stores::dir::BlockHash::default();
+    let mut hash = store_api::BlockHash::default();
     hash.update(&std::fs::read(path).ok()?);
     Some(hash.finish().to_string())
 }
@@ -218,15 +218,15 @@ fn redundancy_counts_nodes_rather_than_blocks() {
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
+    use dir::DirBlocks;
     use repair::{BlockId, Sink, SinkEnd};
-    use stores::dir::DirBlocks;
 
     use super::*;
 
     /// Two data blocks and a parity block, of one byte each.
     fn stripe(survives: u64, nodes: [&str; 3]) -> Value {
         let block = |(index, node): (usize, &str)| {
-            let mut hash = stores::dir::BlockHash::default();
+            let mut hash = store_api::BlockHash::default();
             hash.update(&[index as u8]);
             serde_json::json!({
                 "block": format!("1.{index}"), "node": node, "state": "healthy", "digest": hash.finish().to_string()

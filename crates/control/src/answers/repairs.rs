@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::views::{ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
 use recovery::{End, Estimate, ItemState as Place, RepairId, Target};
 use repair::{BlockId, NodeId, StripeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 use views::Census;
 
 use crate::answers::Answers;

@@ -39,7 +39,7 @@ impl<'a> Answers<'a> {
             summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
             settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
-            own_files: self.facts.base.nature.files,
+            own_files: self.facts.base.store.owns_files(),
             files,
             file_bytes,
             nodes_up,
@@ -168,8 +168,11 @@ impl<'a> Answers<'a> {
         let (hosts, racks) = self.facts.stripes.picture.knows_domains();
         for kind in self.facts.stripes.picture.kinds() {
             let (lost, code) = (kind.lost.len() as u64, self.facts.stripes.codes.get(kind.code)?);
-            let misplaced =
-                if self.facts.base.nature.files && kind.together.shares_nodes() { kind.stripes } else { 0 };
+            let misplaced = if self.facts.base.store.owns_files() && kind.together.shares_nodes() {
+                kind.stripes
+            } else {
+                0
+            };
             census.stripes += kind.stripes;
             census.intact += if lost == 0 { kind.stripes } else { 0 };
             census.blocks_lost += lost * kind.stripes;
@@ -224,7 +227,7 @@ impl<'a> Answers<'a> {
         let Some(before) = self.facts.stripes.codes.survives(&*code, stored) else { return Ok(()) };
         let (hosts, racks) = self.facts.stripes.picture.knows_domains();
         let together = self.facts.stripes.picture.together(&self.facts.stripes.picture.readers_of(stripe));
-        let was_shared = u64::from(self.facts.base.nature.files && together.shares_nodes());
+        let was_shared = u64::from(self.facts.base.store.owns_files() && together.shares_nodes());
         census.misplaced -= was_shared;
         if let Some(class) = by_survives.get_mut(&together.survives(before)) {
             class.stripes -= 1;
@@ -234,7 +237,7 @@ impl<'a> Answers<'a> {
         let readers: Vec<NodeId> =
             record.blocks.iter().filter_map(|block| self.facts.readable_at(block)).collect();
         let together = self.facts.stripes.picture.together(&readers);
-        let is_shared = u64::from(self.facts.base.nature.files && together.shares_nodes());
+        let is_shared = u64::from(self.facts.base.store.owns_files() && together.shares_nodes());
         census.misplaced += is_shared;
         match self.facts.stripes.codes.survives(&*code, &lost) {
             Some(survives) => {
@@ -275,7 +278,7 @@ impl<'a> Answers<'a> {
             name: self.facts.nodes.name(node),
             has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
             up: peer.is_some(),
-            serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
+            serves: self.facts.base.store.reports_service().then(|| self.facts.stripes.picture.is_up(node)),
             address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
             bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),

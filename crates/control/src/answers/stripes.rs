@@ -1,7 +1,7 @@
 //! Stripes, files, contradictions and claims as the API shows them.
 
 use repair::{BlockId, StripeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 use views::{BlockPlace, ContradictionView, FileView, NewerBlocks, StripeView};
 
 use crate::answers::Answers;

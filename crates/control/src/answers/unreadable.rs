@@ -1,7 +1,7 @@
 //! What cannot be read, as parts of files, and which helpers would bring it back.
 
 use codes::{BlockIndex, Code};
-use stores::{BlockState, StripeRecord};
+use store_api::{BlockState, StripeRecord};
 use views::{FileRange, UnreadablePart};
 
 use crate::answers::Answers;
@@ -68,7 +68,7 @@ impl<'a> Answers<'a> {
 /// The bytes of the file in these blocks, neighbouring ones as one.
 fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<FileRange> {
     let Some(part) = &record.file else { return Vec::new() };
-    let size = stores::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };
+    let size = store_api::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };
     let extent = layout::extent(code, part.bytes, size, u64::from(part.position));
     let end = extent.file_offset + extent.data_bytes;
     let mut ranges: Vec<FileRange> = Vec::new();

@@ -2,7 +2,7 @@
 
 use codes::BlockIndex;
 use repair::{NodeId, Stripe, StripeBlock};
-use stores::{BlockRecord, BlockState, Replica, StripeRecord};
+use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
 use crate::error::RequestError;
 use crate::facts::Facts;
@@ -64,7 +64,7 @@ impl<'a> Facts<'a> {
 
     /// Whether the store does not have a block: it is good nowhere where it would be in service.
     pub(crate) fn is_lost(self, block: &BlockRecord) -> bool {
-        if !self.base.nature.tells_service {
+        if !self.base.store.reports_service() {
             return self.readable_at(block).is_none();
         }
         let good = |holder: &Replica| {

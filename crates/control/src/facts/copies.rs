@@ -3,7 +3,7 @@
 use codes::BlockIndex;
 use recovery::BlockFacts;
 use repair::{BlockId, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
 use crate::stripes::indexed;
@@ -14,7 +14,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.stripes.record_of(block) else {
             // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
-            return !self.base.nature.claims;
+            return !self.base.store.claims_stripes();
         };
         record.node != Some(node) && self.is_spare(&stripe, index, node)
     }
@@ -31,14 +31,14 @@ impl<'a> Facts<'a> {
         let block = &record.blocks[usize::from(index.0)];
         match block.state_on(node) {
             // What is only not listed is looked at as well.
-            Some(state) => state != BlockState::Healthy || !self.base.nature.trusts_lists,
+            Some(state) => state != BlockState::Healthy || !self.base.store.trusts_lists(),
             None if !self.nodes.settled || !self.may_change() => false,
-            None if self.base.nature.files && self.shares_helper(&record, index, node) => {
+            None if self.base.store.owns_files() && self.shares_helper(&record, index, node) => {
                 self.is_lost(block) && self.nobody_else_has(&record, block)
             }
             None if self.is_lost(block) => true,
             None => {
-                let home = if self.base.nature.files { self.readable_at(block) } else { None };
+                let home = if self.base.store.owns_files() { self.readable_at(block) } else { None };
                 home.is_some_and(|home| self.shares_helper(&record, index, home))
             }
         }
@@ -83,7 +83,7 @@ impl<'a> Facts<'a> {
         let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
         let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };
         let rest = self.stripes.picture.together(&rest);
-        if !rest.shares_nodes() || !self.base.nature.shares_nodes {
+        if !rest.shares_nodes() || !self.base.store.shares_nodes() {
             return !rest.shares_nodes();
         }
         if !self.proven_readers(&stripe.blocks[usize::from(index.0)]).any(|reader| reader == node) {
@@ -111,7 +111,7 @@ impl<'a> Facts<'a> {
     /// The last block of a stripe that shares its helper with another one.
     pub(crate) fn doubled_block(self, stripe: &StripeRecord) -> Option<BlockId> {
         let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
-        let shares = |(index, block): &(BlockIndex, &stores::BlockRecord)| {
+        let shares = |(index, block): &(BlockIndex, &store_api::BlockRecord)| {
             self.readable_at(block).is_some_and(|node| self.shares_helper(stripe, *index, node))
         };
         blocks.find(shares).map(|(_, block)| block.id.clone())

@@ -17,7 +17,7 @@ use crate::nodes::sorted;
 impl<'a> Facts<'a> {
     /// Names of the nodes whose server is out of service, as the store says.
     pub(crate) fn servers_down(self) -> Vec<String> {
-        let is_down = |node: NodeId| self.base.nature.tells_service && !self.stripes.picture.is_up(node);
+        let is_down = |node: NodeId| self.base.store.reports_service() && !self.stripes.picture.is_up(node);
         let down = self.nodes.names.iter().filter(|&(&node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.clone()))
     }
@@ -60,7 +60,7 @@ impl Nodes {
     pub(crate) fn has_no_helper(&self, base: &Base, node: NodeId) -> bool {
         let named =
             |helpers: &BTreeSet<String>| self.names.get(&node).is_some_and(|name| helpers.contains(name));
-        base.nature.tells_service && base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
+        base.store.reports_service() && base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
     }
 
     /// Names of the helpers that are known and not connected.

@@ -17,8 +17,7 @@ use repair::wire::control::{Ended, ToNode};
 use repair::{
     BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
-use stores::dir::PutId;
-use stores::{StoreError, StripeWrite, Write};
+use store_api::{PutId, StoreError, StripeWrite, Write};
 use views::{FoundBy, JobKind, JobView};
 
 use crate::facts::Facts;

@@ -9,8 +9,9 @@ use repair::wire::RequestFailure;
 use repair::wire::control::ToNode;
 use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, Verify, Wanted};
 use serde_json::Value;
-use stores::dir::{FileRecord, PutError, PutId, PutRecord};
-use stores::{Answer, BlockSize, FileWrite, StoreError, StripeRecord, Write};
+use store_api::{
+    Answer, BlockSize, FileRecord, FileWrite, PutError, PutId, PutRecord, StoreError, StripeRecord, Write,
+};
 
 use crate::SETTLE_LIMIT;
 use crate::base::Base;
@@ -322,7 +323,7 @@ impl Jobs {
     ) -> Result<Vec<NodeId>, RequestError> {
         let stripes = layout::stripe_count(code, put.bytes, put.size());
         if u64::from(position) >= stripes {
-            let error = stores::dir::PutError::NoSuchPosition { put: put.id, position, stripes };
+            let error = store_api::PutError::NoSuchPosition { put: put.id, position, stripes };
             return Err(error.into());
         }
         // The same stripe twice at once would mix two stores of it.
@@ -374,7 +375,7 @@ impl Jobs {
     /// Helpers that get blocks, with the bytes that each has room for.
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
-            move |node: &NodeId| !facts.base.nature.tells_service || facts.stripes.picture.is_up(*node);
+            move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
         let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.leaving.contains(node));
         stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
     }

@@ -161,7 +161,7 @@ impl Repairs {
             () if self.open_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
                 RecoveryState::Running
             }
-            () if facts.base.nature.tells_service => RecoveryState::Store,
+            () if facts.base.store.reports_service() => RecoveryState::Store,
             () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
             () if facts.nodes.maintenance_left(facts.base, node).is_some() => RecoveryState::Maintenance,
             () if absence.cancelled => RecoveryState::Cancelled,

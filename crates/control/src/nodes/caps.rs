@@ -10,7 +10,7 @@ use recovery::{Budget, Caps, Dealer, Pace, Unused};
 use repair::wire::control::ToNode;
 use repair::{NodeId, NodeProfile};
 use serde_json::Value;
-use stores::{RecordWrite, Write};
+use store_api::{RecordWrite, Write};
 
 use crate::base::Base;
 use crate::commands::answer;

@@ -3,7 +3,7 @@
 use cluster::Role;
 use repair::wire::control::{self, HeldBlock, ToNode};
 use repair::{NodeProfile, Reach, StatedRates};
-use stores::dir::NodeRecord;
+use store_api::NodeRecord;
 
 use crate::ConnectionId;
 use crate::base::Base;
@@ -57,7 +57,7 @@ impl Nodes {
             self.topology.set(record.id, view);
             // Servers without a helper are the store's, which says itself when they are gone.
             let named = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
-            if !named && !base.nature.tells_service {
+            if !named && !base.store.reports_service() {
                 self.retired.insert(record.id);
             }
         }

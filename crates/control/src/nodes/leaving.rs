@@ -10,7 +10,7 @@ use recovery::Target;
 use repair::NodeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{RecordWrite, Write};
+use store_api::{RecordWrite, Write};
 
 use crate::base::Base;
 use crate::facts::Facts;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use codes::BlockIndex;
 use recovery::{End, Target};
 use repair::{Stripe, StripeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::repairs::Order;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::BlockIndex;
 use recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::commands::answer;
 use crate::effect::Reply;
@@ -200,7 +200,8 @@ fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripe
 
 #[cfg(test)]
 mod tests {
-    use stores::{BlockRecord, BlockState};
+
+    use store_api::{BlockRecord, BlockState};
 
     use super::*;
 

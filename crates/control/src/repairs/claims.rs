@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{NodeId, Permit, StripeId, Wanted};
-use stores::{Answer, StoreError, StripeWrite, Write};
+use store_api::{Answer, StoreError, StripeWrite, Write};
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -72,7 +72,7 @@ impl Repairs {
         wanted: &[Wanted],
         out: &mut Out,
     ) -> bool {
-        if !facts.base.nature.claims || facts.stripes.given.get(stripe).is_some() {
+        if !facts.base.store.claims_stripes() || facts.stripes.given.get(stripe).is_some() {
             return true;
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();

@@ -14,7 +14,7 @@ impl Repairs {
         let Some(view) = facts.nodes.topology.get(node) else { return };
         let facts = NodeFacts {
             alive: facts.nodes.is_helper(node)
-                && (!facts.base.nature.tells_service || facts.stripes.picture.is_up(node)),
+                && (!facts.base.store.reports_service() || facts.stripes.picture.is_up(node)),
             rack: view.rack.clone(),
             free_bytes: view.free_bytes,
             blocks: facts.stripes.picture.block_count(node) as u64,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use cluster::RepairAfter;
 use recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::answers::safety::count;
 use crate::durations::in_words;
@@ -117,7 +117,7 @@ impl Repairs {
         self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(facts.base.now));
         self.healing.waiting.clear();
         self.close_cases(facts);
-        let damaged = match facts.base.nature.tells_service {
+        let damaged = match facts.base.store.reports_service() {
             true => facts.stripes.picture.damaged(),
             false => self.pressing_damage(facts),
         };
@@ -267,7 +267,7 @@ impl Repairs {
     /// How long a node is still waited for that is out of service, or gone.
     fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
-        if facts.base.nature.tells_service {
+        if facts.base.store.reports_service() {
             let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
             return facts.nodes.left_of(
                 facts.base,
@@ -338,7 +338,7 @@ impl Repairs {
 impl<'a> Facts<'a> {
     /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
     fn heals(self) -> Option<HealPolicy> {
-        let is_own = !self.base.nature.tells_service;
+        let is_own = !self.base.store.reports_service();
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;
         let may_begin =
             self.nodes.settled && self.may_change() && !(is_own && self.too_many_gone().is_some());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codes::BlockIndex;
 use recovery::{BlockFacts, Target};
 use repair::{NodeId, StripeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::out::Out;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use recovery::Target;
 use repair::{BlockId, NodeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -41,7 +41,7 @@ pub(crate) enum Waits {
 impl Repairs {
     /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may show up.
     pub(crate) fn mend_placement(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if !facts.base.nature.files
+        if !facts.base.store.owns_files()
             || !facts.nodes.settled
             || !facts.may_change()
             || facts.base.now < self.misplaced.due

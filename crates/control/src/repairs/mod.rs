@@ -36,7 +36,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use recovery::{Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target};
 use repair::{BlockId, JobError, NodeId, Outcome, ParityOutcome, PlanError, Scheme, StripeId};
-use stores::{Nature, StoreError, StripeRecord};
+use store_api::{StoreError, StorePolicy, StripeRecord};
 
 pub use views::ItemPage;
 
@@ -90,8 +90,8 @@ pub(super) struct Repairs {
 }
 
 impl Repairs {
-    pub(super) fn new(nature: Nature) -> Self {
-        let limits = Limits { shares_nodes: nature.shares_nodes, ..Limits::default() };
+    pub(super) fn new(store: StorePolicy) -> Self {
+        let limits = Limits { shares_nodes: store.shares_nodes(), ..Limits::default() };
         Self {
             by_id: BTreeMap::new(),
             unexpanded: VecDeque::new(),

@@ -88,7 +88,7 @@ impl Jobs {
                     &mut omitted.maintained
                 }
                 () if !facts.nodes.is_helper(node) => &mut omitted.down,
-                () if facts.base.nature.tells_service && !facts.stripes.picture.is_up(node) => {
+                () if facts.base.store.reports_service() && !facts.stripes.picture.is_up(node) => {
                     &mut omitted.out_of_service
                 }
                 () if !self.has_room(facts, node, block_bytes) => &mut omitted.full,

@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use recovery::{HelperPolicy, Kind, RepairSpec, Target};
 use repair::{BlockId, NodeId, Scheme, StripeId};
 use serde::{Deserialize, Serialize};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::error::RequestError;
 use crate::facts::Facts;

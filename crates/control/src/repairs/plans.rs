@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::{NodeId, Topology, Wanted};
-use stores::{BlockRecord, StripeRecord};
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::RequestError;
 use crate::facts::Facts;

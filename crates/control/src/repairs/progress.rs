@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::CodeSpec;
 use recovery::{Demand, Kind, Pace, Progress, RepairId, bound};
 use repair::{NodeId, Rates, Resource};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;

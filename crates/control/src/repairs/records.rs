@@ -1,6 +1,6 @@
 //! What was asked for, in the coordinator's records.
 
-use stores::{RecordWrite, Write};
+use store_api::{RecordWrite, Write};
 
 use crate::out::Out;
 use crate::repairs::Order;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -165,7 +165,7 @@ impl<'a> Takers<'a> {
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
-        if self.facts.base.nature.shares_nodes {
+        if self.facts.base.store.shares_nodes() {
             // Their even shares add up to all blocks, of which one is lost, so one of them has less than its share.
             return fit.next().is_some();
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use recovery::{End, JOBS_AT_ONCE, Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::SETTLE_LIMIT;
 use crate::error::RequestError;
@@ -84,7 +84,7 @@ impl Repairs {
             prefer: proposal.helpers.clone(),
             stretches,
             avoid,
-            shares_nodes: facts.base.nature.shares_nodes,
+            shares_nodes: facts.base.store.shares_nodes(),
             ..policy(scheme, order.slice_bytes)
         };
         Ok(JobRequest {

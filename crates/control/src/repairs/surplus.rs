@@ -10,7 +10,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use recovery::BlockFacts;
 use repair::{BlockId, NodeId, StripeId};
-use stores::BlockState;
+use store_api::BlockState;
 
 use crate::facts::Around;
 use crate::facts::Facts;

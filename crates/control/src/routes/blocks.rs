@@ -2,7 +2,7 @@
 
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
 use repair::{BlockId, BlockProblem, Digest, NodeId};
-use stores::{FileWrite, RecordWrite, Write};
+use store_api::{RecordWrite, Write};
 
 use crate::Control;
 use crate::questions::{Question, Subject, other_digest, state_for};
@@ -136,7 +136,7 @@ impl Control {
             if is_proven && self.jobs.is_needless(facts!(self), node, block) {
                 tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
                 let then = Then::Needless { node, block: block.id.clone() };
-                self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
+                self.out.store(Write::Records(RecordWrite::Discard(node, block.id.clone())), then);
             }
         }
         if by_itself && last {

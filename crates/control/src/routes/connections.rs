@@ -3,7 +3,7 @@
 use cluster::{Network, Role};
 use repair::wire::control::{FromNode, ToNode};
 use repair::{NodeId, NodeProfile};
-use stores::{RecordWrite, StoreError, Write};
+use store_api::{RecordWrite, StoreError, Write};
 use views::HistoryEvent;
 
 use crate::effect::Effect;
@@ -32,7 +32,7 @@ impl Control {
     fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
         self.nodes.peers.insert(node, peer);
         self.nodes.connections.insert(connection, node);
-        if !self.base.nature.tells_service {
+        if !self.base.store.reports_service() {
             self.stripes.picture.set_up(node, true);
         }
         self.nodes.send(node, ToNode::Registered { node }, &mut self.out);
@@ -79,7 +79,7 @@ impl Control {
         }
         self.nodes.connections.remove(&peer.connection);
         self.out.push(Effect::Close { connection: peer.connection });
-        if !self.base.nature.tells_service {
+        if !self.base.store.reports_service() {
             self.stripes.picture.set_up(node, false);
         }
         if let Some(view) = self.nodes.topology.get_mut(node) {

@@ -11,7 +11,7 @@ use recovery::{
 use repair::wire::control::{Description, ToNode};
 use repair::{BlockId, Job, JobId, JobPhase, NodeId, StripeId};
 use serde_json::Value;
-use stores::{BlockState, RecordWrite, StoreError, Write};
+use store_api::{BlockState, RecordWrite, StoreError, Write};
 use views::{HistoryEvent, RepairState};
 
 use crate::Control;
@@ -33,7 +33,7 @@ impl Control {
     /// A helper that was here before is back: what does it have?
     pub(crate) fn check_returned(&mut self, node: NodeId) {
         // At the start of a coordinator nobody was away; and a store that says what is in service does so without us.
-        if self.base.nature.tells_service
+        if self.base.store.reports_service()
             || !self.nodes.settled
             || self.stripes.picture.block_count(node) == 0
         {

@@ -9,8 +9,7 @@ use recovery::{RepairId, Target};
 use repair::wire::control::ClientRequest;
 use repair::{NodeId, NodeProfile, PlanRequest, Policy, StripeId, explain};
 use serde_json::Value;
-use stores::dir::PutId;
-use stores::{Answer, FileWrite, RecordWrite, StoreError, Write};
+use store_api::{Answer, FileWrite, PutId, RecordWrite, StoreError, Write};
 use views::{FileLayout, FileView, HistoryEvent, NodeView, PlanRequestView, PlanView, RepairView};
 
 use crate::base::Base;

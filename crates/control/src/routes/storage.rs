@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use repair::StripeId;
-use stores::dir::OpenError;
-use stores::{Answer, BlockRecord, CatalogError, Done, StoreChange, StoreError};
+use store_api::{Answer, BlockRecord, CatalogError, Done, OpenError, StoreChange, StoreError};
 
 use crate::Control;
 use crate::commands::answer;

@@ -12,7 +12,7 @@ use codes::BlockIndex;
 use repair::wire::control::ToNode;
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde_json::Value;
-use stores::{BlockRecord, RecordWrite, StripeWrite, Write};
+use store_api::{BlockRecord, RecordWrite, StripeWrite, Write};
 
 use crate::error::RequestError;
 use crate::facts::Facts;

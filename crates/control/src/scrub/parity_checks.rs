@@ -17,7 +17,7 @@ use repair::{
     BlockId, BlockProblem, Chunking, Epoch, FINGERPRINT_BYTES, Fingerprint, JobId, LocalBlock, NodeId,
     Report, StripeParity, stripe_parity,
 };
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::questions::patience;
 

@@ -11,7 +11,7 @@ use rand::RngExt;
 use repair::{
     BlockProblem, Epoch, Fingerprint, JobId, NodeId, Report, Stripe, StripeId, StripeParity, stripe_parity,
 };
-use stores::StripeRecord;
+use store_api::StripeRecord;
 use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock, UncheckedStripes};
 
 use crate::facts::Facts;

@@ -12,7 +12,7 @@ use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{RecordWrite, Write};
+use store_api::{RecordWrite, Write};
 use views::{ParityScrubView, SteadyScrubView};
 
 use crate::base::Base;

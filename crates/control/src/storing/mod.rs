@@ -18,10 +18,9 @@ use codes::BlockIndex;
 use repair::wire::control::FromNode;
 use repair::{BlockId, JobId, NodeId, StripeId};
 use serde_json::Value;
-use stores::dir::{PutId, Snapshot};
-use stores::{
-    Answer, BlockState, Done, FileWrite, Nature, RecordWrite, Storage, StoreChange, StoreError, StripeWrite,
-    Term, Write,
+use store_api::{
+    Answer, BlockState, Done, FileWrite, PutId, RecordWrite, Snapshot, Storage, StoreChange, StoreError,
+    StorePolicy, StripeWrite, Term, Write,
 };
 use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
@@ -46,7 +45,7 @@ pub enum Ask {
     #[allow(missing_docs, reason = "the fields say no more than their names")]
     Write { number: u64, write: Write },
     /// Copy everything for somebody.
-    Snapshot(Reply<Snapshot>),
+    Snapshot(Reply<Box<dyn Snapshot>>),
     /// Keep a copy beside the original.
     KeepCopy,
     /// See whether it works again after a fault.
@@ -124,7 +123,7 @@ pub(crate) struct Storing {
 /// A storage that was read.
 pub struct Opened {
     pub(crate) picture: Picture,
-    pub(crate) nature: Nature,
+    pub(crate) store: StorePolicy,
     pub(crate) unlisted: Option<String>,
     pub(crate) term: Term,
     pub(crate) numbers: Range<u64>,
@@ -137,7 +136,7 @@ impl Opened {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn read(storage: &mut dyn Storage) -> Result<Self, StoreError> {
+    pub fn read(storage: &mut Storage) -> Result<Self, StoreError> {
         let term = storage.begin_term()?;
         let mut left = Vec::new();
         storage.each_file(&mut |change| {
@@ -154,12 +153,12 @@ impl Opened {
             }
         }
         let mut picture = Picture::default();
-        storage.each_node(&mut |node| picture.apply(StoreChange::Node(node)))?;
+        storage.each_record(&mut |change| picture.apply(change))?;
         storage.each_stripe(&mut |stripe, pending| picture.apply(StoreChange::Stripe(stripe, pending)))?;
         storage.each_file(&mut |change| picture.apply(change))?;
         Ok(Self {
             picture,
-            nature: storage.nature(),
+            store: storage.policy(),
             unlisted: storage.unlisted(),
             term,
             numbers: first..first + NUMBERS,
@@ -175,7 +174,7 @@ impl Opened {
 
 /// Has a storage carry out writes in one transaction and recover, and returns what came of it; the other asks are left for
 /// the driver.
-pub fn carry_out(storage: &mut dyn Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
+pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
     let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
         match ask {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::BlockState;
+use store_api::BlockState;
 
 use crate::facts::Around;
 use crate::nodes::absences::recall;

@@ -10,7 +10,7 @@ use codes::BlockIndex;
 use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stores::{BlockRecord, StripeRecord};
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::answers::safety::count;
 use crate::error::list;
@@ -85,7 +85,7 @@ impl Stripes {
         for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
             let id = StripeId(stripe.to_owned());
             // In a store that others run, stripes become known after the start, or are described.
-            let is_gone = around.base.nature.files && self.picture.stripe(&id).is_err();
+            let is_gone = around.base.store.owns_files() && self.picture.stripe(&id).is_err();
             match kept {
                 Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
                 _ => out.forget_record(format!("{PREFIX}{stripe}")),

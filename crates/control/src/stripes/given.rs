@@ -15,7 +15,7 @@ use codes::{BlockIndex, Code, CodeSpec};
 use recovery::RepairId;
 use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeRecord};
+use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::error::RequestError;
 use crate::facts::Around;
@@ -173,7 +173,8 @@ impl<'a> Facts<'a> {
         check_name(&given.stripe)?;
         let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
         let told = self.stripes.picture.stripe(&id).ok();
-        if told.is_some_and(|told| !self.base.nature.claims || !is_same(&told, given)) || is_to_come {
+        if told.is_some_and(|told| !self.base.store.claims_stripes() || !is_same(&told, given)) || is_to_come
+        {
             return Err(RequestError::Catalogued(given.stripe.clone()));
         }
         let spec: CodeSpec = given.code.parse()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use repair::StripeId;
-use stores::{BlockRecord, StripeRecord};
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::RequestError;
 
@@ -79,7 +79,7 @@ fn bytes_of(record: &StripeRecord) -> u64 {
 mod tests {
     use codes::CodeSpec;
     use repair::BlockId;
-    use stores::BlockState;
+    use store_api::BlockState;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock, ToNode};
 use repair::{BlockId, Digest, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, StripeWrite, Write};
+use store_api::{BlockRecord, BlockState, StripeWrite, Write};
 
 use crate::error::RequestError;
 use crate::facts::Around;
@@ -79,7 +79,7 @@ impl Stripes {
             let block = &record.blocks[usize::from(index.0)];
             let known = block.state_on(node).unwrap_or(block.state);
             let state = match held.get(&block.id) {
-                None if !around.base.nature.trusts_lists => {
+                None if !around.base.store.trusts_lists() => {
                     again.push_back((stripe, index));
                     continue;
                 }
@@ -118,7 +118,7 @@ impl Stripes {
         blocks: &[HeldBlock],
         out: &mut Out,
     ) {
-        if !around.base.nature.trusts_lists {
+        if !around.base.store.trusts_lists() {
             return;
         }
         let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();

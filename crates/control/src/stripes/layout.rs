@@ -7,7 +7,7 @@
 //! stripes.
 
 use codes::Code;
-use stores::BlockSize;
+use store_api::BlockSize;
 
 /// Kernels work on whole cache lines of each sub-block.
 const LINE_BYTES: u64 = 64;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use codes::BlockIndex;
 use repair::{JobId, NodeId, StripeId};
-use stores::{BlockState, StripeRecord};
+use store_api::{BlockState, StripeRecord};
 
 use crate::facts::Around;
 use crate::jobs::Jobs;
@@ -68,7 +68,7 @@ impl Stripes {
         let (Some(running), Ok(record)) = (jobs.running.get(&job), self.picture.stripe(stripe)) else {
             return;
         };
-        if !around.base.nature.claims {
+        if !around.base.store.claims_stripes() {
             return;
         }
         for &block in blocks {
@@ -96,7 +96,7 @@ impl Stripes {
 #[cfg(test)]
 mod tests {
     use repair::BlockId;
-    use stores::BlockRecord;
+    use store_api::BlockRecord;
 
     use super::*;
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use codes::{BlockIndex, Code, CodeSpec};
 use recovery::Redundancy;
 use repair::{BlockId, NodeId, StripeId, Verify};
-use stores::{BlockRecord, BlockState, Replica, StripeRecord};
+use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
 use crate::error::RequestError;
 use crate::facts::Facts;
@@ -198,7 +198,7 @@ impl<'a> Facts<'a> {
                 views::BlockState::Healthy
             }
             BlockState::Healthy
-                if self.base.nature.tells_service
+                if self.base.store.reports_service()
                     && node.is_some_and(|node| self.stripes.picture.is_up(node)) =>
             {
                 views::BlockState::OutOfReach

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repair::{BlockId, NodeId};
 use serde_json::{Value, json};
-use stores::{FileWrite, Write};
+use store_api::{RecordWrite, Write};
 
 use crate::commands::answer;
 use crate::effect::Reply;
@@ -126,7 +126,7 @@ impl Stripes {
         let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
         let then = Then::Accepted { view: Box::new(view), reply };
-        out.store(Write::Files(FileWrite::Disclaim(beyond)), then);
+        out.store(Write::Records(RecordWrite::Disclaim(beyond)), then);
     }
 
     pub(crate) fn catalog_accepted(

@@ -34,7 +34,7 @@ impl Orphans {
 impl Stripes {
     /// Asks helpers what their orphans say of themselves, if some of these may go.
     pub(crate) fn tidy_orphans(&mut self, around: Around<'_>, out: &mut Out) {
-        if !around.base.nature.files
+        if !around.base.store.owns_files()
             || !around.nodes.settled
             || !around.with(self).may_remove()
             || around.base.now < self.orphans.due

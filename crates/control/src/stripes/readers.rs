@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repair::{BlockId, StripeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use crate::base::Base;
 use crate::jobs::Jobs;
@@ -86,7 +86,7 @@ impl Stripes {
 impl Stripes {
     /// Somebody reads a stripe now, or is about to.
     pub(crate) fn note_reader(&mut self, base: &Base, stripe: &StripeRecord) {
-        if base.nature.files {
+        if base.store.owns_files() {
             self.readers.lease(stripe, base.now);
         }
     }

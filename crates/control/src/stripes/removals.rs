@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use repair::wire::control::{StoreProblem, ToNode};
 use repair::{BlockId, NodeId};
-use stores::{FileWrite, Write};
+use store_api::{RecordWrite, Write};
 
 use crate::facts::Around;
 use crate::facts::Facts;
@@ -84,8 +84,8 @@ impl Stripes {
         // It counts as being removed until that is stored, so that it is not asked for again.
         let Some(Holdings { removing, .. }) = self.holdings.get_mut(&node) else { return };
         if removing.contains(block) {
-            let write = FileWrite::Discarded(node, block.clone());
-            out.store(Write::Files(write), Then::Discarded { node, block: block.clone() });
+            let write = RecordWrite::Discarded(node, block.clone());
+            out.store(Write::Records(write), Then::Discarded { node, block: block.clone() });
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use stores::{BlockRecord, FileWrite, StripeRecord, Write};
+use store_api::{BlockRecord, RecordWrite, StripeRecord, Write};
 
 use crate::facts::Around;
 use crate::facts::Facts;
@@ -31,7 +31,7 @@ pub(crate) struct Surplus {
 impl Stripes {
     /// Has the copies read that are to stay.
     pub(crate) fn look_for_surplus(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
-        if !around.base.nature.tells_service
+        if !around.base.store.reports_service()
             || !around.nodes.settled
             || !around.with(self).may_change()
             || around.base.now < self.surplus.due
@@ -84,7 +84,7 @@ impl Stripes {
 
     fn drop_copy(&mut self, around: Around<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
         tracing::info!(%block, node = %around.nodes.name(node), "removing a copy that is one too many");
-        out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);
+        out.store(Write::Records(RecordWrite::Discard(node, block.clone())), Then::Nothing);
     }
 }
 

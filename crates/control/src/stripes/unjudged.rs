@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use repair::BlockId;
-use stores::Unjudged;
+use store_api::Unjudged;
 use views::UnjudgedStripe;
 
 use crate::answers::safety::count;

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use stores::{Answer, BlockRecord, BlockSize, FileWrite, Records, Storage, StripeWrite, Write};
+use store_api::{Answer, BlockRecord, BlockSize, FileWrite, Records, StripeWrite, Transaction, Write};
 
 use super::*;
 /// Writes that the storage carries out together, at most.

@@ -184,11 +184,11 @@ fn what_others_change_in_the_store_is_seen() {
     let file = scene.put("f", 1);
     let id = StripeId(file.layout[0].stripe.stripe.clone());
     let mut record = scene.core().stripes.picture.stripe(&id).unwrap();
-    record.blocks[2].state = stores::BlockState::Corrupt;
-    scene.handle(Event::Changed(vec![stores::StoreChange::Stripe(record, false)]));
+    record.blocks[2].state = store_api::BlockState::Corrupt;
+    scene.handle(Event::Changed(vec![store_api::StoreChange::Stripe(record, false)]));
     assert_eq!(states(&scene.file("f"))[2], "corrupt");
     assert_eq!(scene.status().stripes.intact, 0);
-    scene.handle(Event::Changed(vec![stores::StoreChange::StripeGone(id)]));
+    scene.handle(Event::Changed(vec![store_api::StoreChange::StripeGone(id)]));
     assert_eq!(scene.status().stripes.stripes, 0);
 }
 

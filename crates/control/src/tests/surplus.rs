@@ -1,6 +1,8 @@
 //! Copies of blocks on several nodes, in a store that others run and where nodes may have several blocks of a stripe.
 
-use stores::{BlockState, FileWrite, Nature, Replica, StoreChange, StripeRecord};
+use store_api::{
+    BlockState, Ownership, RecordWrite, Replica, Service, Spread, StoreChange, StorePolicy, StripeRecord,
+};
 
 use super::*;
 
@@ -11,8 +13,13 @@ impl Scene {
         let mut scene = Self::new(5);
         let file = scene.put("f", 1);
         scene.stuck = true;
-        scene.core().base.nature =
-            Nature { files: false, tells_service: true, claims: false, shares_nodes, trusts_lists: true };
+        let spread = if shares_nodes { Spread::Even } else { Spread::OnePerNode };
+        scene.core().base.store = StorePolicy {
+            ownership: Ownership::Attached,
+            service: Service::ReportedByStore,
+            spread,
+            ..StorePolicy::OWN
+        };
         let id = StripeId(file.layout[0].stripe.stripe.clone());
         let mut record = scene.core().stripes.picture.stripe(&id).unwrap();
         for (block, numbers) in record.blocks.iter_mut().zip(nodes) {
@@ -35,7 +42,7 @@ impl Scene {
         let core = scene.core();
         let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
         let removed = asks.into_iter().filter_map(|ask| match ask {
-            Ask::Write { write: Write::Files(FileWrite::Discard(node, block)), .. } => {
+            Ask::Write { write: Write::Records(RecordWrite::Discard(node, block)), .. } => {
                 let at = record.blocks.iter().position(|other| other.id == block).unwrap();
                 Some((core.nodes.name(node), at))
             }

@@ -3,7 +3,7 @@
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::Value;
-use stores::dir::PutId;
+use store_api::PutId;
 use utoipa::IntoParams;
 use views::{ErrorBody, FileLayout, FileView, PutRequest, PutView};
 

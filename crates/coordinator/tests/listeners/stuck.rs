@@ -4,11 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 
 use coordinator::start_on;
-use stores::dir::{DirCatalog, NodeRecord, Snapshot};
-use stores::{
-    Answer, Catalog, CatalogError, Done, FileWrite, Files, RecordWrite, Records, Storage, StoreChange,
-    StoreError, StripeRecord, StripeWrite, Term, Write,
-};
+use dir::DirCatalog;
+use store_api::{Done, Files, Storage, StoreChange, StoreError, Term, Transaction, Write};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -21,9 +18,9 @@ const UNDER_WAY: usize = 256;
 /// Requests that are made at once.
 const AT_ONCE: usize = 100;
 
-/// Hangs while it is told to.
+/// Transactions that hang while they are told to.
 struct Hanging {
-    catalog: DirCatalog,
+    catalog: Arc<Mutex<DirCatalog>>,
     hangs: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -32,53 +29,17 @@ fn set(hangs: &(Mutex<bool>, Condvar), to: bool) {
     hangs.1.notify_all();
 }
 
-impl Storage for Hanging {
+impl Transaction for Hanging {
     fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>> {
         drop(self.hangs.1.wait_while(self.hangs.0.lock().unwrap(), |hangs| *hangs).unwrap());
         self.catalog.carry_out(term, writes)
     }
-
-    fn snapshot(&self) -> Result<Snapshot, CatalogError> {
-        self.catalog.snapshot()
-    }
 }
 
-impl Catalog for Hanging {
-    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord, bool)) -> Result<(), CatalogError> {
-        self.catalog.each_stripe(visit)
-    }
-
-    fn write_stripes(&mut self, write: &StripeWrite) -> Result<(), CatalogError> {
-        self.catalog.write_stripes(write)
-    }
-}
-
-impl Files for Hanging {
-    fn each_file(&self, visit: &mut dyn FnMut(StoreChange)) -> Result<(), CatalogError> {
-        self.catalog.each_file(visit)
-    }
-
-    fn write_files(&mut self, write: &FileWrite) -> Result<Answer, StoreError> {
-        self.catalog.write_files(write)
-    }
-}
-
-impl Records for Hanging {
-    fn begin_term(&mut self) -> Result<Term, CatalogError> {
-        self.catalog.begin_term()
-    }
-
-    fn each_node(&self, visit: &mut dyn FnMut(NodeRecord)) -> Result<(), CatalogError> {
-        self.catalog.each_node(visit)
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<(String, Value)>, CatalogError> {
-        self.catalog.list(prefix)
-    }
-
-    fn write_records(&mut self, term: Term, write: &RecordWrite) -> Result<Answer, StoreError> {
-        self.catalog.write_records(term, write)
-    }
+fn hanging(catalog: DirCatalog, hangs: &Arc<(Mutex<bool>, Condvar)>) -> Storage {
+    let catalog = Arc::new(Mutex::new(catalog));
+    let hanging = Hanging { catalog: Arc::clone(&catalog), hangs: Arc::clone(hangs) };
+    DirCatalog::share(catalog).with_transaction(hanging)
 }
 
 fn begin(name: &str) -> String {
@@ -137,8 +98,8 @@ async fn a_storage_that_hangs_makes_users_wait_then_says_so_and_loses_nothing() 
     let config = config(&cluster);
     let (path, id) = (config.catalog.clone(), cluster.config().cluster_id.to_string());
     let hangs = Arc::<(Mutex<bool>, Condvar)>::default();
-    let storage = Hanging { catalog: DirCatalog::open(&path, &id).unwrap(), hangs: hangs.clone() };
-    let handle = start_on(config, Box::new(storage)).await.unwrap();
+    let storage = hanging(DirCatalog::open(&path, &id).unwrap(), &hangs);
+    let handle = start_on(config, storage).await.unwrap();
     let running = Arc::new(Running { _folder: folder, cluster, handle });
     let admin = Role::default_client();
     let (code, _) = running.http(&admin, "POST", "/v1/puts", &begin("before")).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, VolumeName};
 use testbed::seaweedfs::{Attaching, Cluster, Options, content, http};
 use testbed::{Mend, eventually};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use stores::seaweedfs::VolumeName;
+use seaweedfs::VolumeName;
 use testbed::{Mend, eventually};
 
 use super::cluster::{SERVERS, SeaweedLab};

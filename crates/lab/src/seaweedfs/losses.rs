@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use stores::seaweedfs::{ShardName, VolumeName};
+use seaweedfs::{ShardName, VolumeName};
 use testbed::{Mend, eventually};
 
 use super::cluster::{SHARDS, SeaweedLab};

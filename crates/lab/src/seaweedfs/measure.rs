@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stores::seaweedfs::VolumeName;
+use seaweedfs::VolumeName;
 use testbed::Mend;
 
 use super::BenchArgs;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stores::seaweedfs::VolumeName;
+use seaweedfs::VolumeName;
 use testbed::eventually;
 use testbed::seaweedfs::{Cluster, http};
 

@@ -25,7 +25,7 @@ pub async fn help(cluster: &Cluster, name: cluster::Name) {
         rates: repair::StatedRates::default(),
         limits: repair::Caps::default(),
         data_tls: cluster.config().encrypts_data_edges(),
-        blocks: Arc::new(stores::dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
+        blocks: Arc::new(dir::DirBlocks::open(cluster.blocks_folder(config)).unwrap()),
         descriptors: 1024,
     };
     let daemon = helper::Daemon::bind(options).await.unwrap_or_else(|error| panic!("{error}"));

@@ -13,8 +13,7 @@ use control::{Answer, Command, RequestError};
 use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, ToNode};
 use repair::{Assignment, BlockId, Brought, JobId, Refusal, Report, Scheme, StripeId};
-use stores::BlockSize;
-use stores::dir::PutId;
+use store_api::{BlockSize, PutId};
 use views::{FileLayout, FileStripe, FileView, PutRequest, PutView};
 
 use super::api::Asker;

@@ -11,10 +11,10 @@ use control::{
     Answer, Ask, Command, ConnectionId, Control, Event, HealPolicy, Now, Opened, RequestId, Settings,
     carry_out,
 };
+use dir::DirCatalog;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use stores::dir::DirCatalog;
-use stores::{Catalog, Files, StoreChange, StripeRecord, Term};
+use store_api::{Catalog, Storage, StoreChange, StripeRecord, Term};
 
 use super::platter::Platter;
 use super::script::Script;
@@ -45,7 +45,7 @@ pub(crate) struct Coordinator {
 /// A process that runs.
 pub(crate) struct Running {
     pub(crate) control: Control,
-    storage: DirCatalog,
+    storage: Storage,
     term: Term,
     started: Duration,
     ticked: Duration,
@@ -90,7 +90,7 @@ impl Coordinator {
     pub(crate) fn start(&mut self, now: Duration, dice: &mut Dice) -> Result<(), String> {
         self.run += 1;
         self.platter.let_go();
-        let mut storage = self.open(&self.platter, dice)?;
+        let mut storage = self.open(&self.platter, dice)?.into_storage();
         let opened = Opened::read(&mut storage).map_err(|error| error.to_string())?;
         let term = opened.term();
         let mut seed = [0; 32];
@@ -240,7 +240,9 @@ impl Coordinator {
     /// A copy of the catalog, as `mend catalog snapshot` makes it.
     pub(crate) fn copy(&self) -> Option<Platter> {
         let copy = Platter::default();
-        let snapshot = self.running.as_ref()?.storage.snapshot().ok()?;
+        self.running.as_ref()?;
+        let catalog = self.open(&self.platter.copy(), &mut Dice::new(1)).ok()?;
+        let snapshot = catalog.snapshot().ok()?;
         snapshot.write_on(copy.handle()).ok().map(|()| copy)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId};
-use stores::StripeRecord;
+use store_api::StripeRecord;
 
 use super::event::{Happening, ProcessId};
 use super::platter::Platter;

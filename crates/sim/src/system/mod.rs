@@ -1,5 +1,5 @@
 //! Whole systems on virtual time: the very coordinator ([`control::Control`]) over the very catalog
-//! ([`stores::dir::DirCatalog`]), helpers around the very [`repair::Part`], clients, an operator, and faults, all decided by
+//! ([`dir::DirCatalog`]), helpers around the very [`repair::Part`], clients, an operator, and faults, all decided by
 //! one seed.
 //!
 //! [`check`] plays the [`Script`] of a seed and holds what happens against what must hold (see `judge.rs`). A violation

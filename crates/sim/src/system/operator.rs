@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control::{Answer, Command, ItemPage};
-use stores::dir::Snapshot;
+use store_api::Snapshot;
 use views::{
     AcceptRequest, CapsRequest, MaintenanceRequest, ProbeRequest, RebalanceRequest, RecoveryState,
     RepairRequest, RepairState, RepairView, ScrubState, ScrubView, Status,
@@ -108,7 +108,7 @@ impl World {
         self.order(|reply| Command::OkToStop(names, 0, reply));
         self.order(|reply| Command::SafeToRemove(safe, reply));
         self.order(|reply| Command::History(100, reply));
-        self.order::<Snapshot>(Command::Snapshot);
+        self.order::<Box<dyn Snapshot>>(Command::Snapshot);
         self.order(|reply| Command::RepairState(1, ItemPage::default(), reply));
         self.order(|reply| Command::RepairChange(1, None, Duration::from_secs(3), reply));
     }

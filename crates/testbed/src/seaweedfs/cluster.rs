@@ -6,8 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::{Ground, Process, Seat, eventually};
-use seaweedfs::{Listing, MasterClient, Security, Standing, VolumeServer, Volumes};
-use stores::seaweedfs::{Ratio, ShardName, VolumeName};
+use seaweedfs::{
+    Listing, MasterClient, Ratio, Security, ShardName, Standing, VolumeName, VolumeServer, Volumes,
+};
 use tokio::runtime::Runtime;
 
 use super::http::http;

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Ground, Process, Seat};
-use seaweedfs::ServerAddress;
-use stores::seaweedfs::ShardBlocks;
+use seaweedfs::{ServerAddress, ShardBlocks};
 
 pub(crate) const PORT: u16 = 8080;
 

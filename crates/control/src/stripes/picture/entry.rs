@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codes::CodeSpec;
 use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
-use stores::{BlockRecord, BlockState, Replica, StripeRecord};
+use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
 /// A node that nobody is.
 const NOBODY: u32 = u32::MAX;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repair::{BlockId, NodeId};
-use stores::StoreChange;
-use stores::dir::{FileRecord, PutError, PutId, PutRecord};
+use store_api::{FileRecord, PutError, PutId, PutRecord, StoreChange};
 
 /// See the module's documentation.
 #[derive(Default)]

@@ -21,8 +21,7 @@ use std::sync::Arc;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
-use stores::dir::{Eras, NodeRecord, is_from_the_future};
-use stores::{CatalogError, StoreChange, StripeRecord};
+use store_api::{CatalogError, Eras, NodeRecord, StoreChange, StripeRecord, is_from_the_future};
 
 use census::Counts;
 pub(crate) use census::Kind;

@@ -3,7 +3,7 @@
 use codes::CodeSpec;
 use proptest::prelude::*;
 use repair::{Digest, FilePart};
-use stores::{BlockRecord, BlockState, Replica};
+use store_api::{BlockRecord, BlockState, Replica};
 
 use super::*;
 

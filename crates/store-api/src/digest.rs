@@ -1,0 +1,31 @@
+//! The digest of blocks that are put through Mend: client, helper and catalog compute and compare the same one.
+
+use blake3::Hasher;
+use repair::Digest;
+
+/// The kind of this digest.
+pub const DIGEST_KIND: &str = "blake3";
+
+/// Hashes a block from start to end.
+///
+/// ```
+/// let mut hash = store_api::BlockHash::default();
+/// hash.update(b"ab");
+/// hash.update(b"c");
+/// let digest = hash.finish().to_string();
+/// assert_eq!(digest, "blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85");
+/// ```
+#[derive(Clone, Default)]
+pub struct BlockHash(Hasher);
+
+impl BlockHash {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all bytes that were taken.
+    pub fn finish(&self) -> Digest {
+        Digest::new(DIGEST_KIND, self.0.finalize().as_bytes()).expect("32 bytes are a digest")
+    }
+}

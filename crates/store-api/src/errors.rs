@@ -1,0 +1,224 @@
+//! Why a storage cannot be opened, and why a file cannot be put.
+
+use std::io;
+use std::path::PathBuf;
+
+use codes::{CodeSpec, SpecError};
+use repair::{BlockId, ChunkingError, StripeId};
+
+use crate::{BlockSize, CatalogError, PutId};
+
+/// Why a catalog cannot be created, opened or recovered.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such file.
+    #[error("the catalog {} is not there; {remedy}", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The operator's next step.
+        remedy: String,
+    },
+    /// The file exists already.
+    #[error("{} exists already: open it, or choose another path for a new catalog", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It was written by a newer program.
+    #[error(
+        "the catalog {} has version {found}, and this program reads up to version {newest}: run a newer mend",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version that can be read.
+        newest: u32,
+    },
+    /// It was written by an older program.
+    #[error(
+        "the catalog {} has a version before {oldest}, which this program does not read: get its files with \
+         the mend that wrote it, and put them with this one",
+        path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The oldest version that can be read.
+        oldest: u32,
+    },
+    /// It is of another cluster.
+    #[error(
+        "the catalog {} is of cluster {found}, and this is cluster {expected}: name the right catalog, or the \
+         right cluster folder",
+        path.display()
+    )]
+    OtherCluster {
+        /// The file.
+        path: PathBuf,
+        /// The cluster that it is of.
+        found: String,
+        /// The cluster that was asked for.
+        expected: String,
+    },
+    /// Another coordinator has it open.
+    #[error("the catalog {} is in use by another coordinator: stop that one first", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not a catalog, or its bytes are damaged.
+    #[error("{} is not a catalog or is damaged ({detail}); {remedy}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+        /// The operator's next step.
+        remedy: String,
+    },
+    /// After an I/O error the file is not the one that was committed before it.
+    #[error(
+        "the catalog {} failed, and what is there now is not what this coordinator wrote last (commit {known}, found \
+         {found}): it was replaced, or its disk lost a write that it had confirmed; check the disk, then start the \
+         coordinator again, or {remedy}",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// The last commit that returned well.
+        known: u64,
+        /// The last commit in the file.
+        found: u64,
+        /// The operator's next step.
+        remedy: String,
+    },
+    /// Another coordinator has taken a higher term.
+    #[error("the catalog {} was taken over by another coordinator: stop one of the two", path.display())]
+    TakenOver {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refuses access.
+    #[error("cannot use the catalog {}: {source}", path.display())]
+    Io {
+        /// The file or its folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its tables cannot be read or written.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+impl OpenError {
+    /// Whether a later try may succeed.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::Locked { .. } | Self::Catalog(CatalogError::Storage { .. }) => true,
+            Self::Missing { .. }
+            | Self::Exists { .. }
+            | Self::Newer { .. }
+            | Self::Older { .. }
+            | Self::OtherCluster { .. }
+            | Self::Damaged { .. }
+            | Self::Changed { .. }
+            | Self::TakenOver { .. }
+            | Self::Catalog(_) => false,
+        }
+    }
+}
+
+/// Why a file cannot be put.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    /// The name is no valid file name.
+    #[error("`{}` cannot be the name of a file: a name has 1 to 1024 bytes and no NUL", name.escape_debug())]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The code's parameters are out of range.
+    #[error(transparent)]
+    Code(#[from] SpecError),
+    /// The block size is out of range.
+    #[error(
+        "blocks of {block_bytes} bytes cannot hold a stripe of this file; its blocks have 1 to {most} bytes"
+    )]
+    BlockBytes {
+        /// The size that was asked for.
+        block_bytes: u64,
+        /// The largest size.
+        most: u64,
+    },
+    /// The chunk size fits neither the block size nor the code.
+    #[error(transparent)]
+    Chunks(#[from] ChunkingError),
+    /// The file would have more stripes than can be counted.
+    #[error("{stripes} stripes are more than a file can have: choose larger blocks")]
+    TooManyStripes {
+        /// How many it would have.
+        stripes: u64,
+    },
+    /// A file of this name exists, and the put may not replace it.
+    #[error("there is a file `{name}` already")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// There is no such put: it was never begun, or is committed or aborted.
+    #[error("there is no put {0}: begin a new one")]
+    NoSuchPut(PutId),
+    /// The file has fewer stripes.
+    #[error("put {put} has {stripes} stripes, so there is none at position {position}")]
+    NoSuchPosition {
+        /// The put.
+        put: PutId,
+        /// The position.
+        position: u32,
+        /// How many stripes it has.
+        stripes: u64,
+    },
+    /// A stripe needs a node for each of its blocks.
+    #[error("a stripe of {code} needs {} nodes, not {given}", code.blocks())]
+    WrongNodes {
+        /// The code.
+        code: CodeSpec,
+        /// How many were given.
+        given: usize,
+    },
+    /// The stripe was allocated before, with blocks of another size.
+    #[error("stripe {stripe} has blocks of {found}, not {asked}: abort the put and begin a new one")]
+    OtherSize {
+        /// The stripe.
+        stripe: StripeId,
+        /// The size it was allocated with.
+        found: BlockSize,
+        /// The size it is now asked for.
+        asked: BlockSize,
+    },
+    /// A stripe was never allocated.
+    #[error("put {put} lacks the stripe at position {position}: put it, or abort")]
+    MissingStripe {
+        /// The put.
+        put: PutId,
+        /// Its position in the file.
+        position: u32,
+    },
+    /// A block was never published.
+    #[error("block {block} of put {put} is not stored yet: store it, or abort")]
+    Unpublished {
+        /// The put.
+        put: PutId,
+        /// The block.
+        block: BlockId,
+    },
+    /// The catalog cannot answer.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}

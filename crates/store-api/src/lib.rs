@@ -1,0 +1,49 @@
+//! The seams between Mend and storage systems. This crate imports no store, and touches no disk, socket or thread.
+//!
+//! **Helper side.** [`Blocks`]: the blocks on one node, opened for reading as [`Sources`] and for writing as [`Sinks`]. A
+//! [`Delivery`] says what becomes of a block that was written.
+//!
+//! **Coordinator side.** Three seams, each implemented by itself:
+//!
+//! | seam | holds | implementations |
+//! |---|---|---|
+//! | [`Catalog`] | stripes and their holders; *publish* | `dir`, `attached` (under `hdfs` and `seaweedfs`) |
+//! | [`Files`] | files that are put through Mend | `dir` |
+//! | [`Records`] | nodes, queue, notes, numbers | redb in `dir`; etcd may follow |
+//!
+//! A [`Storage`] combines them: any catalog, with or without files, over any records. Differences between kinds of store
+//! are one [`StorePolicy`] per kind. `crates/store-api/tests/toy` is a whole store in one file.
+
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod digest;
+mod ends;
+mod eras;
+mod errors;
+mod files;
+mod gate;
+pub mod names;
+mod policy;
+mod seams;
+mod storage;
+mod stripes;
+mod writes;
+
+pub use blocks::{BlockError, BlockReader, Blocks, ProcessError};
+pub use digest::{BlockHash, DIGEST_KIND};
+pub use ends::{
+    BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources,
+};
+pub use eras::Eras;
+pub use errors::{OpenError, PutError};
+pub use files::{FileRecord, NodeRecord, PutId, PutRecord, stripe_count};
+pub use gate::{Closed, Gate, OpenGate};
+pub use names::is_from_the_future;
+pub use policy::{Lists, Ownership, Service, Spread, StorePolicy, Writers};
+pub use seams::{Catalog, Files, Listener, Records, Reply, Snapshot, Transaction};
+pub use storage::{SharedRecords, Storage};
+pub use stripes::{BlockRecord, BlockSize, BlockState, CatalogError, Fault, Replica, StripeRecord};
+pub use writes::{
+    Answer, Done, FileWrite, RecordWrite, StoreChange, StoreError, StripeWrite, Term, Unjudged, Write,
+};

@@ -1,0 +1,186 @@
+//! Names of Mend's own stripes and blocks. No name is given twice.
+//!
+//! A stripe's name carries its count and the *era* in which it was counted: 30 random bits that every start of a
+//! coordinator draws anew. When an old catalog is restored, its counters resume where they stood. Without the era the 17th
+//! stripe would be named twice, and blocks of the first one, left on some helper, would pass for blocks of the second.
+
+use std::ops::RangeInclusive;
+
+use codes::BlockIndex;
+use repair::{BlockId, StripeId};
+
+use crate::CatalogError;
+
+/// Bits of an era.
+pub const ERA_BITS: u32 = 30;
+/// No catalog falls behind by so many stripes: a block whose count is further ahead is not ours, whatever its name.
+const FAR: u64 = 1 << 32;
+const ERA_DIGITS: usize = 6;
+/// Letters that are easily mistaken for others are left out.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// The highest count that has a key.
+pub const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
+
+/// The era of a name: random, and the same from one start of a coordinator to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Era(u32);
+
+impl Era {
+    /// Names of this era show none; for tests.
+    pub const NONE: Self = Self(0);
+
+    /// Its number, from 0 to 2^30 − 1.
+    pub fn number(self) -> u64 {
+        self.0.into()
+    }
+
+    /// The era of a number from 1 to 2^30 − 1.
+    ///
+    /// # Panics
+    /// If the number is out of range.
+    pub fn of_number(number: u64) -> Self {
+        assert!((1..1 << ERA_BITS).contains(&number), "an era has 30 bits and is not 0");
+        Self(number as u32)
+    }
+}
+
+/// The key of a stripe: its count in the high bits, its era in the low ones, so that keys sort by count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Key(pub u64);
+
+impl Key {
+    /// The key of a count that was just taken.
+    ///
+    /// # Errors
+    /// [`CatalogError::NumbersUsedUp`] after 2^34 stripes.
+    pub fn counted(count: u64, era: Era) -> Result<Self, CatalogError> {
+        if count > MAX_COUNT {
+            return Err(CatalogError::NumbersUsedUp);
+        }
+        Ok(Self::new(count, era))
+    }
+
+    /// The key of a count and an era.
+    ///
+    /// # Panics
+    /// If the count is above [`MAX_COUNT`].
+    pub fn new(count: u64, era: Era) -> Self {
+        assert!(count <= MAX_COUNT, "counts that are read are checked, and new ones are counted");
+        Self(count << ERA_BITS | u64::from(era.0))
+    }
+
+    /// The key of a stripe whose name has no era.
+    pub fn without_era(count: u64) -> Self {
+        Self::new(count, Era::NONE)
+    }
+
+    /// Its count.
+    pub fn count(self) -> u64 {
+        self.0 >> ERA_BITS
+    }
+
+    /// The number of its era.
+    pub fn era(self) -> u64 {
+        self.0 & ((1 << ERA_BITS) - 1)
+    }
+
+    /// The stripe's name: `17-k3f9x2`.
+    pub fn stripe(self) -> StripeId {
+        if self.era() == 0 {
+            return StripeId(self.count().to_string());
+        }
+        let digit = |at: usize| DIGITS[(self.era() >> (5 * at)) as usize % 32] as char;
+        let era: String = (0..ERA_DIGITS).rev().map(digit).collect();
+        StripeId(format!("{}-{era}", self.count()))
+    }
+
+    /// The name of one of its blocks: `17-k3f9x2.3`.
+    pub fn block(self, index: BlockIndex) -> BlockId {
+        BlockId(format!("{}.{}", self.stripe(), index.0))
+    }
+
+    /// The key of a name; `None` if Mend would write it differently.
+    pub fn of(stripe: &StripeId) -> Option<Self> {
+        let key = match stripe.0.split_once('-') {
+            None => Self::without_era(parse_count(&stripe.0)?),
+            Some((count, era)) => Self::new(parse_count(count)?, parse_era(era)?),
+        };
+        (key.stripe() == *stripe).then_some(key)
+    }
+
+    /// The key and index of a block's name; `None` if Mend would write it differently.
+    pub fn of_block(block: &BlockId) -> Option<(Self, BlockIndex)> {
+        let (stripe, index) = split_block(block)?;
+        let key = Self::of(&stripe)?;
+        (key.block(index) == *block).then_some((key, index))
+    }
+
+    /// The keys of all stripes of a count, for users who leave the era out.
+    pub fn all_of(count: u64) -> RangeInclusive<u64> {
+        let first = Self::without_era(count).0;
+        first..=first | ((1 << ERA_BITS) - 1)
+    }
+}
+
+/// The count in a name without an era.
+pub fn parse_count(text: &str) -> Option<u64> {
+    let count: u64 = text.parse().ok()?;
+    (count <= MAX_COUNT && count.to_string() == text).then_some(count)
+}
+
+/// Splits a block's name into its stripe and index, whatever kind of name the stripe has.
+pub fn split_block(block: &BlockId) -> Option<(StripeId, BlockIndex)> {
+    let (stripe, index) = block.0.rsplit_once('.')?;
+    let number: u16 = index.parse().ok()?;
+    (number.to_string() == index).then(|| (StripeId(stripe.to_owned()), BlockIndex(number)))
+}
+
+/// Whether a block of this name belongs to a stripe that is yet to be counted when `next` is counted next: the catalog is
+/// older than the block then.
+pub fn is_from_the_future(block: &BlockId, next: u64) -> bool {
+    let count = Key::of_block(block).map(|(key, _)| key.count());
+    count.is_some_and(|count| count >= next && count - next < FAR)
+}
+
+fn parse_era(text: &str) -> Option<Era> {
+    let digit = |byte: u8| DIGITS.iter().position(|&digit| digit == byte);
+    let era = text.bytes().try_fold(0, |era: u64, byte| Some(era << 5 | digit(byte)? as u64))?;
+    (text.len() == ERA_DIGITS && era > 0).then_some(Era(era as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Option<Key> {
+        Key::of(&StripeId(text.to_owned()))
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_no_other_way() {
+        for (count, era) in [(1, 1), (17, 0x2fff_ffff), (MAX_COUNT, 0x3fff_ffff)] {
+            let written = Key::new(count, Era(era));
+            assert_eq!(key(&written.stripe().0), Some(written));
+            assert_eq!(Key::of_block(&written.block(BlockIndex(3))), Some((written, BlockIndex(3))));
+            assert_eq!((written.count(), written.era()), (count, u64::from(era)));
+        }
+        assert_eq!(key("17"), Some(Key(17 << 30)));
+        for text in
+            ["", "017", "17-", "17-k3f9x", "17-k3f9xu", "17-K3F9X2", "17-000000", "-k3f9x2", "17-k3f9x2-1"]
+        {
+            assert_eq!(key(text), None, "{text}");
+        }
+        for text in ["17-k3f9x2", "17-k3f9x2.03", "17-k3f9x2.70000", "17.k3f9x2"] {
+            assert_eq!(Key::of_block(&BlockId(text.to_owned())), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_counting() {
+        let mut keys = [Key::new(2, Era(1)), Key::new(1, Era(9)), Key::new(10, Era(3))];
+        keys.sort();
+        assert_eq!(keys.map(Key::count), [1, 2, 10]);
+        assert!(Key::all_of(2).contains(&Key::new(2, Era(1)).0) && !Key::all_of(2).contains(&keys[2].0));
+    }
+}

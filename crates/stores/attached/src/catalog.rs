@@ -1,0 +1,216 @@
+//! [`AttachedCatalog`]: a store that others own as a coordinator's catalog.
+//!
+//! Files and stripes belong to the store; notes on them go to a [`Ledger`]. Calls to the store's own servers run aside.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use repair::StripeId;
+use store_api::{
+    Answer, Catalog, CatalogError, Done, Listener, RecordWrite, Reply, SharedRecords, Storage, StoreError,
+    StorePolicy, StripeRecord, StripeWrite, Term, Write,
+};
+use tokio::runtime::Runtime;
+
+use super::{Aside, CopyState, Ledger, Teller};
+
+/// One follows the store, the other serves requests.
+const THREADS: usize = 2;
+
+/// A store that others own, as [`AttachedCatalog`] drives it.
+pub trait System: Send + Sync + 'static {
+    /// Its name for operators.
+    const NAME: &'static str;
+
+    /// Runs `work` on the ledger.
+    fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T;
+
+    /// All known stripes.
+    fn stripes(&self) -> Vec<StripeRecord>;
+
+    /// Reports everything that is known, for a new listener.
+    fn tell_everything(&self);
+
+    /// Records the states of copies.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be recorded; nothing has changed then.
+    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError>;
+
+    /// The stripe of a write that calls the store's servers; `None` if the write calls none.
+    fn asks_about(&self, write: &Write) -> Option<StripeId>;
+
+    /// Makes the calls of a write. A record that is written is kept after that.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn ask(
+        self: Arc<Self>,
+        term: Term,
+        write: Write,
+    ) -> impl Future<Output = Result<Done, StoreError>> + Send;
+
+    /// See [`Catalog::prepare`].
+    ///
+    /// # Errors
+    /// [`StoreError`]; the record is not written then.
+    fn prepare(&self, term: Term, write: &RecordWrite) -> Result<(), StoreError> {
+        let _ = (term, write);
+        Ok(())
+    }
+
+    /// See [`Catalog::heed`].
+    fn heed(&self, write: &RecordWrite, done: &Done);
+
+    /// How this kind of store differs from others.
+    fn policy(&self) -> StorePolicy;
+
+    /// See [`Catalog::unlisted`].
+    fn unlisted(&self) -> Option<String> {
+        None
+    }
+
+    /// The coordinator ends: releases everything that is held in the store.
+    fn let_go(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// The system has no thread left.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start threads: {0}")]
+pub struct StartError(#[source] io::Error);
+
+/// See the module's documentation.
+pub struct AttachedCatalog<S: System> {
+    system: Arc<S>,
+    teller: Teller,
+    aside: Aside,
+    /// Taken at the end, so that calls in flight do not delay dropping it.
+    runtime: Option<Runtime>,
+}
+
+impl<S: System> fmt::Debug for AttachedCatalog<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttachedCatalog").field("store", &S::NAME).finish_non_exhaustive()
+    }
+}
+
+impl<S: System> Drop for AttachedCatalog<S> {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            if !runtime.block_on(self.aside.end()) {
+                tracing::warn!("{} was asked for something and does not answer", S::NAME);
+            }
+            runtime.block_on(self.system.let_go());
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl<S: System> AttachedCatalog<S> {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        records: SharedRecords,
+        system: impl FnOnce(Ledger, Teller) -> S,
+    ) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name(S::NAME.to_lowercase())
+            .enable_all()
+            .build()
+            .map_err(StartError)?;
+        let teller = Teller::start().map_err(StartError)?;
+        let system = Arc::new(system(Ledger::new(records, S::NAME), teller.clone()));
+        Ok(Self { system, teller, aside: Aside::default(), runtime: Some(runtime) })
+    }
+
+    /// The store.
+    pub fn system(&self) -> &Arc<S> {
+        &self.system
+    }
+
+    /// The runtime of background work. Blocking on it inside another runtime is not allowed.
+    pub fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("it is there until the catalog is dropped")
+    }
+
+    /// This catalog over the records that its ledger shares.
+    pub fn over(self, records: SharedRecords) -> Storage {
+        Storage::new(S::NAME, self.system.policy(), self, records)
+    }
+
+    /// Makes the calls of a write and waits for them.
+    fn ask_now(&self, term: Term, write: Write) -> Result<Done, StoreError> {
+        self.runtime().block_on(Arc::clone(&self.system).ask(term, write))
+    }
+}
+
+/// Makes the calls of a write, and keeps the record if it is one.
+async fn ask_and_keep<S: System>(system: Arc<S>, term: Term, write: Write) -> Result<Done, StoreError> {
+    let done = Arc::clone(&system).ask(term, write.clone()).await?;
+    match write {
+        Write::Records(record) => system.with_ledger(|ledger| ledger.write(term, record)),
+        Write::Stripes(_) | Write::Files(_) => Ok(done),
+    }
+}
+
+impl<S: System> Catalog for AttachedCatalog<S> {
+    fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord, bool)) -> Result<(), CatalogError> {
+        self.system.stripes().into_iter().for_each(|stripe| visit(stripe, false));
+        Ok(())
+    }
+
+    fn write_stripes(&mut self, term: Term, write: &StripeWrite) -> Result<Done, StoreError> {
+        if let StripeWrite::SetStates(states) = write {
+            self.system.set_states(term, states)?;
+        } else {
+            let write = Write::Stripes(write.clone());
+            if self.system.asks_about(&write).is_some() {
+                return self.ask_now(term, write);
+            }
+        }
+        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+    }
+
+    fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
+        let Some(stripe) = self.system.asks_about(write) else { return Some(done) };
+        let runtime = self.runtime.as_ref().expect("it is there until the catalog is dropped");
+        let work = ask_and_keep(Arc::clone(&self.system), term, write.clone());
+        self.aside.begin(runtime.handle(), &self.teller, stripe, work, done);
+        None
+    }
+
+    fn enter_term(&mut self, term: Term) {
+        self.system.with_ledger(|ledger| ledger.enter_term(term));
+    }
+
+    fn prepare(&mut self, term: Term, write: &RecordWrite) -> Result<(), StoreError> {
+        let asked = Write::Records(write.clone());
+        match self.system.asks_about(&asked) {
+            Some(_) => self.ask_now(term, asked).map(drop),
+            None => self.system.prepare(term, write),
+        }
+    }
+
+    fn heed(&mut self, write: &RecordWrite, done: &Done) {
+        self.system.heed(write, done);
+    }
+
+    fn unlisted(&self) -> Option<String> {
+        self.system.unlisted()
+    }
+
+    fn listen(&mut self, listener: Listener) {
+        self.teller.listen(listener);
+        self.system.tell_everything();
+    }
+
+    fn flush(&self) {
+        self.teller.flush();
+    }
+}

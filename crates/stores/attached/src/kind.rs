@@ -1,0 +1,104 @@
+//! [`Kind`]: what the binary asks of a kind of store: its settings, opening it, `mend attach`.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use clap::{ArgMatches, Command};
+use cluster::{Cluster, HelperConfig, OwnRepair};
+use store_api::{Blocks, SharedRecords, Storage};
+
+/// A kind of store that others own. Its crate implements this, and the table in the crate `stores` lists it.
+pub trait Kind: Sync {
+    /// Its name: `kind` of `[store]` in `mend.toml`, and the verb after `mend attach`.
+    fn name(&self) -> &'static str;
+
+    /// Reads the settings in `[store]`; what the coordinator does about damage without being asked.
+    ///
+    /// # Errors
+    /// [`KindError`]: a key or value that is not known.
+    fn own_repair(&self, cluster: &Cluster) -> Result<OwnRepair, KindError>;
+
+    /// Opens the coordinator's storage over these records, on a thread that may wait.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError>;
+
+    /// Opens a helper's blocks, on a thread that may wait.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    fn blocks(&self, cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError>;
+
+    /// The command line of `mend attach NAME`.
+    fn command(&self) -> Command;
+
+    /// Carries out `mend attach NAME`: makes a cluster folder, without records yet, for a system that runs. `folder` is the
+    /// one of `--cluster`.
+    fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a>;
+}
+
+/// `mend attach` in progress.
+pub type Attaching<'a> = Pin<Box<dyn Future<Output = Result<Attached, KindError>> + 'a>>;
+
+/// A cluster folder for a system that runs.
+pub struct Attached {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What was found and what to do next, for people.
+    pub text: String,
+    /// The same for machines.
+    pub facts: serde_json::Value,
+}
+
+/// Why a store cannot be opened or attached to.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct KindError {
+    /// What is wrong.
+    pub message: String,
+    /// The operator's next step, if the message does not name it.
+    pub help: Option<String>,
+    /// Whether the system cannot be reached.
+    pub is_unreachable: bool,
+}
+
+impl KindError {
+    /// An error with this message.
+    pub fn new(message: impl Display) -> Self {
+        Self { message: message.to_string(), help: None, is_unreachable: false }
+    }
+
+    /// The same with the next step.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+
+    /// The same for a system that cannot be reached.
+    #[must_use]
+    pub fn unreachable(self) -> Self {
+        Self { is_unreachable: true, ..self }
+    }
+}
+
+/// Errors whose messages name the next step.
+macro_rules! plain {
+    ($($error:ty),* $(,)?) => { $(
+        impl From<$error> for KindError {
+            fn from(error: $error) -> Self {
+                Self::new(error)
+            }
+        }
+    )* };
+}
+
+plain!(
+    cluster::AddHelperError,
+    cluster::InitError,
+    cluster::OpenError,
+    store_api::BlockError,
+    store_api::OpenError,
+);

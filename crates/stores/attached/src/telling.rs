@@ -1,0 +1,86 @@
+//! Delivers changes to the listener, in order, on a thread of its own, since the listener may block on its queue.
+//!
+//! Senders wait only if the queue is full. An answer to a write follows the changes that the write caused.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use store_api::{Listener, StoreChange};
+
+/// Capacity of the queue.
+const QUEUE: usize = 64;
+/// Changes per call, at most: the listener has other work in between.
+const AT_ONCE: usize = 1024;
+
+enum Telling {
+    Listen(Listener),
+    Changes(Vec<StoreChange>),
+    /// Runs after everything before it was delivered.
+    Then(Box<dyn FnOnce() + Send>),
+}
+
+/// A handle of the thread, which ends with its last handle.
+#[derive(Clone, Debug)]
+pub struct Teller(SyncSender<Telling>);
+
+impl Teller {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub fn start() -> std::io::Result<Self> {
+        let (sender, tellings) = sync_channel(QUEUE);
+        thread::Builder::new().name("store-changes".into()).spawn(move || serve(&tellings))?;
+        Ok(Self(sender))
+    }
+
+    /// Sets the listener.
+    pub fn listen(&self, listener: Listener) {
+        let _ = self.0.send(Telling::Listen(listener)); // The thread ends early only by a panic, which is logged.
+    }
+
+    /// Queues changes for the listener.
+    pub fn tell(&self, changes: Vec<StoreChange>) {
+        if !changes.is_empty() {
+            let _ = self.0.send(Telling::Changes(changes));
+        }
+    }
+
+    /// Runs `work` after everything queued before was delivered.
+    pub fn then(&self, work: impl FnOnce() + Send + 'static) {
+        let _ = self.0.send(Telling::Then(Box::new(work)));
+    }
+
+    /// Waits until everything queued before was delivered.
+    pub fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        self.then(move || {
+            let _ = done.send(()); // The receiver is below.
+        });
+        let _ = wait.recv();
+    }
+}
+
+fn serve(tellings: &Receiver<Telling>) {
+    let mut listener: Option<Listener> = None;
+    while let Ok(telling) = tellings.recv() {
+        match telling {
+            Telling::Listen(new) => listener = Some(new),
+            // A new listener receives everything anyway.
+            Telling::Changes(changes) => {
+                if let Some(listener) = &listener {
+                    in_parts(changes, listener);
+                }
+            }
+            Telling::Then(work) => work(),
+        }
+    }
+}
+
+fn in_parts(mut changes: Vec<StoreChange>, listener: &Listener) {
+    while changes.len() > AT_ONCE {
+        let rest = changes.split_off(AT_ONCE);
+        listener(std::mem::replace(&mut changes, rest));
+    }
+    listener(changes);
+}

@@ -1,0 +1,52 @@
+//! What an I/O error means for a block.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use repair::BlockId;
+use store_api::BlockError;
+
+/// Names the file of an I/O error that concerns a block.
+///
+/// A full disk becomes [`BlockError::NoSpace`], a file that ends early [`BlockError::Corrupt`].
+pub fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error) -> BlockError + 'a {
+    move |source| {
+        let path = path.display().to_string();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                BlockError::NoSpace { block: block.clone(), path }
+            }
+            io::ErrorKind::UnexpectedEof => BlockError::Corrupt {
+                block: block.clone(),
+                path,
+                detail: "its file has become shorter while it was open".to_owned(),
+            },
+            _ => BlockError::Io { path, source },
+        }
+    }
+}
+
+/// Names the file or folder of an I/O error.
+pub fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
+    move |source| BlockError::Io { path: path.display().to_string(), source }
+}
+
+/// The error for a block whose bytes are wrong.
+pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
+    BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
+}
+
+/// The error for a range that is not in the block.
+pub fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
+    let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
+    fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+/// Makes the names in a folder durable.
+///
+/// # Errors
+/// [`BlockError::Io`].
+pub fn sync_folder(folder: &Path) -> Result<(), BlockError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
+}

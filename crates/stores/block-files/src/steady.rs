@@ -1,0 +1,139 @@
+//! Files whose bytes reach the medium while they are still being written: what comes at a bounded rate goes there at that rate,
+//! and little is left to wait for when a block is sealed.
+//!
+//! A thread syncs what was written so far, each time that a stretch is full and the last sync is over, and may then do more
+//! with it, such as reading it back. What it says counts: the system tells of a failed write once, and a later sync of the
+//! same file would succeed.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::FileExt;
+use std::thread::{self, JoinHandle};
+
+use crate::niceness::yield_processors;
+
+/// So many bytes are worth a sync of their own.
+const STRETCH_BYTES: u64 = 8 << 20;
+
+/// A file whose thread does no more than sync, or has found a `T` when it has done so.
+#[derive(Debug)]
+pub struct SteadyFile<T = ()> {
+    file: File,
+    /// Bytes written since the last sync began.
+    since: u64,
+    running: Option<JoinHandle<io::Result<T>>>,
+}
+
+impl SteadyFile {
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// Those of writing, and what an earlier sync found.
+    pub fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.write(bytes, offset)? {
+            self.join()?;
+            self.write_out(|_| ())?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Send + 'static> SteadyFile<T> {
+    /// Wraps a file that nothing else writes to.
+    pub fn new(file: File) -> Self {
+        Self { file, since: 0, running: None }
+    }
+
+    /// Writes all of `bytes` at `offset`; whether it is time to [join](Self::join) what is over and
+    /// [write out](Self::write_out) what has come.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        self.file.write_all_at(bytes, offset)?;
+        self.since += bytes.len() as u64;
+        let is_busy = self.running.as_ref().is_some_and(|sync| !sync.is_finished());
+        Ok(self.since >= STRETCH_BYTES && !is_busy)
+    }
+
+    /// Has a thread sync what was written so far and do `then` with it. Whatever it did before was joined.
+    ///
+    /// # Errors
+    /// Where the process can open no more files.
+    pub fn write_out(&mut self, then: impl FnOnce(&File) -> T + Send + 'static) -> io::Result<()> {
+        debug_assert!(self.running.is_none(), "what it found would be lost");
+        let file = self.file.try_clone()?;
+        let named = thread::Builder::new().name("write-back".to_owned());
+        // Without a thread the bytes are synced in the end.
+        let work = move || {
+            file.sync_data()?;
+            yield_processors();
+            Ok(then(&file))
+        };
+        self.running = named.spawn(work).ok();
+        self.since = 0;
+        Ok(())
+    }
+
+    /// Waits until all is on the medium.
+    ///
+    /// # Errors
+    /// What this or an earlier sync found.
+    pub fn sync_all(&mut self) -> io::Result<()> {
+        self.join()?;
+        self.file.sync_all()
+    }
+
+    /// Waits for the thread, if there is one; what it found.
+    ///
+    /// # Errors
+    /// What its sync found.
+    pub fn join(&mut self) -> io::Result<Option<T>> {
+        let panicked = |_| Err(io::Error::other("the sync's thread panicked"));
+        self.running.take().map(|sync| sync.join().unwrap_or_else(panicked)).transpose()
+    }
+}
+
+/// For what only reads.
+impl<T> Deref for SteadyFile<T> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_in_stretches_is_all_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("block");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let mut file: SteadyFile = SteadyFile::new(file);
+        let piece = vec![7; 3 << 20];
+        (0..9).for_each(|at| file.write_all_at(&piece, at * piece.len() as u64).unwrap());
+        assert!(file.running.is_some(), "27 MiB are worth a sync");
+        file.sync_all().unwrap();
+        assert!(file.running.is_none());
+        assert_eq!(std::fs::read(&path).unwrap(), vec![7; 27 << 20]);
+    }
+
+    /// What a sync found is told once by the system, and must not be lost between two of ours.
+    #[test]
+    fn what_a_sync_found_is_told_by_the_next_write_or_sync() {
+        let failing = || Some(thread::spawn(|| Err(io::Error::from(io::ErrorKind::StorageFull))));
+        let mut file: SteadyFile = SteadyFile::new(tempfile::tempfile().unwrap());
+        file.running = failing();
+        assert_eq!(file.sync_all().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        file.running = failing();
+        while !file.running.as_ref().unwrap().is_finished() {
+            thread::yield_now();
+        }
+        let full = file.write_all_at(&vec![1; STRETCH_BYTES as usize], 0).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+}

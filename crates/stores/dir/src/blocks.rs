@@ -1,0 +1,160 @@
+//! [`DirBlocks`]: a helper's blocks as plain files.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use block_files::{StoredBlock, fault, sync_folder};
+use repair::wire::control::{Description, HeldBlock};
+use repair::{BlockId, Digest, LocalBlock, Sink};
+use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
+
+use super::checksums::{MAX_BLOCK_BYTES, encoded_bytes};
+use super::folder::Folder;
+use super::label::MAX_LABEL_BYTES;
+use super::place::Place;
+use super::reader::DirReader;
+use super::writer::DirWriter;
+
+/// A helper's blocks in a folder: each is a plain file, with a file of checksums beside it.
+///
+/// A block is whole or not there: whatever moment a crash chooses, what is listed has all its bytes and the
+/// checksums that belong to them. The folder is locked as long as this, or a writer made by it, lives.
+///
+/// ```
+/// use codes::BlockIndex;
+/// use repair::{BlockId, Sink, SinkEnd};
+/// use store_api::OpenGate;
+/// use dir::DirBlocks;
+///
+/// let folder = tempfile::tempdir()?;
+/// let blocks = DirBlocks::open(folder.path())?;
+/// let block = BlockId("17.3".to_owned());
+/// let end = SinkEnd::Kept { label: None, permit: None };
+/// let mut writer = blocks.create(&Sink { index: BlockIndex(3), id: block.clone(), bytes: 11, digest: None, end })?;
+/// writer.write_at(6, b"world")?;
+/// writer.write_at(0, b"hello ")?;
+/// let digest = writer.seal()?;
+/// writer.commit()?;
+///
+/// let reader = blocks.open_block(&block)?;
+/// assert_eq!(reader.verify(&OpenGate)?, digest);
+/// let mut word = [0; 5];
+/// reader.read_at(6, &mut word)?;
+/// assert_eq!(&word, b"world");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DirBlocks {
+    pub(super) folder: Arc<Folder>,
+}
+
+impl DirBlocks {
+    /// Takes a folder, makes it if it is missing, and finishes or removes what a crash left there.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`] if the folder cannot be used, or another helper uses it.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, BlockError> {
+        Ok(Self { folder: Arc::new(Folder::open(folder.as_ref())?) })
+    }
+
+    /// Opens a block by its name.
+    ///
+    /// # Errors
+    /// [`BlockError`]; a length that contradicts the checksums is found here.
+    pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
+    }
+
+    /// Like [`open_block`](Self::open_block), but never waits, see [`Sources::open_if_cached`].
+    pub(super) fn open_block_if_cached(&self, block: &BlockId) -> Option<Arc<dyn StoredBlock>> {
+        let place = self.folder.place(block).ok()?;
+        let _shard = self.folder.try_lock_shard(place.shard)?;
+        Some(Arc::new(DirReader::open_if_cached(block, &place.block, &place.checksums)?))
+    }
+
+    /// Starts a block. Nothing is visible under its name before [`commit`](Publish::commit); dropping the writer removes
+    /// what was written.
+    ///
+    /// # Errors
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
+    pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
+        let place = self.folder.place(&block.id)?;
+        self.check_space(&place, block.bytes)?;
+        self.folder.create_shard(&place)?;
+        Ok(Box::new(DirWriter::create(Arc::clone(&self.folder), place, block)?))
+    }
+
+    fn check_space(&self, place: &Place, bytes: u64) -> Result<(), BlockError> {
+        let path = &place.block;
+        if bytes > MAX_BLOCK_BYTES {
+            let text = format!("a block of {bytes} bytes is too large: choose one of at most 256 GiB");
+            return Err(fault(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
+        }
+        if self.free_bytes()? < bytes + encoded_bytes(bytes, MAX_LABEL_BYTES) {
+            return Err(BlockError::NoSpace { block: place.id.clone(), path: path.display().to_string() });
+        }
+        Ok(())
+    }
+}
+
+impl Sources for DirBlocks {
+    fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+        Ok(self.open_block(&block.id)?)
+    }
+
+    fn open_if_cached(&self, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
+        Some(self.open_block_if_cached(&block.id)?)
+    }
+}
+
+impl Sinks for DirBlocks {
+    fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
+        self.create(sink).map(Delivery::Published)
+    }
+}
+
+impl Blocks for DirBlocks {
+    fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.open_block(block)?.verify(gate)
+    }
+
+    fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        // The block goes first: checksums without a block are nothing, and go at the next start.
+        let removed = remove_file(&place.block)?;
+        if removed | remove_file(&place.checksums)? {
+            sync_folder(&place.folder)?;
+        }
+        Ok(removed)
+    }
+
+    fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        self.folder.list()
+    }
+
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let place = self.folder.place(block)?;
+        let _shard = self.folder.lock_shard(place.shard);
+        Ok(DirReader::open(block, &place.block, &place.checksums)?.describe())
+    }
+
+    fn free_bytes(&self) -> Result<u64, BlockError> {
+        let root = self.folder.root();
+        let found = rustix::fs::statvfs(root).map_err(|error| fault(root)(error.into()))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+/// `false` if it was not there.
+fn remove_file(path: &Path) -> Result<bool, BlockError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(fault(path)(error)),
+    }
+}

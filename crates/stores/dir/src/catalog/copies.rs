@@ -1,0 +1,224 @@
+//! Copies of a catalog: taken while it is in use, and put in its place when it is lost.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redb::backends::FileBackend;
+use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use store_api::{CatalogError, OpenError, names};
+use tempfile::NamedTempFile;
+
+use super::engine::MARK;
+use super::eras::ERAS;
+use super::open::open_fault;
+use super::tables::{FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard};
+use super::{DirCatalog, copy_path};
+
+/// The catalog as it was when this was taken; changes that come later are not in it. It may be written on another
+/// thread while the catalog goes on.
+///
+/// What is written leaves out puts that were under way and notes of what shall be removed: by the time that a copy is
+/// put back those puts may be files, and those blocks the only ones of their name. They are orphans then.
+pub struct CatalogSnapshot {
+    transaction: ReadTransaction,
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for CatalogSnapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CatalogSnapshot").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl DirCatalog {
+    /// The catalog as it is now.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn snapshot(&self) -> Result<CatalogSnapshot, CatalogError> {
+        guard(&self.path, || {
+            let transaction =
+                self.engine.database()?.begin_read().map_err(|error| fault(&self.path, error))?;
+            Ok(CatalogSnapshot { transaction, path: self.path.clone() })
+        })
+    }
+
+    /// Puts a copy in the place of the catalog at `path`, which need not be there or whole; what is there keeps its
+    /// bytes under another name, which is returned. No coordinator may use it.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the copy is not a whole catalog of this cluster, or the catalog is in use; nothing has changed then.
+    pub fn restore(copy: &Path, path: &Path, cluster_id: &str) -> Result<Option<PathBuf>, OpenError> {
+        check_unused(path)?;
+        let draft = draft_beside(path)?;
+        let io_fault = |source| OpenError::Io { path: copy.to_owned(), source };
+        if !fs::exists(copy).map_err(io_fault)? {
+            return Err(io_fault(io::ErrorKind::NotFound.into()));
+        }
+        // What is opened is a copy of the copy: opening may write.
+        fs::copy(copy, draft.path()).map_err(io_fault)?;
+        let whole = Self::open(draft.path(), cluster_id)?;
+        let clean = draft_beside(path)?;
+        whole.snapshot()?.fill(&clean, path)?;
+        install(clean, path)
+    }
+}
+
+impl CatalogSnapshot {
+    /// Writes it to a file, which appears under its name when it is whole, in place of one that was there.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn write(&self, to: &Path) -> Result<(), OpenError> {
+        guard(&self.path, || {
+            let draft = draft_beside(to)?;
+            self.fill(&draft, to)?;
+            let io_fault = |source| OpenError::Io { path: to.to_owned(), source };
+            draft.persist(to).map_err(|error| io_fault(error.error))?;
+            sync_folder_of(to)
+        })
+    }
+
+    /// The keys of stripes of puts that were under way.
+    fn pending(&self) -> Result<BTreeSet<u64>, CatalogError> {
+        let mut pending = BTreeSet::new();
+        View::over(&self.transaction, &self.path).each(PUT_STRIPES, (0, 0).., |_, key: names::Key| {
+            pending.insert(key.0);
+        })?;
+        Ok(pending)
+    }
+
+    fn fill(&self, draft: &NamedTempFile, to: &Path) -> Result<(), OpenError> {
+        let file = draft.reopen().map_err(|source| OpenError::Io { path: to.to_owned(), source })?;
+        let database =
+            FileBackend::new(file).and_then(|backend| Database::builder().create_with_backend(backend));
+        let database = database.map_err(|error| open_fault(to, error))?;
+        self.copy_into(&database, to)?;
+        drop(database);
+        draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
+    }
+
+    /// The catalog that it is of.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills an empty database.
+    pub(super) fn copy_into(&self, database: &Database, to: &Path) -> Result<(), OpenError> {
+        let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
+        copy.change.set_two_phase_commit(true);
+        // A copy is never taken for the catalog that it was made of, and does not know which names were given.
+        copy.table(META, |key| *key != MARK && *key != ERAS)?;
+        copy.table(NODES, |_| true)?;
+        copy.table(NODE_NAMES, |_| true)?;
+        copy.table(FILES, |_| true)?;
+        copy.table(QUEUE, |_| true)?;
+        let pending = self.pending()?;
+        copy.table(STRIPES, |key| !pending.contains(key))?;
+        copy.change.commit().map_err(|error| fault(to, error))?;
+        Ok(())
+    }
+}
+
+impl store_api::Snapshot for CatalogSnapshot {
+    fn file(&self) -> Result<File, OpenError> {
+        guard(&self.path, || {
+            let draft = draft_beside(&self.path)?;
+            self.fill(&draft, &self.path)?;
+            draft.reopen().map_err(|source| OpenError::Io { path: self.path.clone(), source })
+        })
+    }
+
+    fn keep(&self) -> Result<(), OpenError> {
+        let kept = copy_path(&self.path);
+        let io_fault = |source| OpenError::Io { path: kept.clone(), source };
+        if fs::exists(&kept).map_err(io_fault)? {
+            let mut before = kept.clone().into_os_string();
+            before.push(".1");
+            fs::rename(&kept, before).map_err(io_fault)?;
+        }
+        self.write(&kept)
+    }
+}
+
+/// A snapshot on its way into a file.
+struct Copying<'s> {
+    from: &'s CatalogSnapshot,
+    to: &'s Path,
+    change: redb::WriteTransaction,
+}
+
+impl Copying<'_> {
+    /// Records are copied as they are, checksums included.
+    fn table<K: Key + 'static>(
+        &mut self,
+        table: TableDefinition<'_, K, Json>,
+        keeps: impl Fn(&K::SelfType<'_>) -> bool,
+    ) -> Result<(), CatalogError> {
+        let (from, to) = (&self.from.path, self.to);
+        let opened = match self.from.transaction.open_table(table) {
+            Ok(opened) => opened,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+            Err(error) => return Err(fault(from, error)),
+        };
+        let mut target = self.change.open_table(table).map_err(|error| fault(to, error))?;
+        for entry in opened.iter().map_err(|error| fault(from, error))? {
+            let (key, value) = entry.map_err(|error| fault(from, error))?;
+            if keeps(&key.value()) {
+                target.insert(key.value(), value.value()).map_err(|error| fault(to, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// That no coordinator has the catalog open. What else may be wrong with it does not matter.
+pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    match guard(path, || Database::open(path).map_err(|error| open_fault(path, error))) {
+        Err(error @ OpenError::Locked { .. }) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// An unnamed file in the folder of `path`.
+pub(super) fn draft_beside(path: &Path) -> Result<NamedTempFile, OpenError> {
+    NamedTempFile::with_prefix_in(".catalog-", folder_of(path))
+        .map_err(|source| OpenError::Io { path: path.to_owned(), source })
+}
+
+/// Gives a whole catalog its name. One that has the name gets another.
+pub(super) fn install(draft: NamedTempFile, path: &Path) -> Result<Option<PathBuf>, OpenError> {
+    let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
+    draft.as_file().sync_all().map_err(io_fault)?;
+    let aside = fs::exists(path).map_err(io_fault)?.then(|| aside(path));
+    if let Some(aside) = &aside {
+        // The old one keeps a name all the time, so that no moment has none.
+        fs::hard_link(path, aside).map_err(io_fault)?;
+    }
+    draft.persist(path).map_err(|error| io_fault(error.error))?;
+    sync_folder_of(path)?;
+    Ok(aside)
+}
+
+/// A name for a catalog that is replaced.
+fn aside(path: &Path) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".replaced-{now}"));
+    name.into()
+}
+
+pub(super) fn sync_folder_of(path: &Path) -> Result<(), OpenError> {
+    let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
+    File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(io_fault)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,162 @@
+//! The database behind the catalog, and how it comes back after an I/O error.
+//!
+//! After an I/O error redb refuses everything until the file is opened again, and whether the transaction in flight is
+//! durable is unknown. So every transaction carries a mark, one higher than the mark before it. What is reopened has the
+//! mark of the last commit that returned well, or that of the commit in doubt; anything else is not the catalog that this
+//! coordinator wrote, and it must not go on.
+
+use std::collections::BTreeMap;
+
+use redb::Database;
+use store_api::{CatalogError, Done, OpenError, StoreChange, StoreError, Term};
+
+use super::group::TERM;
+use super::tables::{META, guard};
+use super::{DirCatalog, remedy};
+
+/// Counts transactions.
+pub(super) const MARK: &str = "mark";
+
+/// The marks that the file may have.
+#[derive(Default)]
+pub(super) struct Marks {
+    /// Of the last commit that returned well.
+    known: u64,
+    /// The highest that was ever tried; none is used twice.
+    tried: u64,
+    /// Of commits that failed since, and whether the transaction in doubt is in them.
+    failed: BTreeMap<u64, bool>,
+}
+
+impl Marks {
+    pub(super) fn from(known: u64) -> Self {
+        Self { known, tried: known, failed: BTreeMap::new() }
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.tried += 1;
+        self.tried
+    }
+
+    pub(super) fn committed(&mut self, mark: u64) {
+        self.known = mark;
+        self.failed.clear();
+    }
+
+    pub(super) fn failed(&mut self, mark: u64, has_doubt: bool) {
+        self.failed.insert(mark, has_doubt);
+    }
+
+    /// Whether a file of this mark has the transaction in doubt; `None` if it cannot be the file that was written.
+    fn judge(&self, found: u64) -> Option<bool> {
+        if found == self.known { Some(false) } else { self.failed.get(&found).copied() }
+    }
+}
+
+/// The database, or why it was closed.
+pub(super) enum Engine {
+    Open(Database),
+    Failed(CatalogError),
+}
+
+impl Engine {
+    pub(super) fn database(&self) -> Result<&Database, CatalogError> {
+        match self {
+            Self::Open(database) => Ok(database),
+            Self::Failed(error) => Err(error.clone()),
+        }
+    }
+}
+
+impl DirCatalog {
+    /// Closes the database if a transaction failed in a way that ends its use; whether it did.
+    pub(super) fn close_after(&mut self, error: &StoreError) -> bool {
+        let StoreError::Catalog(error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. })) =
+            error
+        else {
+            return false;
+        };
+        let was_open = matches!(self.engine, Engine::Open(_));
+        if was_open {
+            self.close(error.clone());
+        }
+        was_open
+    }
+
+    fn close(&mut self, error: CatalogError) {
+        let closed = std::mem::replace(&mut self.engine, Engine::Failed(error));
+        // Closing writes nothing after an I/O error; over damaged pages it may panic.
+        let _ = guard(&self.path, || {
+            drop(closed);
+            Ok::<_, CatalogError>(())
+        });
+    }
+
+    /// Reopens the database at once, and says so.
+    pub(super) fn reopen_after(
+        &mut self,
+        error: &StoreError,
+        term: Term,
+    ) -> Result<Option<Vec<Done>>, OpenError> {
+        let reopened = self.reopen(term);
+        match &reopened {
+            Ok(_) => tracing::warn!(%error, "the catalog failed once and was reopened; check its disk"),
+            Err(now) => tracing::error!(%error, %now, "the catalog failed and cannot be reopened"),
+        }
+        reopened
+    }
+
+    /// See [`Records::recover`](store_api::Records::recover).
+    pub(super) fn reopen_if_failed(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
+        if matches!(self.engine, Engine::Open(_)) {
+            self.check_taken(term)?;
+            return Ok(Vec::new());
+        }
+        let done = self.reopen(term)?.unwrap_or_default();
+        Ok(done.into_iter().flat_map(|done| done.changes).collect())
+    }
+
+    /// Opens the database again; the answers of the transaction in doubt, if that is durable.
+    fn reopen(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
+        self.medium.forget_cached(&self.path)?;
+        self.engine = Engine::Open(self.medium.open(&self.path)?);
+        let settled = self.settle_doubt(term);
+        if let Err(error) = &settled {
+            let (place, detail) = (self.path.display().to_string(), error.to_string());
+            self.close(CatalogError::Storage { place, fault: store_api::Fault::Stopped, detail });
+        }
+        settled
+    }
+
+    fn settle_doubt(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
+        self.check()?;
+        self.check_taken(term)?;
+        let found = self.mark_found()?;
+        let is_durable = self.marks.judge(found).ok_or_else(|| OpenError::Changed {
+            path: self.path.clone(),
+            known: self.marks.known,
+            found,
+            remedy: remedy(&self.path),
+        })?;
+        // After a failed fsync the system's cache may show what the medium does not have. This commit writes the
+        // root again, and proves that writes work.
+        if let Err(error) = self.change(|_| Ok::<_, CatalogError>(())) {
+            self.marks.failed(self.marks.tried, is_durable);
+            return Err(error.into());
+        }
+        let done = self.in_doubt.take();
+        Ok(done.filter(|_| is_durable))
+    }
+
+    pub(super) fn mark_found(&self) -> Result<u64, CatalogError> {
+        Ok(self.look(|view| view.get(META, MARK))?.unwrap_or(0))
+    }
+
+    fn check_taken(&self, ours: Term) -> Result<(), OpenError> {
+        let newest: Term = self.look(|view| view.get(META, TERM))?.unwrap_or(Term(0));
+        match newest > ours {
+            true => Err(OpenError::TakenOver { path: self.path.clone() }),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Many changes in one transaction: one fsync for all pending writes.
+//!
+//! redb cannot roll back a part of a transaction. When one change is refused, the transaction is dropped and repeated
+//! without it: earlier changes come out as before, and the reason of the refusal still holds. After an I/O error the
+//! database is reopened, and the transaction is repeated unless it turns out to be durable.
+
+use std::sync::{Arc, Mutex};
+
+use store_api::{
+    Answer, Done, FileWrite, RecordWrite, Storage, StoreError, StorePolicy, Term, Transaction, Write,
+};
+
+use super::DirCatalog;
+use super::engine::MARK;
+use super::tables::{self, Change, META};
+
+/// The key of the newest term.
+pub(super) const TERM: &str = "term";
+
+/// The outcome of an attempt at a batch.
+enum Tried {
+    /// All writes are durable.
+    Done(Vec<Done>),
+    /// The write of this rank in the attempt is refused; nothing has changed.
+    Refused(usize, StoreError),
+    /// The storage fails; nothing has changed.
+    Failed(StoreError),
+}
+
+impl Transaction for DirCatalog {
+    fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>> {
+        let mut refused: Vec<Option<StoreError>> = vec![None; writes.len()];
+        let mut reopened = false;
+        loop {
+            let open: Vec<usize> = (0..writes.len()).filter(|&at| refused[at].is_none()).collect();
+            let result: Vec<Result<Done, StoreError>> =
+                match self.attempt(term, open.iter().map(|&at| &writes[at])) {
+                    Tried::Refused(rank, error) => {
+                        refused[open[rank]] = Some(error);
+                        continue;
+                    }
+                    Tried::Done(done) => done.into_iter().map(Ok).collect(),
+                    Tried::Failed(error) if !self.close_after(&error) || reopened => {
+                        vec![Err(error); open.len()]
+                    }
+                    Tried::Failed(error) => {
+                        reopened = true;
+                        match self.reopen_after(&error, term) {
+                            Ok(None) => continue,
+                            Ok(Some(done)) => done.into_iter().map(Ok).collect(),
+                            Err(_) => vec![Err(error); open.len()],
+                        }
+                    }
+                };
+            let mut result = result.into_iter();
+            let mut next = || result.next().expect("one for each that was tried");
+            return refused.into_iter().map(|error| error.map_or_else(&mut next, Err)).collect();
+        }
+    }
+}
+
+impl DirCatalog {
+    /// This catalog, its files and its records as the storage of a coordinator.
+    pub fn into_storage(self) -> Storage {
+        Self::share(Arc::new(Mutex::new(self)))
+    }
+
+    /// The same, while the caller keeps a handle.
+    pub fn share(shared: Arc<Mutex<Self>>) -> Storage {
+        Storage::of_one_medium("dir", StorePolicy::OWN, shared)
+    }
+
+    /// Carries out one write by itself.
+    pub(super) fn carry_out_one(&mut self, term: Term, write: Write) -> Result<Done, StoreError> {
+        self.carry_out(term, &[write]).pop().expect("one write has one answer")
+    }
+
+    fn attempt<'w>(&mut self, term: Term, writes: impl Iterator<Item = &'w Write>) -> Tried {
+        match tables::guard(&self.path, || tables::begin(self.engine.database()?, &self.path)) {
+            Ok(group) => self.group = Some(group),
+            Err(error) => return Tried::Failed(error.into()),
+        }
+        let tried = self.write_all(term, writes);
+        self.told.clear();
+        let group = self.group.take().expect("it was opened");
+        let Tried::Done(done) = tried else { return tried };
+        if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
+            return Tried::Done(done); // Nothing has changed: drop the transaction.
+        }
+        let (path, mark) = (&self.path, self.marks.next());
+        let committed = tables::guard(path, || {
+            Change::shared(&group, path).put(META, MARK, &mark)?;
+            group.commit().map_err(|error| tables::fault(path, error))
+        });
+        match committed {
+            Ok(()) => {
+                self.marks.committed(mark);
+                Tried::Done(done)
+            }
+            Err(error) => {
+                self.marks.failed(mark, true);
+                self.in_doubt = Some(done);
+                Tried::Failed(error.into())
+            }
+        }
+    }
+
+    fn write_all<'w>(&mut self, term: Term, writes: impl Iterator<Item = &'w Write>) -> Tried {
+        let mut done = Vec::new();
+        if let Err(error) = self.check_newest(term) {
+            return Tried::Failed(error);
+        }
+        for (rank, write) in writes.enumerate() {
+            self.told.clear();
+            let written = match write {
+                Write::Stripes(write) => {
+                    self.change_stripes(write).map(|()| Answer::Nothing).map_err(StoreError::from)
+                }
+                Write::Files(write) => self.change_files(write),
+                Write::Records(write) => self.change_records(write),
+            };
+            match written {
+                Ok(value) => done.push(Done { value, changes: std::mem::take(&mut self.told) }),
+                Err(error) if error.is_fault() => return Tried::Failed(error),
+                Err(error) => return Tried::Refused(rank, error),
+            }
+        }
+        Tried::Done(done)
+    }
+
+    /// See [`Records::check_term`].
+    pub(super) fn check_newest(&self, ours: Term) -> Result<(), StoreError> {
+        let newest: Term = self.look(|view| view.get(META, TERM))?.unwrap_or(Term(0));
+        if ours < newest { Err(StoreError::Fenced { ours, newest }) } else { Ok(()) }
+    }
+}
+
+impl DirCatalog {
+    fn change_files(&mut self, write: &FileWrite) -> Result<Answer, StoreError> {
+        Ok(match write {
+            FileWrite::BeginPut { name, bytes, code, size, replace } => {
+                Answer::Put(self.begin_put(name, *bytes, code.clone(), *size, *replace)?)
+            }
+            FileWrite::Allocate { put, position, size, nodes } => {
+                Answer::Stripe(self.allocate_stripe(*put, *position, *size, nodes)?)
+            }
+            FileWrite::CommitPut(put) => Answer::File(self.commit_put(*put)?),
+            FileWrite::AbortPut(put) => {
+                self.abort_put(*put)?;
+                Answer::Nothing
+            }
+            FileWrite::RemoveFile(name) => {
+                let file = self.remove_file(name)?;
+                Answer::File(file.ok_or_else(|| StoreError::NoSuchFile(name.clone()))?)
+            }
+        })
+    }
+
+    fn change_records(&mut self, write: &RecordWrite) -> Result<Answer, StoreError> {
+        match write {
+            RecordWrite::Node { name, address } => {
+                let node = self.node_id(name)?;
+                self.set_node_address(node, address)?;
+                return Ok(Answer::Node(node));
+            }
+            RecordWrite::Numbers(count) => return Ok(Answer::First(self.take_numbers(*count)?)),
+            RecordWrite::Put(key, value) => self.queue_put(key, value)?,
+            RecordWrite::Remove(key) => drop(self.queue_remove(key)?),
+            RecordWrite::ForgetNode(node) => self.forget_node(*node)?,
+            RecordWrite::Discard(node, block) => self.discard(*node, block)?,
+            RecordWrite::Discarded(node, block) => self.discarded(*node, block)?,
+            RecordWrite::Disclaim(blocks) => self.disclaim(blocks)?,
+        }
+        Ok(match write {
+            RecordWrite::Put(..) | RecordWrite::Remove(_) => Answer::Recorded,
+            _ => Answer::Nothing,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! [`DirCatalog`]: stripes, files and the coordinator's records in one redb file.
+//!
+//! Every method that changes something is one transaction, durable when the method returns. Writes that are carried out
+//! together (`group`) share one. `seams` puts each of the coordinator's seams in front.
+
+mod copies;
+mod engine;
+mod eras;
+mod group;
+#[cfg(test)]
+mod group_tests;
+mod medium;
+mod nodes;
+mod open;
+mod puts;
+mod queue;
+mod rebuild;
+mod seams;
+mod stripes;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use codes::BlockIndex;
+use redb::WriteTransaction;
+use store_api::names::Era;
+use store_api::{CatalogError, Done, StoreChange};
+
+pub use copies::CatalogSnapshot;
+pub use open::CATALOG_VERSION;
+pub use rebuild::{Inventory, Rebuilt, Rival};
+
+use engine::{Engine, MARK, Marks};
+use medium::Medium;
+use tables::{Change, META, View};
+
+/// The catalog of the `dir` store.
+///
+/// ```
+/// use codes::{BlockIndex, CodeSpec};
+/// use store_api::BlockSize;
+/// use dir::DirCatalog;
+///
+/// let folder = tempfile::tempdir()?;
+/// let mut catalog = DirCatalog::create(folder.path().join("catalog.redb"), "my-cluster")?;
+/// let nodes = ["a", "b", "c"].map(|name| catalog.node_id(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
+///
+/// let put = catalog.begin_put("greeting", 10, CodeSpec::reed_solomon(3, 2), BlockSize::whole(4096), false)?;
+/// let stripe = catalog.allocate_stripe(put, 0, BlockSize::whole(64), &nodes)?;
+/// for (index, &node) in nodes.iter().enumerate() {
+///     catalog.publish_all(&stripe.id, &[(BlockIndex(index as u16), node, None)])?;
+/// }
+/// assert_eq!(catalog.file("greeting")?, None); // Nothing is visible before the commit.
+/// let file = catalog.commit_put(put)?;
+/// assert_eq!(catalog.file("greeting")?, Some(file));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DirCatalog {
+    /// The file, or the name of another medium.
+    path: PathBuf,
+    medium: Medium,
+    cluster: String,
+    engine: Engine,
+    marks: Marks,
+    /// The answers of a transaction that may or may not be durable.
+    in_doubt: Option<Vec<Done>>,
+    /// Of the names that are given from now on.
+    era: Era,
+    /// The transaction in which all is done that is carried out together.
+    group: Option<WriteTransaction>,
+    /// What has changed since that was last asked.
+    told: Vec<StoreChange>,
+}
+
+impl std::fmt::Debug for DirCatalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirCatalog").field("path", &self.path).field("era", &self.era).finish_non_exhaustive()
+    }
+}
+
+impl DirCatalog {
+    /// Runs one transaction, or its part of the one that is open; an error leaves everything as it was, or that one to
+    /// be given up.
+    fn change<T, E: From<CatalogError>>(
+        &mut self,
+        work: impl FnOnce(&Change<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mark = self.marks.next();
+        let (result, told) = tables::guard(&self.path, || {
+            let change = match &self.group {
+                Some(group) => Change::shared(group, &self.path),
+                None => Change::of(self.engine.database()?, &self.path)?,
+            };
+            let result = work(&change)?; // Dropping a change of its own aborts it.
+            if self.group.is_none() {
+                change.put(META, MARK, &mark)?;
+            }
+            Ok::<_, E>((result, change.commit()?))
+        })?;
+        if self.group.is_none() {
+            self.marks.committed(mark);
+        }
+        self.told.extend(told);
+        Ok(result)
+    }
+
+    /// Reads the catalog as it is now.
+    fn look<T>(&self, work: impl FnOnce(&View<'_>) -> Result<T, CatalogError>) -> Result<T, CatalogError> {
+        tables::guard(&self.path, || match &self.group {
+            Some(group) => work(&View::changing(group, &self.path)),
+            None => work(&View::of(self.engine.database()?, &self.path)?),
+        })
+    }
+}
+
+fn block_index(index: usize) -> BlockIndex {
+    BlockIndex(u16::try_from(index).expect("a stripe has at most 255 blocks"))
+}
+
+/// What to do about a catalog that is damaged or gone.
+fn remedy(path: &Path) -> String {
+    let copy = copy_path(path);
+    let restore = match fs::exists(&copy) {
+        Ok(true) => {
+            format!("`mend catalog restore {}` (the copy of the last start that went well)", copy.display())
+        }
+        _ => "`mend catalog restore FILE` from a backup".to_owned(),
+    };
+    format!(
+        "the blocks on the helpers are untouched: make it anew from them with `mend catalog rebuild`, or {restore}"
+    )
+}
+
+/// Where the last good copy of a catalog is kept.
+fn copy_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".last-good");
+    name.into()
+}

@@ -1,0 +1,77 @@
+//! Nodes: a number for each name, until the node is forgotten; no number is given twice.
+
+use repair::NodeId;
+use store_api::{CatalogError, NodeRecord, StoreChange};
+
+use super::DirCatalog;
+use super::stripes::keep;
+use super::tables::{NODE_NAMES, NODES};
+
+impl DirCatalog {
+    /// The number of a node, which it gets when it is first asked for.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn node_id(&mut self, name: &str) -> Result<NodeId, CatalogError> {
+        if let Some(id) = self.look(|view| view.get(NODE_NAMES, name))? {
+            return Ok(id);
+        }
+        self.change(|change| {
+            let number = change.count("next-node", 1)?;
+            let id = NodeId(u32::try_from(number).expect("a cluster has fewer than 2^32 nodes in its life"));
+            change.put(NODE_NAMES, name, &id)?;
+            let record = NodeRecord { id, name: name.to_owned(), address: None };
+            change.put(NODES, id.0, &record)?;
+            change.tell(StoreChange::Node(record));
+            Ok(id)
+        })
+    }
+
+    /// Remembers where a node was reached.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    ///
+    /// # Panics
+    /// If the number was never given to a node.
+    pub fn set_node_address(&mut self, node: NodeId, address: &str) -> Result<(), CatalogError> {
+        let record: Option<NodeRecord> = self.look(|view| view.get(NODES, node.0))?;
+        let mut record = record.expect("only nodes that have a number have an address");
+        if record.address.as_deref() == Some(address) {
+            return Ok(());
+        }
+        record.address = Some(address.to_owned());
+        self.change(|change| {
+            change.put(NODES, node.0, &record)?;
+            change.tell(StoreChange::Node(record));
+            Ok(())
+        })
+    }
+
+    /// Forgets a node that holds nothing, by its stripes, and will not come back; its number is not given again.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn forget_node(&mut self, node: NodeId) -> Result<(), CatalogError> {
+        let record: Option<NodeRecord> = self.look(|view| view.get(NODES, node.0))?;
+        let Some(record) = record else { return Ok(()) };
+        let discards = self.discards(node)?;
+        self.change(|change| {
+            change.remove(NODES, node.0)?;
+            change.remove(NODE_NAMES, record.name.as_str())?;
+            discards.iter().try_for_each(|block| keep(change, node, block))?;
+            change.tell(StoreChange::NodeGone(node));
+            Ok(())
+        })
+    }
+
+    /// All nodes that have a number, in its order.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn nodes(&self) -> Result<Vec<NodeRecord>, CatalogError> {
+        let mut nodes = Vec::new();
+        self.look(|view| view.each(NODES, 0.., |_, node| nodes.push(node)))?;
+        Ok(nodes)
+    }
+}

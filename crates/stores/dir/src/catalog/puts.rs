@@ -1,0 +1,322 @@
+//! Files: a put is begun, its stripes are allocated and published one by one, and its commit makes the file
+//! visible at once.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use codes::CodeSpec;
+use repair::{NodeId, StripeId};
+use store_api::names::{Era, Key};
+use store_api::{
+    BlockSize, BlockState, CatalogError, FileRecord, PutError, PutId, PutRecord, StoreChange, StripeRecord,
+};
+
+use super::super::checksums::MAX_BLOCK_BYTES;
+use super::DirCatalog;
+use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, store, stored};
+use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
+
+/// The counter of puts.
+pub(super) const NEXT_PUT: &str = "next-put";
+
+/// A file's name is no longer.
+pub(super) const MAX_NAME_BYTES: usize = 1024;
+
+impl DirCatalog {
+    /// A file by name.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn file(&self, name: &str) -> Result<Option<FileRecord>, CatalogError> {
+        self.look(|view| view.get(FILES, name))
+    }
+
+    /// The files whose names begin with `prefix`, in the order of names.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn files(&self, prefix: &str) -> Result<Vec<FileRecord>, CatalogError> {
+        let mut files = Vec::new();
+        self.look(|view| view.each_with_prefix(FILES, prefix, |_, file| files.push(file)))?;
+        Ok(files)
+    }
+
+    /// Removes a file and asks for its blocks to be removed; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn remove_file(&mut self, name: &str) -> Result<Option<FileRecord>, CatalogError> {
+        let Some(file) = self.file(name)? else { return Ok(None) };
+        self.change(|change| take_file(change, &file))?;
+        Ok(Some(file))
+    }
+
+    /// Begins a file of `bytes` bytes. With `replace` its commit removes a file that has its name.
+    ///
+    /// # Errors
+    /// [`PutError`]: the name, the code or the size cannot be, or the name is taken.
+    pub fn begin_put(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        code: CodeSpec,
+        size: BlockSize,
+        replace: bool,
+    ) -> Result<PutId, PutError> {
+        check_name(name)?;
+        code.check()?;
+        check_size(size, &code, MAX_BLOCK_BYTES)?;
+        if !replace && self.file(name)?.is_some() {
+            return Err(PutError::Exists { name: name.to_owned() });
+        }
+        let name = name.to_owned();
+        let BlockSize { block_bytes, chunk_bytes } = size;
+        let mut put = PutRecord {
+            id: PutId(0),
+            name,
+            bytes,
+            code,
+            block_bytes,
+            chunk_bytes,
+            replace,
+            name_of_put: String::new(),
+            begun_unix_ms: 0,
+        };
+        if put.stripes() > u64::from(u32::MAX) {
+            return Err(PutError::TooManyStripes { stripes: put.stripes() });
+        }
+        let era = self.era;
+        self.change(|change| {
+            put.id = PutId(change.count(NEXT_PUT, 1)?);
+            put.name_of_put = Key::counted(put.id.0, era)?.stripe().0;
+            put.begun_unix_ms = change.later("last-begun", unix_ms())?;
+            change.put(PUTS, put.id.0, &put)?;
+            change.tell(StoreChange::Put(put.clone()));
+            Ok(put.id)
+        })
+    }
+
+    /// The puts that were begun and neither committed nor aborted, oldest first.
+    ///
+    /// # Errors
+    /// [`CatalogError::Storage`].
+    pub fn puts(&self) -> Result<Vec<PutRecord>, CatalogError> {
+        let mut puts = Vec::new();
+        self.look(|view| view.each(PUTS, 0.., |_, put| puts.push(put)))?;
+        Ok(puts)
+    }
+
+    /// A put that is under way.
+    ///
+    /// # Errors
+    /// [`PutError::NoSuchPut`].
+    pub fn put(&self, put: PutId) -> Result<PutRecord, PutError> {
+        self.look(|view| view.get(PUTS, put.0))?.ok_or(PutError::NoSuchPut(put))
+    }
+
+    /// Gives a put its stripe at `position`, with blocks of this size, one on each of `nodes` by
+    /// block index.
+    ///
+    /// Asked again for the same position, it gives the same stripe, with the blocks moved to `nodes`; a
+    /// block that moves must be published again, and one that stays keeps what is known of it.
+    ///
+    /// # Errors
+    /// [`PutError`]: the put, the position, the number of nodes or the size is not right.
+    pub fn allocate_stripe(
+        &mut self,
+        put: PutId,
+        position: u32,
+        size: BlockSize,
+        nodes: &[NodeId],
+    ) -> Result<StripeRecord, PutError> {
+        let record = self.put(put)?;
+        check_allocation(&record, position, size, nodes)?;
+        let era = self.era;
+        self.change(|change| match change.get(PUT_STRIPES, (put.0, position))? {
+            Some(key) => move_stripe(change, key, size, nodes),
+            None => add_stripe(change, &record, position, size, nodes, era),
+        })
+    }
+
+    /// Makes a put's file visible, all at once.
+    ///
+    /// # Errors
+    /// [`PutError`]: a stripe or block is absent, or the name has been taken meanwhile; the put goes on.
+    pub fn commit_put(&mut self, put: PutId) -> Result<FileRecord, PutError> {
+        let record = self.put(put)?;
+        self.change(|change| {
+            let stripes = take_stripes(change, &record)?;
+            replace_file(change, &record)?;
+            let file = new_file(&record, stripes);
+            change.put(FILES, &file.name, &file)?;
+            change.tell(StoreChange::File(file.clone()));
+            end_put(change, put)?;
+            Ok(file)
+        })
+    }
+
+    /// Gives a put up and asks for what was stored of it to be removed.
+    ///
+    /// # Errors
+    /// [`PutError::NoSuchPut`].
+    pub fn abort_put(&mut self, put: PutId) -> Result<(), PutError> {
+        self.put(put)?;
+        self.change(|change| {
+            for (position, key) in stripes_of(change, put)? {
+                change.remove(PUT_STRIPES, (put.0, position))?;
+                take_stripe(change, key)?;
+            }
+            Ok(end_put(change, put)?)
+        })
+    }
+}
+
+fn end_put(change: &Change<'_>, put: PutId) -> Result<(), CatalogError> {
+    change.remove(PUTS, put.0)?;
+    change.tell(StoreChange::PutGone(put));
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), PutError> {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.contains('\0') {
+        return Ok(());
+    }
+    Err(PutError::BadName { name: name.to_owned() })
+}
+
+fn check_size(size: BlockSize, code: &CodeSpec, most: u64) -> Result<(), PutError> {
+    let block_bytes = size.block_bytes;
+    if !(1..=most).contains(&block_bytes) {
+        return Err(PutError::BlockBytes { block_bytes, most });
+    }
+    Ok(size.check(code)?)
+}
+
+fn check_allocation(
+    put: &PutRecord,
+    position: u32,
+    size: BlockSize,
+    nodes: &[NodeId],
+) -> Result<(), PutError> {
+    let stripes = put.stripes();
+    if u64::from(position) >= stripes {
+        return Err(PutError::NoSuchPosition { put: put.id, position, stripes });
+    }
+    if nodes.len() != put.code.blocks() {
+        return Err(PutError::WrongNodes { code: put.code.clone(), given: nodes.len() });
+    }
+    check_size(size, &put.code, put.block_bytes)
+}
+
+fn add_stripe(
+    change: &Change<'_>,
+    put: &PutRecord,
+    position: u32,
+    size: BlockSize,
+    nodes: &[NodeId],
+    era: Era,
+) -> Result<StripeRecord, PutError> {
+    let key = Key::counted(change.count(NEXT_STRIPE, 1)?, era)?;
+    let stripe = new_stripe(key, put, position, size, nodes);
+    store(change, key, stripe.clone(), true)?;
+    change.tell(StoreChange::Counted(key.count() + 1));
+    change.put(PUT_STRIPES, (put.id.0, position), &key)?;
+    Ok(stripe)
+}
+
+fn move_stripe(
+    change: &Change<'_>,
+    key: Key,
+    size: BlockSize,
+    nodes: &[NodeId],
+) -> Result<StripeRecord, PutError> {
+    let old = stored(change, key)?;
+    if old.size() != size {
+        let (found, stripe) = (old.size(), old.id);
+        return Err(PutError::OtherSize { stripe, found, asked: size });
+    }
+    let mut new = old;
+    for (block, &node) in new.blocks.iter_mut().zip(nodes) {
+        if block.node != Some(node) {
+            (block.state, block.digest) = (BlockState::NotStored, None);
+        }
+        move_block(change, block, node)?;
+    }
+    store(change, key, new.clone(), true)?;
+    Ok(new)
+}
+
+/// Position and key of a put's stripes, by position.
+fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, Key)>, CatalogError> {
+    let mut stripes = Vec::new();
+    change.each(PUT_STRIPES, (put.0, 0)..=(put.0, u32::MAX), |(_, position), key| {
+        stripes.push((position, key));
+    })?;
+    Ok(stripes)
+}
+
+/// Takes all its stripes from a put, if they are all there and published.
+fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, PutError> {
+    let found = stripes_of(change, put.id)?;
+    if (found.len() as u64) < put.stripes() {
+        // Positions are in order, so the first that is not its own rank follows a gap.
+        let missing = (0..).zip(&found).find(|(rank, (position, _))| rank != position);
+        let position = missing.map_or(found.len() as u32, |(rank, _)| rank);
+        return Err(PutError::MissingStripe { put: put.id, position });
+    }
+    let take = |(position, key)| take_put_stripe(change, put.id, position, key);
+    found.into_iter().map(take).collect()
+}
+
+fn take_put_stripe(change: &Change<'_>, put: PutId, position: u32, key: Key) -> Result<StripeId, PutError> {
+    let stripe = stored(change, key)?;
+    if let Some(block) = stripe.blocks.iter().find(|block| block.state == BlockState::NotStored) {
+        return Err(PutError::Unpublished { put, block: block.id.clone() });
+    }
+    change.remove(PUT_STRIPES, (put.0, position))?;
+    let id = stripe.id.clone();
+    change.tell(StoreChange::Stripe(stripe, false));
+    Ok(id)
+}
+
+/// Removes the file whose name a put is to have.
+fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<(), PutError> {
+    match change.get(FILES, put.name.as_str())? {
+        None => Ok(()),
+        Some(file) if put.replace => Ok(take_file(change, &file)?),
+        Some(_) => Err(PutError::Exists { name: put.name.clone() }),
+    }
+}
+
+/// Removes a file and its stripes.
+fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<(), CatalogError> {
+    change.remove(FILES, file.name.as_str())?;
+    change.tell(StoreChange::FileGone(file.name.clone()));
+    let key = |id: &StripeId| Key::of(id).ok_or_else(|| CatalogError::NoSuchStripe(id.clone()));
+    file.stripes.iter().try_for_each(|id| take_stripe(change, key(id)?))
+}
+
+/// Removes a stripe and asks for its blocks to be removed.
+fn take_stripe(change: &Change<'_>, key: Key) -> Result<(), CatalogError> {
+    let stripe = stored(change, key)?;
+    stripe.blocks.iter().try_for_each(|block| discard(change, block))?;
+    change.remove(STRIPES, key.0)?;
+    change.tell(StoreChange::StripeGone(stripe.id));
+    Ok(())
+}
+
+fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {
+    FileRecord {
+        name: put.name.clone(),
+        bytes: put.bytes,
+        code: put.code.clone(),
+        block_bytes: put.block_bytes,
+        chunk_bytes: put.chunk_bytes,
+        stripes,
+        created_unix_ms: unix_ms(),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

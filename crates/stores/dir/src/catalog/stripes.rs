@@ -1,0 +1,245 @@
+//! Stripes and the nodes of their blocks: the half of the seam that repair uses.
+
+use std::collections::BTreeSet;
+
+use codes::BlockIndex;
+use repair::{BlockId, Digest, NodeId, StripeId};
+use store_api::names::{Key, parse_count};
+use store_api::{
+    BlockRecord, BlockSize, BlockState, CatalogError, PutRecord, StoreChange, StripeRecord, StripeWrite,
+};
+
+use super::tables::{Change, DISCARDS, PUT_STRIPES, STRIPES};
+use super::{DirCatalog, block_index};
+
+/// The counter of stripes.
+pub(super) const NEXT_STRIPE: &str = "next-stripe";
+
+/// A block that was published.
+struct Published {
+    index: BlockIndex,
+    node: NodeId,
+    digest: Option<Digest>,
+}
+
+impl DirCatalog {
+    /// Records, durably and together, that several blocks of a stripe are healthy: each an index, its node
+    /// and its digest.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; then nothing is recorded.
+    pub fn publish_all(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+    ) -> Result<(), CatalogError> {
+        let key = Key::of(stripe).ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        self.change(|change| {
+            let mut stripe = stored(change, key)?;
+            for &(index, node, digest) in blocks {
+                publish(change, &mut stripe, &Published { index, node, digest })?;
+            }
+            store_again(change, key, stripe)
+        })
+    }
+
+    /// Records, durably and together, what is known of several blocks on their nodes. What has another node meanwhile, or
+    /// is gone, stays as it is.
+    ///
+    /// # Errors
+    /// [`CatalogError`]; then nothing is recorded.
+    pub fn set_states(
+        &mut self,
+        blocks: &[(StripeId, BlockIndex, NodeId, BlockState)],
+    ) -> Result<(), CatalogError> {
+        let mut news = Vec::new();
+        for (stripe, index, node, state) in blocks {
+            let mut stripe = match self.stripe(stripe) {
+                Err(CatalogError::NoSuchStripe(_)) => continue, // It was removed meanwhile.
+                found => found?,
+            };
+            let key = Key::of(&stripe.id).expect("a stripe that is stored has a key");
+            let block = block_of(&mut stripe, *index)?;
+            if block.node == Some(*node) && block.state != *state {
+                news.push((key, *index, *state));
+            }
+        }
+        if news.is_empty() {
+            return Ok(()); // Nothing new is nothing to write.
+        }
+        self.change(|change| {
+            for (key, index, state) in news {
+                let mut stripe = stored(change, key)?;
+                block_of(&mut stripe, index)?.state = state;
+                store_again(change, key, stripe)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The stripes of puts that are not committed.
+    fn pending_keys(&self) -> Result<BTreeSet<Key>, CatalogError> {
+        let mut pending = BTreeSet::new();
+        self.look(|view| {
+            view.each(PUT_STRIPES, (0, 0).., |_, key: Key| {
+                pending.insert(key);
+            })
+        })?;
+        Ok(pending)
+    }
+
+    /// The one stripe of a count, for people who leave the era out.
+    ///
+    /// # Errors
+    /// [`CatalogError::Ambiguous`] if there are several.
+    fn only_stripe(&self, count: u64) -> Result<Option<StripeRecord>, CatalogError> {
+        let mut found = Vec::new();
+        self.look(|view| {
+            view.each(STRIPES, Key::all_of(count), |_, stripe: StripeRecord| found.push(stripe))
+        })?;
+        if found.len() > 1 {
+            let candidates = found.into_iter().map(|stripe| stripe.id).collect();
+            return Err(CatalogError::Ambiguous { name: StripeId(count.to_string()), candidates });
+        }
+        Ok(found.pop())
+    }
+}
+
+/// The stripe of a key.
+pub(super) fn stored(change: &Change<'_>, key: Key) -> Result<StripeRecord, CatalogError> {
+    change.get(STRIPES, key.0)?.ok_or_else(|| CatalogError::NoSuchStripe(key.stripe()))
+}
+
+/// Keeps a stripe; whether it is part of a put that is not committed.
+pub(super) fn store(
+    change: &Change<'_>,
+    key: Key,
+    stripe: StripeRecord,
+    pending: bool,
+) -> Result<(), CatalogError> {
+    change.put(STRIPES, key.0, &stripe)?;
+    change.tell(StoreChange::Stripe(stripe, pending));
+    Ok(())
+}
+
+/// Keeps a stripe that was there before.
+fn store_again(change: &Change<'_>, key: Key, stripe: StripeRecord) -> Result<(), CatalogError> {
+    // Its own record names its put, so that this does not cost a walk over all puts.
+    let put =
+        stripe.file.as_ref().and_then(|part| Some((Key::of(&StripeId(part.put.clone()))?, part.position)));
+    let listed: Option<Key> = match put {
+        Some((put, position)) => change.get(PUT_STRIPES, (put.count(), position))?,
+        None => None,
+    };
+    store(change, key, stripe, listed == Some(key))
+}
+
+fn block_of(stripe: &mut StripeRecord, index: BlockIndex) -> Result<&mut BlockRecord, CatalogError> {
+    let missing = || CatalogError::NoSuchBlock(BlockId(format!("{}.{}", stripe.id, index.0)));
+    if usize::from(index.0) >= stripe.blocks.len() {
+        return Err(missing());
+    }
+    Ok(&mut stripe.blocks[usize::from(index.0)])
+}
+
+fn publish(change: &Change<'_>, stripe: &mut StripeRecord, news: &Published) -> Result<(), CatalogError> {
+    let block = block_of(stripe, news.index)?;
+    move_block(change, block, news.node)?;
+    block.state = BlockState::Healthy;
+    block.digest = news.digest;
+    Ok(())
+}
+
+/// Gives a block another node. What the old one has, or may have, of it shall go; what the new one has of
+/// it must stay.
+pub(super) fn move_block(
+    change: &Change<'_>,
+    block: &mut BlockRecord,
+    node: NodeId,
+) -> Result<(), CatalogError> {
+    if block.node != Some(node) {
+        discard(change, block)?;
+        block.node = Some(node);
+    }
+    keep(change, node, &block.id)
+}
+
+/// Asks for a block to be removed from its node, if it has one.
+pub(super) fn discard(change: &Change<'_>, block: &BlockRecord) -> Result<(), CatalogError> {
+    block.node.map_or(Ok(()), |node| discard_from(change, node, &block.id))
+}
+
+/// Asks for a block to be removed from a node.
+pub(super) fn discard_from(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
+    change.tell(StoreChange::Discard(node, block.clone()));
+    change.put(DISCARDS, (node.0, block.0.as_str()), &())
+}
+
+/// Takes back that a block shall be removed from a node.
+pub(super) fn keep(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
+    if change.remove(DISCARDS, (node.0, block.0.as_str()))? {
+        change.tell(StoreChange::DiscardGone(node, block.clone()));
+    }
+    Ok(())
+}
+
+impl DirCatalog {
+    /// A stripe by name.
+    ///
+    /// # Errors
+    /// [`CatalogError::NoSuchStripe`].
+    pub fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
+        let missing = || CatalogError::NoSuchStripe(id.clone());
+        let exact = match Key::of(id) {
+            Some(key) => self.look(|view| view.get(STRIPES, key.0))?,
+            None => None,
+        };
+        match exact {
+            Some(stripe) => Ok(stripe),
+            None => parse_count(&id.0).map_or(Ok(None), |count| self.only_stripe(count))?.ok_or_else(missing),
+        }
+    }
+}
+
+impl DirCatalog {
+    /// Calls `visit` with every stripe, in the order of their numbers.
+    pub(super) fn visit_stripes(
+        &self,
+        visit: &mut dyn FnMut(StripeRecord, bool),
+    ) -> Result<(), CatalogError> {
+        let pending = self.pending_keys()?;
+        self.look(|view| view.each(STRIPES, 0.., |key, stripe| visit(stripe, pending.contains(&Key(key)))))
+    }
+
+    /// Carries out a change of stripes in the open transaction.
+    pub(super) fn change_stripes(&mut self, write: &StripeWrite) -> Result<(), CatalogError> {
+        match write {
+            StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
+            StripeWrite::SetStates(states) => self.set_states(states),
+            // Mend is the only writer, and keeps no files beside blocks but their checksums.
+            StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => Ok(()),
+        }
+    }
+}
+
+/// The record of a new stripe, nothing of it published.
+pub(super) fn new_stripe(
+    key: Key,
+    put: &PutRecord,
+    position: u32,
+    size: BlockSize,
+    nodes: &[NodeId],
+) -> StripeRecord {
+    let BlockSize { block_bytes, chunk_bytes } = size;
+    let block = |(index, &node): (usize, &NodeId)| BlockRecord {
+        id: key.block(block_index(index)),
+        bytes: block_bytes,
+        node: Some(node),
+        state: BlockState::NotStored,
+        replicas: Vec::new(),
+        digest: None,
+    };
+    let blocks = nodes.iter().enumerate().map(block).collect();
+    let (code, file) = (put.code.clone(), Some(put.part(position)));
+    StripeRecord { id: key.stripe(), code, block_bytes, chunk_bytes, blocks, file }
+}

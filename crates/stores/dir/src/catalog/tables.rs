@@ -1,0 +1,362 @@
+//! The tables, and transactions that know them by their JSON values.
+//!
+//! Before each value stands the CRC32C of its table's name, its key and itself: redb checks its pages when it is
+//! asked to and not when it reads them, and a record whose digits have changed can still be JSON.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::ops::RangeBounds;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+
+use redb::{
+    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
+    TableHandle, WriteTransaction,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use store_api::{CatalogError, Fault, StoreChange};
+
+use super::remedy;
+use crate::checksums::crc32c;
+
+pub(super) type Json = &'static [u8];
+
+/// Format version, cluster, and the counters.
+pub(super) const META: TableDefinition<&str, Json> = TableDefinition::new("meta");
+/// `NodeRecord` by the node's number.
+pub(super) const NODES: TableDefinition<u32, Json> = TableDefinition::new("nodes");
+/// The node's number by its name.
+pub(super) const NODE_NAMES: TableDefinition<&str, Json> = TableDefinition::new("node-names");
+/// `FileRecord` by the file's name.
+pub(super) const FILES: TableDefinition<&str, Json> = TableDefinition::new("files");
+/// `PutRecord` by the put's number.
+pub(super) const PUTS: TableDefinition<u64, Json> = TableDefinition::new("puts");
+/// The stripe's key by put and position in the file; empty for stripes of files.
+pub(super) const PUT_STRIPES: TableDefinition<(u64, u32), Json> = TableDefinition::new("put-stripes");
+/// `StripeRecord` by the stripe's key, which has its count above and its era below.
+pub(super) const STRIPES: TableDefinition<u64, Json> = TableDefinition::new("stripes");
+/// `null` by node and block: what shall be removed from a node.
+pub(super) const DISCARDS: TableDefinition<(u32, &str), Json> = TableDefinition::new("discards");
+/// The coordinator's own records by its own keys.
+pub(super) const QUEUE: TableDefinition<&str, Json> = TableDefinition::new("queue");
+
+/// Names the file of a fault, and says what to do.
+pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError {
+    match error.into() {
+        redb::Error::Corrupted(detail) => damaged(path, &detail),
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => damaged(path, &error),
+        error => {
+            let fault = match &error {
+                redb::Error::Io(error) => Fault::Io(error.kind()),
+                redb::Error::PreviousIo | redb::Error::DatabaseClosed => Fault::Stopped,
+                _ => Fault::Engine,
+            };
+            CatalogError::Storage { place: path.display().to_string(), fault, detail: error.to_string() }
+        }
+    }
+}
+
+/// The catalog is not what was written.
+fn damaged(path: &Path, detail: &dyn fmt::Display) -> CatalogError {
+    let (place, detail) = (path.display().to_string(), detail.to_string());
+    CatalogError::Damaged { place, detail, remedy: remedy(path) }
+}
+
+/// Runs `work`, in which redb may panic over pages that are damaged.
+pub(super) fn guard<T, E: From<CatalogError>>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    // A transaction that is given up in the middle changes nothing, so there is no state to be left half-done.
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("its storage gave up");
+        Err(damaged(path, &text).into())
+    })
+}
+
+fn checksum<K: Key + 'static>(table: &str, key: &K::SelfType<'_>, json: &[u8]) -> [u8; 4] {
+    let key = K::as_bytes(key);
+    crc32c(&[table.as_bytes(), &[0], key.as_ref(), json].concat()).to_be_bytes()
+}
+
+fn decode<K: Key + 'static, T: DeserializeOwned>(
+    path: &Path,
+    table: &str,
+    key: &K::SelfType<'_>,
+    bytes: &[u8],
+) -> Result<T, CatalogError> {
+    let json = bytes.split_first_chunk().filter(|(sum, json)| **sum == checksum::<K>(table, key, json));
+    let Some((_, json)) = json else {
+        return Err(damaged(path, &format_args!("a record in table `{table}` differs from its checksum")));
+    };
+    serde_json::from_slice(json)
+        .map_err(|error| damaged(path, &format_args!("a record in table `{table}` cannot be read: {error}")))
+}
+
+fn encode<K: Key + 'static>(table: &str, key: &K::SelfType<'_>, value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, value).expect("records have string keys and go to memory");
+    let sum = checksum::<K>(table, key, &bytes[4..]);
+    bytes[..4].copy_from_slice(&sum);
+    bytes
+}
+
+fn get<K: Key + 'static, T: DeserializeOwned>(
+    path: &Path,
+    name: &str,
+    table: &impl ReadableTable<K, Json>,
+    key: K::SelfType<'_>,
+) -> Result<Option<T>, CatalogError> {
+    let found = table.get(&key).map_err(|error| fault(path, error))?;
+    found.map(|bytes| decode::<K, T>(path, name, &key, bytes.value())).transpose()
+}
+
+fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::SelfType<'k>> + 'k>(
+    path: &Path,
+    name: &str,
+    table: &impl ReadableTable<K, Json>,
+    keys: impl RangeBounds<Q> + 'k,
+    visit: &mut dyn FnMut(K::SelfType<'_>, T),
+) -> Result<(), CatalogError> {
+    for entry in table.range(keys).map_err(|error| fault(path, error))? {
+        let (key, bytes) = entry.map_err(|error| fault(path, error))?;
+        let key = key.value();
+        let value = decode::<K, T>(path, name, &key, bytes.value())?;
+        visit(key, value);
+    }
+    Ok(())
+}
+
+/// A table of a view, in whichever kind of transaction; `None` if it was never made.
+macro_rules! with_table {
+    ($view:expr, $table:expr, $opened:ident => $work:expr) => {{
+        let read = match &$view.transaction {
+            Held::Own(transaction) => transaction.open_table($table),
+            Held::Lent(transaction) => transaction.open_table($table),
+            Held::Changing(transaction) => {
+                let $opened = transaction.open_table($table).map_err(|error| fault($view.path, error))?;
+                return $work;
+            }
+        };
+        match read {
+            Ok($opened) => $work,
+            Err(TableError::TableDoesNotExist(_)) => Ok(Default::default()),
+            Err(error) => Err(fault($view.path, error)),
+        }
+    }};
+}
+
+/// The catalog as it is at one moment.
+pub(super) struct View<'c> {
+    transaction: Held<'c>,
+    path: &'c Path,
+}
+
+/// A transaction of the view's own, or somebody else's, which may have changed something already.
+enum Held<'c> {
+    Own(Box<ReadTransaction>),
+    Lent(&'c ReadTransaction),
+    Changing(&'c WriteTransaction),
+}
+
+impl<'c> View<'c> {
+    pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
+        let transaction = database.begin_read().map_err(|error| fault(path, error))?;
+        Ok(Self { transaction: Held::Own(Box::new(transaction)), path })
+    }
+
+    pub(super) fn over(transaction: &'c ReadTransaction, path: &'c Path) -> Self {
+        Self { transaction: Held::Lent(transaction), path }
+    }
+
+    /// Over a transaction that has changed something and may change more.
+    pub(super) fn changing(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
+        Self { transaction: Held::Changing(transaction), path }
+    }
+
+    /// The bytes of a key's value, whatever they are.
+    pub(super) fn bytes<K: Key + 'static>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        key: K::SelfType<'_>,
+    ) -> Result<Option<Vec<u8>>, CatalogError> {
+        with_table!(self, table, opened => {
+            let found = opened.get(key).map_err(|error| fault(self.path, error))?;
+            Ok(found.map(|bytes| bytes.value().to_vec()))
+        })
+    }
+
+    /// The value of a key; `None` also if the table was never made.
+    pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        key: K::SelfType<'_>,
+    ) -> Result<Option<T>, CatalogError> {
+        with_table!(self, table, opened => get(self.path, table.name(), &opened, key))
+    }
+
+    /// Visits the values of a range of keys, in the keys' order.
+    pub(super) fn each<
+        'k,
+        K: Key + 'static,
+        T: DeserializeOwned,
+        Q: std::borrow::Borrow<K::SelfType<'k>> + 'k,
+    >(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        keys: impl RangeBounds<Q> + 'k,
+        mut visit: impl FnMut(K::SelfType<'_>, T),
+    ) -> Result<(), CatalogError> {
+        with_table!(self, table, opened => each(self.path, table.name(), &opened, keys, &mut visit))
+    }
+
+    /// Visits the values of the keys that begin with `prefix`, in the keys' order.
+    pub(super) fn each_with_prefix<T: DeserializeOwned>(
+        &self,
+        table: TableDefinition<'_, &'static str, Json>,
+        prefix: &str,
+        mut visit: impl FnMut(&str, T),
+    ) -> Result<(), CatalogError> {
+        with_table!(self, table, opened => each_with_prefix(self.path, table.name(), &opened, prefix, &mut visit))
+    }
+}
+
+fn each_with_prefix<T: DeserializeOwned>(
+    path: &Path,
+    name: &str,
+    table: &impl ReadableTable<&'static str, Json>,
+    prefix: &str,
+    visit: &mut dyn FnMut(&str, T),
+) -> Result<(), CatalogError> {
+    for entry in table.range(prefix..).map_err(|error| fault(path, error))? {
+        let (key, bytes) = entry.map_err(|error| fault(path, error))?;
+        if !key.value().starts_with(prefix) {
+            break;
+        }
+        visit(key.value(), decode::<&str, T>(path, name, &key.value(), bytes.value())?);
+    }
+    Ok(())
+}
+
+/// A transaction that changes the catalog; dropping one of its own changes nothing.
+pub(super) struct Change<'c> {
+    transaction: Open<'c>,
+    path: &'c Path,
+    /// What it changes, in order.
+    told: RefCell<Vec<StoreChange>>,
+}
+
+/// A transaction for one change, or one that is shared by many.
+enum Open<'c> {
+    Own(Box<WriteTransaction>),
+    Shared(&'c WriteTransaction),
+}
+
+/// Begins a transaction that changes something.
+pub(super) fn begin(database: &Database, path: &Path) -> Result<WriteTransaction, CatalogError> {
+    let mut transaction = database.begin_write().map_err(|error| fault(path, error))?;
+    // In one phase, a newest state that cannot be read after a crash is taken for one whose commit never
+    // returned, and the state before comes back without a word.
+    transaction.set_two_phase_commit(true);
+    Ok(transaction)
+}
+
+impl<'c> Change<'c> {
+    pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
+        let transaction = Open::Own(Box::new(begin(database, path)?));
+        Ok(Self { transaction, path, told: RefCell::default() })
+    }
+
+    /// A part of a transaction that somebody else commits.
+    pub(super) fn shared(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
+        Self { transaction: Open::Shared(transaction), path, told: RefCell::default() }
+    }
+
+    /// Says how something is after this change.
+    pub(super) fn tell(&self, change: StoreChange) {
+        self.told.borrow_mut().push(change);
+    }
+
+    /// Commits it, if it is not somebody else's to commit; what it changed.
+    pub(super) fn commit(self) -> Result<Vec<StoreChange>, CatalogError> {
+        if let Open::Own(transaction) = self.transaction {
+            transaction.commit().map_err(|error| fault(self.path, error))?;
+        }
+        Ok(self.told.into_inner())
+    }
+
+    pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        key: K::SelfType<'_>,
+    ) -> Result<Option<T>, CatalogError> {
+        let opened = self.open(table)?;
+        get(self.path, table.name(), &opened, key)
+    }
+
+    /// Visits the values of a range of keys, in the keys' order.
+    pub(super) fn each<
+        'k,
+        K: Key + 'static,
+        T: DeserializeOwned,
+        Q: std::borrow::Borrow<K::SelfType<'k>> + 'k,
+    >(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        keys: impl RangeBounds<Q> + 'k,
+        mut visit: impl FnMut(K::SelfType<'_>, T),
+    ) -> Result<(), CatalogError> {
+        let opened = self.open(table)?;
+        each(self.path, table.name(), &opened, keys, &mut visit)
+    }
+
+    pub(super) fn put<K: Key + 'static>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        key: K::SelfType<'_>,
+        value: &impl Serialize,
+    ) -> Result<(), CatalogError> {
+        let bytes = encode::<K>(table.name(), &key, value);
+        self.open(table)?.insert(key, bytes.as_slice()).map_err(|error| fault(self.path, error))?;
+        Ok(())
+    }
+
+    /// `false` if there was no such key.
+    pub(super) fn remove<K: Key + 'static>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+        key: K::SelfType<'_>,
+    ) -> Result<bool, CatalogError> {
+        let removed = self.open(table)?.remove(key).map_err(|error| fault(self.path, error))?.is_some();
+        Ok(removed)
+    }
+
+    /// The next value of a counter in `meta`, from 1; `step` values are used up.
+    pub(super) fn count(&self, counter: &str, step: u64) -> Result<u64, CatalogError> {
+        let next = self.get(META, counter)?.unwrap_or(1);
+        self.put(META, counter, &(next + step))?;
+        Ok(next)
+    }
+
+    /// A number that is at least `least` and higher than all that were given under this name.
+    pub(super) fn later(&self, name: &str, least: u64) -> Result<u64, CatalogError> {
+        let last: u64 = self.get(META, name)?.unwrap_or(0);
+        let next = least.max(last.saturating_add(1));
+        self.put(META, name, &next)?;
+        Ok(next)
+    }
+
+    fn open<K: Key + 'static>(
+        &self,
+        table: TableDefinition<'_, K, Json>,
+    ) -> Result<redb::Table<'_, K, Json>, CatalogError> {
+        let transaction = match &self.transaction {
+            Open::Own(transaction) => &**transaction,
+            Open::Shared(transaction) => transaction,
+        };
+        transaction.open_table(table).map_err(|error| fault(self.path, error))
+    }
+}

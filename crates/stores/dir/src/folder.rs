@@ -1,0 +1,178 @@
+//! The folder of a helper's blocks: its lock, its 256 subfolders, and the cleaning at the start.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{self, Mutex, MutexGuard, PoisonError};
+
+use block_files::{block_fault, fault, sync_folder};
+use repair::BlockId;
+use repair::wire::control::HeldBlock;
+use store_api::BlockError;
+
+use super::commit::{self};
+use super::place::{CHECKSUMS_SUFFIX, Place, TEMPORARY_PREFIX, is_block_name, parse_intent};
+
+const LOCK_NAME: &str = ".lock";
+const SHARDS: usize = 256;
+
+/// A folder that no other helper uses as long as this lives.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    /// One lock for the names in each subfolder: a pair of files is looked up or changed as one.
+    shards: Vec<Mutex<()>>,
+    generation: AtomicU64,
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes the folder, makes it if it is missing, and cleans up what a crash left.
+    pub(super) fn open(root: &Path) -> Result<Self, BlockError> {
+        create_root(root)?;
+        let lock = lock(root)?;
+        for folder in shard_folders(root)? {
+            clean(root, &folder)?;
+        }
+        let shards = (0..SHARDS).map(|_| Mutex::new(())).collect();
+        // Left-over files are gone, so generations can begin anew.
+        Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), _lock: lock })
+    }
+
+    /// The folder itself.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where a block is, or would be.
+    pub(super) fn place(&self, block: &BlockId) -> Result<Place, BlockError> {
+        Place::of(&self.root, block)
+    }
+
+    /// A number that no other writer's files have.
+    pub(super) fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Keeps the names in a subfolder from changing.
+    pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
+        // The lock guards names on disk, which are consistent even if a holder panicked.
+        self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same if nobody keeps it just now.
+    pub(super) fn try_lock_shard(&self, shard: u8) -> Option<MutexGuard<'_, ()>> {
+        match self.shards[usize::from(shard)].try_lock() {
+            Ok(guard) => Some(guard),
+            Err(sync::TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Makes the subfolder of a block if it is missing.
+    pub(super) fn create_shard(&self, place: &Place) -> Result<(), BlockError> {
+        let _shard = self.lock_shard(place.shard);
+        match fs::create_dir(&place.folder) {
+            Ok(()) => sync_folder(&self.root),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(block_fault(&place.id, &place.folder)(error)),
+        }
+    }
+
+    /// All blocks that have both their files, by name.
+    pub(super) fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
+        let mut held = Vec::new();
+        for folder in shard_folders(&self.root)? {
+            let names = names(&folder)?;
+            let whole =
+                names.iter().filter(|name| is_block_name(name) && names.contains(&checksums_of(name)));
+            for name in whole {
+                held.extend(measure(&folder, name)?);
+            }
+        }
+        held.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(held)
+    }
+}
+
+fn checksums_of(block: &str) -> String {
+    format!("{block}{CHECKSUMS_SUFFIX}")
+}
+
+/// The block and its length; `None` if it was removed since its name was read.
+fn measure(folder: &Path, name: &str) -> Result<Option<HeldBlock>, BlockError> {
+    let path = folder.join(name);
+    match fs::metadata(&path) {
+        Ok(found) => Ok(Some(HeldBlock { id: BlockId(name.to_owned()), bytes: found.len() })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault(&path)(error)),
+    }
+}
+
+fn create_root(root: &Path) -> Result<(), BlockError> {
+    if fs::exists(root).map_err(fault(root))? {
+        return Ok(());
+    }
+    fs::create_dir_all(root).map_err(fault(root))?;
+    let root = fs::canonicalize(root).map_err(fault(root))?;
+    root.parent().map_or(Ok(()), sync_folder)
+}
+
+/// The lock goes when the file is closed, however the process ends.
+fn lock(root: &Path) -> Result<File, BlockError> {
+    let path = root.join(LOCK_NAME);
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(fault(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
+        Err(TryLockError::WouldBlock) => {
+            let text = "another helper keeps its blocks in this folder; stop it, or give this helper a folder of its own";
+            Err(fault(root)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
+        }
+    }
+}
+
+/// The subfolders that exist, in order.
+fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_shard = |name: &String| name.len() == 2 && name.bytes().all(is_hex);
+    Ok(names(root)?.iter().filter(|name| is_shard(name)).map(|name| root.join(name)).collect())
+}
+
+/// The names in a folder. None of ours is other than UTF-8.
+fn names(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(folder).map_err(fault(folder))? {
+        names.extend(entry.map_err(fault(folder))?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Finishes or removes what a crash left in a subfolder.
+fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
+    let mut changed = false;
+    for (generation, block) in names(folder)?.iter().filter_map(|name| parse_intent(name)) {
+        let place = Place::of(root, &block)?;
+        commit::finish(&place, &place.temporary(generation))?;
+        changed = true;
+    }
+    for name in leftovers(&names(folder)?) {
+        let path = folder.join(name);
+        fs::remove_file(&path).map_err(fault(&path))?;
+        changed = true;
+    }
+    if changed { sync_folder(folder) } else { Ok(()) }
+}
+
+/// Temporary files, and checksums whose block never came or has gone.
+fn leftovers(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| {
+        let orphan = name
+            .strip_suffix(CHECKSUMS_SUFFIX)
+            .is_some_and(|block| is_block_name(block) && !names.contains(block));
+        name.starts_with(TEMPORARY_PREFIX) || orphan
+    })
+}

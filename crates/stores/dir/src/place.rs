@@ -1,0 +1,111 @@
+//! Where the files of a block are, and which names a block may have.
+
+use std::path::{Path, PathBuf};
+
+use repair::BlockId;
+use store_api::BlockError;
+
+use super::checksums::crc32c;
+
+/// What a checksum file's name has beyond its block's.
+pub(super) const CHECKSUMS_SUFFIX: &str = ".crc";
+/// What the names of unfinished files begin with.
+pub(super) const TEMPORARY_PREFIX: &str = ".tmp-";
+/// What the name of a commit in progress begins with.
+pub(super) const INTENT_PREFIX: &str = ".commit-";
+
+const MAX_NAME_BYTES: usize = 200; // The longest name we make of it, an intent's, stays below 255 bytes.
+
+/// A block's files.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Its name, checked.
+    pub(super) id: BlockId,
+    /// Which of the 256 subfolders.
+    pub(super) shard: u8,
+    /// The subfolder.
+    pub(super) folder: PathBuf,
+    /// Its bytes.
+    pub(super) block: PathBuf,
+    /// Its checksums.
+    pub(super) checksums: PathBuf,
+}
+
+impl Place {
+    /// Where `id` is, or would be, below `root`.
+    pub(super) fn of(root: &Path, id: &BlockId) -> Result<Self, BlockError> {
+        if !is_block_name(&id.0) {
+            return Err(BlockError::BadName(id.0.clone()));
+        }
+        let shard = crc32c(id.0.as_bytes()).to_be_bytes()[3];
+        let folder = root.join(format!("{shard:02x}"));
+        let block = folder.join(&id.0);
+        let checksums = folder.join(format!("{id}{CHECKSUMS_SUFFIX}"));
+        Ok(Self { id: id.clone(), shard, folder, block, checksums })
+    }
+
+    /// The temporary files of one writer.
+    pub(super) fn temporary(&self, generation: u64) -> Temporary {
+        let block = self.folder.join(format!("{TEMPORARY_PREFIX}{generation:016x}"));
+        let checksums = self.folder.join(format!("{TEMPORARY_PREFIX}{generation:016x}{CHECKSUMS_SUFFIX}"));
+        let intent =
+            self.folder.join(format!("{INTENT_PREFIX}{generation:016x}-{}{CHECKSUMS_SUFFIX}", self.id));
+        Temporary { block, checksums, intent }
+    }
+}
+
+/// The files of a block that is being made.
+#[derive(Clone, Debug)]
+pub(super) struct Temporary {
+    /// Its bytes.
+    pub(super) block: PathBuf,
+    /// Its checksums, once sealed.
+    pub(super) checksums: PathBuf,
+    /// What its checksums are called from the moment that it will replace another.
+    pub(super) intent: PathBuf,
+}
+
+/// Reads the name of an intent: the generation and the block.
+pub(super) fn parse_intent(name: &str) -> Option<(u64, BlockId)> {
+    let rest = name.strip_prefix(INTENT_PREFIX)?.strip_suffix(CHECKSUMS_SUFFIX)?;
+    let (generation, id) = rest.split_once('-')?;
+    let generation = u64::from_str_radix(generation, 16).ok()?;
+    is_block_name(id).then(|| (generation, BlockId(id.to_owned())))
+}
+
+/// Whether a file of this name holds a block's bytes.
+pub(super) fn is_block_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MAX_NAME_BYTES).contains(&name.len())
+        && name.bytes().all(allowed)
+        && !name.starts_with('.')
+        && !name.ends_with(CHECKSUMS_SUFFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_be_another_file_are_refused() {
+        let long = "x".repeat(201);
+        for name in ["", ".", "..", ".tmp-1", "a/b", "a\\b", "a\0b", "ä", "a b", "1.0.crc", long.as_str()] {
+            let error = Place::of(Path::new("/r"), &BlockId(name.to_owned())).expect_err(name);
+            assert!(matches!(error, BlockError::BadName(named) if named == name));
+        }
+        for name in ["17.3", "blk_-123.meta", "a", &long[1..], "x.crc.y"] {
+            assert!(is_block_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_intent_names_its_block() {
+        let place = Place::of(Path::new("/r"), &BlockId("a-17.3".to_owned())).expect("a name");
+        let intent = place.temporary(0x2a).intent;
+        let name = intent.file_name().and_then(|name| name.to_str()).expect("text");
+        assert_eq!(name, ".commit-000000000000002a-a-17.3.crc");
+        assert_eq!(parse_intent(name), Some((42, place.id)));
+        assert_eq!(parse_intent(".commit-xyz-17.3.crc"), None);
+        assert_eq!(parse_intent(".commit-00-../x.crc"), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! Reading a block: every chunk that is touched is held against its checksum.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use block_files::{
+    ASKED_AT_ONCE_BYTES, StoredBlock, beyond, block_fault, corrupt, fault, forget, open_cached,
+    read_exact_cached, read_through,
+};
+use repair::BlockId;
+use repair::wire::control::Description;
+use rustix::fs::{Advice, fadvise};
+use store_api::{BlockError, BlockHash, BlockReader, Gate};
+
+use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
+
+/// Bytes read at once when a whole block is verified.
+pub(super) const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(64 * CHUNK_BYTES as u64).unwrap();
+
+/// Whether a read may wait for the medium.
+#[derive(Clone, Copy)]
+enum Wait {
+    Never,
+    AsLongAsItTakes,
+}
+
+/// An open block. It keeps its files, so it goes on reading the same bytes when the block is replaced or
+/// removed meanwhile.
+#[derive(Debug)]
+pub(super) struct DirReader {
+    block: BlockId,
+    path: PathBuf,
+    file: File,
+    list_path: PathBuf,
+    list: File,
+    checksums: Checksums,
+}
+
+impl DirReader {
+    /// Opens the block at `path` with the checksums at `list_path`.
+    pub(super) fn open(block: &BlockId, path: &Path, list_path: &Path) -> Result<Self, BlockError> {
+        let file = File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                BlockError::Missing { block: block.clone(), path: path.display().to_string() }
+            }
+            _ => fault(path)(error),
+        })?;
+        let list = File::open(list_path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                corrupt(block, path, format!("its checksum file {} is not there", list_path.display()))
+            }
+            _ => fault(list_path)(error),
+        })?;
+        let checksums = load(block, &list, list_path)?;
+        Self::checked(block, (path, file), (list_path, list), checksums)
+    }
+
+    /// Opens the block if names, inodes and checksums are all in memory, and nothing is wrong with it.
+    pub(super) fn open_if_cached(block: &BlockId, path: &Path, list_path: &Path) -> Option<Self> {
+        let (file, list) = (open_cached(path)?, open_cached(list_path)?);
+        let bytes = list.metadata().ok()?.len();
+        let mut encoded = vec![0; usize::try_from(bytes.min(MAX_ENCODED_BYTES)).ok()?];
+        if !read_exact_cached(&list, &mut encoded, 0) {
+            return None;
+        }
+        let checksums = Checksums::decode(&encoded).ok()?;
+        Self::checked(block, (path, file), (list_path, list), checksums).ok()
+    }
+
+    fn checked(
+        block: &BlockId,
+        (path, file): (&Path, File),
+        (list_path, list): (&Path, File),
+        checksums: Checksums,
+    ) -> Result<Self, BlockError> {
+        let (path, list_path) = (path.to_owned(), list_path.to_owned());
+        let reader = Self { block: block.clone(), path, file, list_path, list, checksums };
+        reader.check_length()?;
+        reader.check_label()?;
+        Ok(reader)
+    }
+
+    fn check_length(&self) -> Result<(), BlockError> {
+        let found = self.file.metadata().map_err(fault(&self.path))?.len();
+        let expected = self.checksums.block_bytes();
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.corrupt(format!("its file has {found} bytes, and its checksums are for {expected}")))
+    }
+
+    fn check_label(&self) -> Result<(), BlockError> {
+        let label = self.checksums.label();
+        if label.id == self.block {
+            return Ok(());
+        }
+        let detail = format!("{} holds block {}", self.path.display(), label.id);
+        Err(BlockError::Other { block: self.block.clone(), detail })
+    }
+
+    /// What the block says of itself.
+    pub(super) fn describe(&self) -> Description {
+        let label = self.checksums.label();
+        let label = label.stripe.clone().map(|stripe| (label.index, stripe));
+        let (bytes, digest) = (self.checksums.block_bytes(), Some(self.checksums.block_digest()));
+        Description { id: self.block.clone(), bytes, digest, label }
+    }
+
+    fn corrupt(&self, detail: String) -> BlockError {
+        corrupt(&self.block, &self.path, detail)
+    }
+
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
+        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
+        end.ok_or_else(|| beyond(&self.path, offset, bytes, self.bytes()))
+    }
+
+    /// Reads a range that begins and ends anywhere; whether it did.
+    fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        let end = self.check_range(offset, buffer.len())?;
+        let whole_from = offset.next_multiple_of(CHUNK_BYTES as u64).min(end);
+        let whole_to = if end == self.bytes() { end } else { end - end % CHUNK_BYTES as u64 };
+        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
+        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
+        Ok(self.read_piece(offset, head, wait)?
+            && self.read_chunks(whole_from, whole, wait)?
+            && self.read_piece(end - tail.len() as u64, tail, wait)?)
+    }
+
+    /// Reads whole chunks (the block's last one may be short) straight into the caller's buffer.
+    fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        if buffer.is_empty() {
+            return Ok(true);
+        }
+        match wait {
+            Wait::Never if !read_exact_cached(&self.file, buffer, offset) => return Ok(false),
+            Wait::Never => {}
+            Wait::AsLongAsItTakes => {
+                self.file.read_exact_at(buffer, offset).map_err(block_fault(&self.block, &self.path))?;
+            }
+        }
+        let first = chunk_of(offset);
+        let mut chunks = buffer.chunks(CHUNK_BYTES).enumerate();
+        chunks.try_for_each(|(at, chunk)| self.check_chunk(first + at, chunk))?;
+        Ok(true)
+    }
+
+    /// Reads a part of one chunk by way of the whole chunk.
+    fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        if buffer.is_empty() {
+            return Ok(true);
+        }
+        let range = self.checksums.chunk(chunk_of(offset));
+        let mut storage = [0; CHUNK_BYTES];
+        let chunk = &mut storage[..(range.end - range.start) as usize];
+        let read = self.read_chunks(range.start, chunk, wait)?;
+        let skip = (offset - range.start) as usize;
+        buffer.copy_from_slice(&chunk[skip..skip + buffer.len()]);
+        Ok(read)
+    }
+
+    fn check_chunk(&self, index: usize, chunk: &[u8]) -> Result<(), BlockError> {
+        if self.checksums.agrees(index, chunk) {
+            return Ok(());
+        }
+        let range = self.checksums.chunk(index);
+        Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
+    }
+
+    /// Whether its bytes are those of this file.
+    pub(super) fn is_of(&self, file: &File) -> Result<bool, BlockError> {
+        let (ours, other) = (self.file.metadata(), file.metadata());
+        let (ours, other) = (ours.map_err(fault(&self.path))?, other.map_err(fault(&self.path))?);
+        Ok((ours.dev(), ours.ino()) == (other.dev(), other.ino()))
+    }
+
+    /// What the block's bytes are checked by.
+    pub(super) fn checksums(&self) -> &Checksums {
+        &self.checksums
+    }
+
+    /// Reads all but the block's bytes from the medium.
+    pub(super) fn verify_list(&self) -> Result<(), BlockError> {
+        self.check_length()?;
+        forget(&self.list, 0, None);
+        if load(&self.block, &self.list, &self.list_path)? == self.checksums {
+            return Ok(());
+        }
+        Err(self.corrupt("its checksum file has changed while it was open".to_owned()))
+    }
+
+    fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
+        let mut hash = self.checksums.label().digest.map(|recorded| (recorded, BlockHash::default()));
+        read_through(&self.block, 0..self.bytes(), VERIFY_BYTES, gate, |piece, buffer| {
+            buffer.resize((piece.end - piece.start) as usize, 0);
+            self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes)?;
+            hash.iter_mut().for_each(|(_, hash)| hash.update(buffer));
+            Ok(())
+        })?;
+        let found = hash.map(|(recorded, hash)| (recorded, hash.finish()));
+        found.filter(|(recorded, found)| recorded != found).map_or(Ok(()), |(recorded, found)| {
+            let text = "every checksum agrees, and its bytes have the digest";
+            Err(self.corrupt(format!(
+                "{text} {found} instead of {recorded}: they were changed on purpose, or by a fault"
+            )))
+        })
+    }
+}
+
+impl BlockReader for DirReader {
+    fn bytes(&self) -> u64 {
+        self.checksums.block_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.read(offset, buffer, Wait::AsLongAsItTakes).map(drop)
+    }
+
+    fn read_if_cached(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, BlockError> {
+        self.read(offset, buffer, Wait::Never)
+    }
+
+    fn read_ahead(&self, bytes: Range<u64>) {
+        for offset in (bytes.start..bytes.end.min(self.bytes())).step_by(ASKED_AT_ONCE_BYTES as usize) {
+            let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
+            // Advice only: where it cannot be followed, reads wait as they would have.
+            let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
+        }
+    }
+
+    fn digest(&self) -> Option<repair::Digest> {
+        Some(self.checksums.block_digest())
+    }
+}
+
+impl StoredBlock for DirReader {
+    fn verify(&self, gate: &dyn Gate) -> Result<Option<repair::Digest>, BlockError> {
+        forget(&self.file, 0, None);
+        self.verify_list()?;
+        self.verify_bytes(gate)?;
+        Ok(Some(self.checksums.block_digest()))
+    }
+}
+
+fn chunk_of(offset: u64) -> usize {
+    (offset / CHUNK_BYTES as u64) as usize
+}
+
+/// Reads a checksum file.
+fn load(block: &BlockId, list: &File, path: &Path) -> Result<Checksums, BlockError> {
+    let bytes = list.metadata().map_err(fault(path))?.len();
+    if bytes > MAX_ENCODED_BYTES {
+        return Err(corrupt(block, path, format!("its checksum file has {bytes} bytes, which none has")));
+    }
+    let mut encoded = vec![0; bytes as usize];
+    list.read_exact_at(&mut encoded, 0).map_err(block_fault(block, path))?;
+    Checksums::decode(&encoded).map_err(|error| match error {
+        // The block may well be good; only this program cannot tell.
+        ChecksumsError::OtherVersion(_) => fault(path)(io::Error::new(io::ErrorKind::Unsupported, error)),
+        _ => corrupt(block, path, error.to_string()),
+    })
+}

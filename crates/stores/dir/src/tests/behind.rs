@@ -1,0 +1,259 @@
+//! What is read back while it is being written: nothing is missed, and nothing that reads back wrong is published.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use store_api::{Closed, Gate, Publish};
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+/// Enough for some of it to be read back before the last byte is written.
+const LENGTH: usize = 19 * MIB + 5000;
+
+/// Counts what passes, and does something to the medium before it does.
+#[derive(Default)]
+struct Watched {
+    passed: AtomicU64,
+    closed: AtomicBool,
+    /// A byte of a file that changes before the next piece is read.
+    rot: Mutex<Option<(File, u64)>>,
+}
+
+impl Watched {
+    fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Acquire)
+    }
+
+    fn await_passed(&self, bytes: u64) {
+        let limit = Instant::now() + Duration::from_secs(60);
+        while self.passed() < bytes {
+            assert!(Instant::now() < limit, "{} of {bytes} bytes were read back", self.passed());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Gate for Watched {
+    fn pass(&self, bytes: usize) -> Result<(), Closed> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Closed);
+        }
+        if let Some((file, offset)) = self.rot.lock().expect("no holder panics").take() {
+            flip(&file, offset);
+        }
+        self.passed.fetch_add(bytes as u64, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+fn flip(file: &File, offset: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("inside");
+    file.write_all_at(&[byte[0] ^ 0x10], offset).expect("inside");
+}
+
+/// A block that is being made and read back by a gate.
+fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
+    let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
+    let gate = Arc::new(Watched::default());
+    writer.read_back_behind(gate.clone());
+    (writer, gate)
+}
+
+fn write(writer: &mut dyn Publish, bytes: &[u8]) -> Result<(), BlockError> {
+    (0..bytes.len()).step_by(MIB).try_for_each(|at| {
+        let piece = &bytes[at..bytes.len().min(at + MIB)];
+        writer.write_at(at as u64, piece)
+    })
+}
+
+fn finish(writer: Box<dyn Publish>, gate: &Watched) -> Result<Option<repair::Digest>, BlockError> {
+    let rest = writer.commit()?.expect("it knows what was read back");
+    rest(gate)
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).expect("there")
+}
+
+/// The bytes of a writer.
+fn temporary(scene: &Scene) -> File {
+    let names = scene.files();
+    let name = names.iter().find(|name| name.starts_with(".tmp-") && !name.ends_with(".crc"));
+    open(&scene.place(&id("a")).folder.join(name.expect("a writer has one")))
+}
+
+#[test]
+fn every_byte_is_read_back_once_and_much_of_it_before_the_last_comes() {
+    let scene = Scene::new();
+    let bytes = pattern(1, LENGTH);
+    let (mut writer, gate) = making(&scene, LENGTH);
+    write(&mut *writer, &bytes[..16 * MIB]).expect("written");
+    gate.await_passed(8 * MIB as u64);
+    for at in (16 * MIB..LENGTH).step_by(70_000) {
+        writer.write_at(at as u64, &bytes[at..LENGTH.min(at + 70_000)]).expect("written");
+    }
+    let digest = writer.seal().expect("complete");
+    assert_eq!(finish(writer, &gate).expect("good"), digest);
+    assert_eq!(gate.passed(), LENGTH as u64);
+    assert_eq!(scene.load(&id("a")).expect("whole"), bytes);
+}
+
+#[test]
+fn what_is_written_again_is_read_back_again() {
+    let scene = Scene::new();
+    let (mut writer, gate) = making(&scene, LENGTH);
+    write(&mut *writer, &pattern(1, 8 * MIB)).expect("written");
+    gate.await_passed(8 * MIB as u64);
+    let bytes = pattern(2, LENGTH);
+    write(&mut *writer, &bytes).expect("written");
+    writer.seal().expect("complete");
+    writer.write_at(3 * MIB as u64 + 1, &bytes[3 * MIB + 1..3 * MIB + 11]).expect("written");
+    let digest = writer.seal().expect("complete");
+    assert_eq!(finish(writer, &gate).expect("good"), digest);
+    assert!(gate.passed() >= (LENGTH + 8 * MIB) as u64, "{}", gate.passed());
+    assert_eq!(scene.load(&id("a")).expect("whole"), bytes);
+}
+
+#[test]
+fn what_reads_back_wrong_before_the_seal_is_never_sealed() {
+    let scene = Scene::new();
+    let (mut writer, gate) = making(&scene, LENGTH);
+    *gate.rot.lock().unwrap() = Some((temporary(&scene), 7 * MIB as u64));
+    let bytes = pattern(1, LENGTH);
+    write(&mut *writer, &bytes[..8 * MIB]).expect("nothing was read back yet");
+    gate.await_passed(1);
+    let written = (8 * MIB..LENGTH)
+        .step_by(MIB)
+        .try_for_each(|at| writer.write_at(at as u64, &bytes[at..LENGTH.min(at + MIB)]));
+    let error = written.and_then(|()| writer.seal().map(drop)).expect_err("it is not what was written");
+    let text = error.to_string();
+    assert!(matches!(error, BlockError::Corrupt { .. }), "{text}");
+    assert!(text.contains("bytes 7340032 to 7344128 read back other than they were written"), "{text}");
+    assert!(writer.seal().is_err(), "a second look does not make it good");
+    assert!(writer.commit().is_err());
+    assert_eq!(scene.files(), [""; 0]);
+}
+
+#[test]
+fn what_reads_back_wrong_after_the_seal_is_told_in_the_end() {
+    for offset in [0, 4095, 3_000_000, 3_145_730] {
+        let scene = Scene::new();
+        let (mut writer, gate) = making(&scene, 3 * MIB + 3);
+        *gate.rot.lock().unwrap() = Some((temporary(&scene), offset));
+        write(&mut *writer, &pattern(1, 3 * MIB + 3)).expect("written");
+        writer.seal().expect("what is read is not known yet");
+        let error = finish(writer, &gate).expect_err("it is not what was written");
+        assert!(matches!(error, BlockError::Corrupt { .. }), "{error}");
+    }
+}
+
+#[test]
+fn whoever_gives_up_ends_the_reading_and_learns_nothing() {
+    let scene = Scene::new();
+    let (mut writer, gate) = making(&scene, LENGTH);
+    gate.closed.store(true, Ordering::Release);
+    write(&mut *writer, &pattern(1, LENGTH)).expect("written");
+    let digest = writer.seal().expect("complete");
+    let rest = writer.commit().expect("committed").expect("nothing was read");
+    assert!(matches!(rest(&*gate), Err(BlockError::GivenUp(_))));
+    assert_eq!(scene.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
+}
+
+/// Lets nothing pass until it is told to.
+#[derive(Default)]
+struct Shut {
+    asked: AtomicU64,
+    open: AtomicBool,
+}
+
+impl Gate for Shut {
+    fn pass(&self, _bytes: usize) -> Result<(), Closed> {
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        while !self.open.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_writer_that_is_dropped_reads_no_more() {
+    let scene = Scene::new();
+    let mut writer = scene.blocks.create(&sink(&id("a"), LENGTH as u64)).expect("space");
+    let gate = Arc::new(Shut::default());
+    writer.read_back_behind(gate.clone());
+    write(&mut *writer, &pattern(1, 9 * MIB)).expect("written, whatever the gate does");
+    while gate.asked.load(Ordering::Acquire) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(writer);
+    gate.open.store(true, Ordering::Release);
+    while Arc::strong_count(&gate) > 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(gate.asked.load(Ordering::Acquire), 1);
+    assert_eq!(scene.files(), [""; 0]);
+}
+
+#[test]
+fn what_took_its_place_meanwhile_is_read_whole() {
+    let scene = Scene::new();
+    let (mut writer, gate) = making(&scene, 5000);
+    write(&mut *writer, &pattern(1, 5000)).expect("written");
+    writer.seal().expect("complete");
+    let rest = writer.commit().expect("committed").expect("it was read back behind");
+    let other = scene.store(&id("a"), &pattern(2, 6000));
+    let passed = gate.passed();
+    assert_eq!(rest(&*gate).expect("whole"), other);
+    assert!(gate.passed() >= passed + 6000);
+}
+
+#[test]
+fn a_checksum_file_that_changed_is_seen() {
+    let scene = Scene::new();
+    for offset in [0, 24, 40] {
+        let (mut writer, gate) = making(&scene, 50_000);
+        write(&mut *writer, &pattern(1, 50_000)).expect("written");
+        writer.seal().expect("complete");
+        let rest = writer.commit().expect("committed").expect("it was read back behind");
+        flip(&open(&scene.place(&id("a")).checksums), offset);
+        assert!(matches!(rest(&*gate), Err(BlockError::Corrupt { .. })));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn whatever_is_written_in_whatever_order_is_read_back(
+        pieces in prop::collection::vec((0usize..LENGTH, 1usize..3 * MIB, any::<u64>()), 0..24),
+        grain in 50_000usize..4 * MIB,
+        backwards: bool,
+    ) {
+        let scene = Scene::new();
+        let (mut writer, gate) = making(&scene, LENGTH);
+        let mut model = vec![0; LENGTH];
+        let mut starts: Vec<usize> = (0..LENGTH).step_by(grain).collect();
+        if backwards {
+            starts.reverse();
+        }
+        let all = starts.into_iter().map(|start| (start, grain, start as u64));
+        let (early, late) = pieces.split_at(pieces.len() / 2);
+        for (start, length, seed) in early.iter().copied().chain(all).chain(late.iter().copied()) {
+            let range = start..LENGTH.min(start + length);
+            model[range.clone()].copy_from_slice(&pattern(seed, range.len()));
+            writer.write_at(start as u64, &model[range]).expect("written");
+        }
+        let digest = writer.seal().expect("complete");
+        prop_assert_eq!(finish(writer, &gate).expect("good"), digest);
+        prop_assert!(gate.passed() >= LENGTH as u64);
+        prop_assert_eq!(scene.load(&id("a")).expect("whole"), model);
+    }
+}

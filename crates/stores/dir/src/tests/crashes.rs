@@ -1,0 +1,165 @@
+//! A commit that stops after any of its steps leaves the old block, the new one, or none.
+
+use std::fs;
+use std::sync::Arc;
+
+use store_api::BlockWriter;
+
+use super::*;
+use crate::commit::{Step, create_steps, replace_steps};
+use crate::place::Temporary;
+use crate::writer::DirWriter;
+
+const OLD: &[u8] = b"the old block";
+const NEW: &[u8] = b"the new block, longer";
+
+/// Seals a block and dies before its commit.
+fn sealed(scene: &Scene, block: &BlockId) -> (Place, Temporary) {
+    let folder = Arc::clone(&scene.blocks.folder);
+    let place = scene.place(block);
+    folder.create_shard(&place).expect("a subfolder");
+    let mut writer = DirWriter::create(folder, place, &sink(block, NEW.len() as u64)).expect("space");
+    writer.write_at(0, NEW).expect("written");
+    writer.seal().expect("complete");
+    writer.abandon()
+}
+
+fn run(steps: &[Step]) {
+    steps.iter().try_for_each(Step::run).expect("each step works");
+}
+
+fn assert_clean(scene: &Scene, expected: &[&str]) {
+    assert_eq!(scene.files(), expected);
+    let listed: Vec<String> =
+        scene.blocks.list().expect("readable").into_iter().map(|held| held.id.0).collect();
+    let blocks: Vec<&&str> = expected.iter().filter(|name| !name.ends_with(".crc")).collect();
+    assert_eq!(listed.iter().collect::<Vec<_>>(), blocks);
+}
+
+#[test]
+fn a_new_block_is_whole_or_not_there() {
+    for stop in 0..=3 {
+        let scene = Scene::new();
+        let (place, temporary) = sealed(&scene, &id("a"));
+        let steps = create_steps(&place, &temporary);
+        assert_eq!(steps.len(), 3);
+        run(&steps[..stop]);
+        let scene = scene.restart();
+        if stop < 2 {
+            assert!(matches!(scene.load(&id("a")), Err(BlockError::Missing { .. })), "after {stop} steps");
+            assert_clean(&scene, &[]);
+        } else {
+            assert_eq!(scene.load(&id("a")).expect("whole"), NEW);
+            assert_clean(&scene, &["a", "a.crc"]);
+        }
+    }
+}
+
+/// A file system may make the second rename durable and not the first.
+#[test]
+fn a_new_block_without_its_checksums_is_seen() {
+    let scene = Scene::new();
+    let (place, temporary) = sealed(&scene, &id("a"));
+    run(&create_steps(&place, &temporary)[1..2]);
+    let scene = scene.restart();
+    assert!(matches!(scene.load(&id("a")), Err(BlockError::Corrupt { .. })));
+    assert_eq!(scene.blocks.list().expect("readable"), []);
+}
+
+#[test]
+fn a_replaced_block_is_the_old_or_the_new() {
+    for stop in 0..=7 {
+        let scene = Scene::new();
+        scene.store(&id("a"), OLD);
+        let (place, temporary) = sealed(&scene, &id("a"));
+        let steps = replace_steps(&place, &temporary);
+        assert_eq!(steps.len(), 7);
+        run(&steps[..stop]);
+        let scene = scene.restart();
+        let expected = if stop < 2 { OLD } else { NEW };
+        assert_eq!(scene.load(&id("a")).expect("whole"), expected, "after {stop} steps");
+        assert_clean(&scene, &["a", "a.crc"]);
+    }
+}
+
+#[test]
+fn a_withdrawn_intent_that_comes_back_does_not_spoil_the_old_block() {
+    let scene = Scene::new();
+    scene.store(&id("a"), OLD);
+    let (place, temporary) = sealed(&scene, &id("a"));
+    run(&replace_steps(&place, &temporary)[..2]);
+    fs::remove_file(&temporary.block).expect("there");
+    let scene = scene.restart();
+    assert_eq!(scene.load(&id("a")).expect("whole"), OLD);
+    assert_clean(&scene, &["a", "a.crc"]);
+}
+
+#[test]
+fn a_restart_in_the_middle_of_finishing_finishes() {
+    let scene = Scene::new();
+    scene.store(&id("a"), OLD);
+    let (place, temporary) = sealed(&scene, &id("a"));
+    run(&replace_steps(&place, &temporary)[..3]);
+    fs::rename(&temporary.block, &place.block).expect("what the first start did before it died");
+    let scene = scene.restart();
+    assert_eq!(scene.load(&id("a")).expect("whole"), NEW);
+    assert_clean(&scene, &["a", "a.crc"]);
+}
+
+#[test]
+fn a_writer_that_is_dropped_leaves_nothing() {
+    let scene = Scene::new();
+    let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
+    drop(scene.blocks.create(&sink(&id("b"), 3)).expect("space"));
+    writer.write_at(0, b"abc").expect("written");
+    writer.seal().expect("complete");
+    let reader = writer.reader().expect("sealed");
+    drop(writer);
+    assert_clean(&scene, &[]);
+    reader.read_at(0, &mut [0; 3]).expect("an open reader keeps its files");
+}
+
+#[test]
+fn leftovers_go_at_the_start_and_nothing_else_does() {
+    let scene = Scene::new();
+    scene.store(&id("a"), OLD);
+    sealed(&scene, &id("a"));
+    sealed(&scene, &id("b"));
+    let foreign = scene.place(&id("a")).folder.join(".notes");
+    fs::write(&foreign, "somebody's").expect("written");
+    fs::write(scene.folder.path().join("README"), "somebody's").expect("written");
+    assert_eq!(scene.files().len(), 7);
+    let scene = scene.restart();
+    assert_eq!(scene.files(), [".notes", "a", "a.crc"]);
+    assert_eq!(scene.load(&id("a")).expect("whole"), OLD);
+}
+
+#[test]
+fn a_reader_keeps_the_block_that_it_opened() {
+    let scene = Scene::new();
+    let old_digest = scene.store(&id("a"), OLD);
+    let reader = scene.open(&id("a")).expect("there");
+    let new_digest = scene.store(&id("a"), NEW);
+    assert_eq!(reader.verify(&OpenGate).expect("whole"), old_digest);
+    assert!(scene.blocks.remove(&id("a")).expect("removable"));
+    assert_eq!(reader.verify(&OpenGate).expect("whole"), old_digest);
+    assert_ne!(old_digest, new_digest);
+}
+
+/// Readers and lists never see half of a replacement.
+#[test]
+fn replacing_while_reading() {
+    let scene = Scene::new();
+    scene.store(&id("a"), OLD);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for round in 0..40 {
+                scene.store(&id("a"), if round % 2 == 0 { NEW } else { OLD });
+            }
+        });
+        while !writing.is_finished() {
+            let bytes = scene.load(&id("a")).expect("always whole");
+            assert!(bytes == OLD || bytes == NEW);
+        }
+    });
+}

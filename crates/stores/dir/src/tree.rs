@@ -1,0 +1,151 @@
+//! The BLAKE3 digest of a block, made in windows.
+//!
+//! BLAKE3 is a tree over its input. A window begins at a multiple of its length, a power of two, so that it is a subtree, whose
+//! sum depends on the window's bytes and place alone. Windows are hashed in any order, as they come; a window that is
+//! written again is hashed again. Only their sums are kept: 32 bytes for 2 MiB of a block.
+
+use blake3::Hasher;
+use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use repair::Digest;
+use store_api::{BlockHash, DIGEST_KIND};
+
+use super::checksums::CHUNK_BYTES;
+
+/// Chunks of a window: 2 MiB.
+pub(super) const WINDOW_CHUNKS: usize = 512;
+const WINDOW_BYTES: u64 = (WINDOW_CHUNKS * CHUNK_BYTES) as u64;
+
+/// A window's contribution to the digest of its block.
+pub(super) type Sum = ChainingValue;
+
+/// Hashes one window from its beginning to its end.
+pub(super) struct WindowHash {
+    hasher: Hasher,
+    is_only: bool,
+}
+
+impl WindowHash {
+    /// The hash of the window `number` of a block of `chunks` chunks.
+    pub(super) fn new(number: usize, chunks: usize) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.set_input_offset(number as u64 * WINDOW_BYTES);
+        Self { hasher, is_only: chunks <= WINDOW_CHUNKS }
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+    }
+
+    pub(super) fn finish(&self) -> Sum {
+        // An only window is no subtree of anything.
+        if self.is_only { *self.hasher.finalize().as_bytes() } else { self.hasher.finalize_non_root() }
+    }
+}
+
+/// The sums of a block's windows, as far as they are known.
+#[derive(Debug)]
+pub(super) struct Tree {
+    sums: Vec<Option<Sum>>,
+}
+
+impl Tree {
+    /// The tree of a block of so many chunks, of which nothing is known.
+    pub(super) fn new(chunks: usize) -> Self {
+        Self { sums: vec![None; chunks.div_ceil(WINDOW_CHUNKS)] }
+    }
+
+    /// These windows are written to.
+    pub(super) fn forget(&mut self, windows: impl Iterator<Item = usize>) {
+        windows.for_each(|number| self.sums[number] = None);
+    }
+
+    pub(super) fn set(&mut self, number: usize, sum: Sum) {
+        self.sums[number] = Some(sum);
+    }
+
+    /// The sum of a window, if it is known.
+    pub(super) fn sum(&self, number: usize) -> Option<Sum> {
+        self.sums[number]
+    }
+
+    /// Windows whose sums are not known.
+    pub(super) fn unknown(&self) -> Vec<usize> {
+        (0..self.sums.len()).filter(|&number| self.sums[number].is_none()).collect()
+    }
+
+    /// The block's digest.
+    ///
+    /// # Panics
+    /// If the sum of a window is not known.
+    pub(super) fn digest(&self) -> Digest {
+        let sums: Vec<Sum> = self.sums.iter().map(|sum| sum.expect("every window is hashed")).collect();
+        match &sums[..] {
+            [] => BlockHash::default().finish(),
+            [only] => digest(only),
+            _ => {
+                let (left, right) = sums.split_at(left_windows(sums.len()));
+                digest(merge_subtrees_root(&merged(left), &merged(right), Mode::Hash).as_bytes())
+            }
+        }
+    }
+}
+
+/// The sum of the subtree over several windows. The recursion is as deep as the tree: 17 for the longest block.
+fn merged(sums: &[Sum]) -> Sum {
+    match sums {
+        [only] => *only,
+        _ => {
+            let (left, right) = sums.split_at(left_windows(sums.len()));
+            merge_subtrees_non_root(&merged(left), &merged(right), Mode::Hash)
+        }
+    }
+}
+
+/// How many windows lie in the left subtree: the most that are a power of two and leave some to the right.
+fn left_windows(windows: usize) -> usize {
+    windows.next_power_of_two() / 2
+}
+
+fn digest(bytes: &[u8; 32]) -> Digest {
+    Digest::new(DIGEST_KIND, bytes).expect("32 bytes are a digest")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whole(bytes: &[u8]) -> Digest {
+        let mut hash = BlockHash::default();
+        hash.update(bytes);
+        hash.finish()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn windows_in_any_order_make_the_digest_of_the_whole(
+            windows in 0usize..9,
+            short in prop_oneof![Just(0), 0..WINDOW_BYTES as usize],
+            backwards: bool,
+        ) {
+            let length = (windows * WINDOW_BYTES as usize).saturating_sub(short);
+            let bytes: Vec<u8> = (0..length).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+            let chunks = length.div_ceil(CHUNK_BYTES);
+            let mut tree = Tree::new(chunks);
+            let mut unknown = tree.unknown();
+            if backwards {
+                unknown.reverse();
+            }
+            for number in unknown {
+                let start = number * WINDOW_BYTES as usize;
+                let mut hash = WindowHash::new(number, chunks);
+                bytes[start..length.min(start + WINDOW_BYTES as usize)].chunks(70_001).for_each(|piece| hash.update(piece));
+                tree.set(number, hash.finish());
+            }
+            prop_assert_eq!(tree.digest(), whole(&bytes));
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Reading a block back from the medium while it is still being written, so that little is left to read in the end.
+//!
+//! A block is cut into windows. Once all of a window is written and synced, the system is asked to forget it, and what the
+//! medium then gives is held against the checksums, and hashed: most of a block's digest is known by the time that it is
+//! sealed. A window that is written to again, be it while it is read back, is read back and hashed again.
+//!
+//! No window shares a piece of the page cache with another one, of which a part might not be on the medium yet: such pieces
+//! lie at multiples of their own size, and have 2 MiB at most where pages have 4 KiB.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use block_files::{block_fault, corrupt, forget, read_through};
+use repair::BlockId;
+use store_api::{BlockError, Closed, Gate, OpenGate};
+
+use super::checksums::{CHUNK_BYTES, Checksums, crc32c};
+use super::place::Place;
+use super::reader::VERIFY_BYTES;
+use super::tree::{Sum, Tree, WINDOW_CHUNKS, WindowHash};
+
+/// Which windows of a block are to be read back. See the module's documentation.
+pub(super) struct Windows {
+    gate: Arc<dyn Gate>,
+    waiting: BTreeSet<usize>,
+    /// Those that are being read. What is found of one that is waiting again says nothing.
+    reading: Vec<usize>,
+    /// Without it nothing is read any more.
+    interest: Arc<()>,
+}
+
+/// Windows that were read back: their sums, where the block's digest is made of sums, or what is wrong.
+pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
+
+/// Windows that are durable and are to be read back now, by a thread that may wait.
+pub(super) struct Reading {
+    block: BlockId,
+    path: PathBuf,
+    windows: Vec<Window>,
+    gate: Arc<dyn Gate>,
+    interest: Weak<()>,
+}
+
+struct Window {
+    number: usize,
+    bytes: Range<u64>,
+    /// Whether it is the block's last one.
+    is_last: bool,
+    checksums: Vec<u32>,
+    hashing: Hashing,
+}
+
+/// How the bytes of a window are hashed, besides being held against its checksums.
+enum Hashing {
+    /// Nothing: the block's digest is of the list of its checksums.
+    None,
+    /// Its sum, as a window of a block of so many chunks; it must be this one, if one is known.
+    Sum { chunks: usize, known: Option<Sum> },
+}
+
+impl Windows {
+    /// All windows of a block of so many chunks.
+    pub(super) fn new(chunks: usize, gate: Arc<dyn Gate>) -> Self {
+        let waiting = numbers(&(0..chunks)).collect();
+        Self { gate, waiting, reading: Vec::new(), interest: Arc::default() }
+    }
+
+    /// These chunks are written to.
+    pub(super) fn handle_write(&mut self, chunks: &Range<usize>) {
+        self.waiting.extend(numbers(chunks));
+    }
+
+    /// Whether all of the block was read back since it was written.
+    pub(super) fn are_done(&self) -> bool {
+        self.waiting.is_empty() && self.reading.is_empty()
+    }
+
+    /// Takes those of which all chunks are `known`, if there are such. They are to be synced before they are read, and what is
+    /// found is to be [taken](Self::take) before others are.
+    pub(super) fn read(
+        &mut self,
+        place: &Place,
+        checksums: &Checksums,
+        known: &[bool],
+        tree: Option<&Tree>,
+    ) -> Option<Reading> {
+        debug_assert!(self.reading.is_empty(), "nothing would be known of those");
+        let is_known = |&number: &usize| known[chunks_of(number, checksums)].iter().all(|&known| known);
+        self.reading = self.waiting.extract_if(.., is_known).collect();
+        if self.reading.is_empty() {
+            return None;
+        }
+        let window = |&number: &usize| Window::new(number, checksums, tree);
+        Some(Reading {
+            block: place.id.clone(),
+            path: place.block.clone(),
+            windows: self.reading.iter().map(window).collect(),
+            gate: self.gate.clone(),
+            interest: Arc::downgrade(&self.interest),
+        })
+    }
+
+    /// Takes what was found of windows, or that none was looked at. Returns the sums of those that are as they were written.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, unless it was written to meanwhile.
+    pub(super) fn take(&mut self, found: Option<Found>) -> Result<Vec<(usize, Sum)>, BlockError> {
+        let (reading, mut sums) = (std::mem::take(&mut self.reading), Vec::new());
+        let Some(found) = found else {
+            self.waiting.extend(reading);
+            return Ok(sums);
+        };
+        for (number, found) in found {
+            match found {
+                _ if self.waiting.contains(&number) => {}
+                Err(BlockError::GivenUp(_)) => drop(self.waiting.insert(number)),
+                found => sums.extend(found?.map(|sum| (number, sum))),
+            }
+        }
+        Ok(sums)
+    }
+}
+
+/// The windows that have some of these chunks.
+pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
+    if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
+}
+
+/// The chunks of a window.
+fn chunks_of(number: usize, checksums: &Checksums) -> Range<usize> {
+    number * WINDOW_CHUNKS..checksums.len().min((number + 1) * WINDOW_CHUNKS)
+}
+
+/// Hashes what is not hashed yet of a block of which everything is written, from wherever the system has it.
+pub(super) fn hash_rest(
+    place: &Place,
+    file: &File,
+    checksums: &Checksums,
+    tree: &mut Tree,
+) -> Result<(), BlockError> {
+    for number in tree.unknown() {
+        let window = Window::new(number, checksums, Some(tree));
+        if let Some(sum) = window.read(&place.id, &place.block, file, &OpenGate)? {
+            tree.set(number, sum);
+        }
+    }
+    Ok(())
+}
+
+impl Reading {
+    /// Asks the system to forget the windows.
+    pub(super) fn forget(&self, file: &File) {
+        for window in &self.windows {
+            let bytes = NonZeroU64::new(window.bytes.end - window.bytes.start);
+            forget(file, window.bytes.start, bytes.filter(|_| !window.is_last));
+        }
+    }
+
+    /// Reads them from the medium.
+    pub(super) fn run(self, file: &File) -> Found {
+        self.forget(file);
+        let read = |window: &Window| window.read(&self.block, &self.path, file, &self);
+        self.windows.iter().map(|window| (window.number, read(window))).collect()
+    }
+}
+
+impl Window {
+    fn new(number: usize, checksums: &Checksums, tree: Option<&Tree>) -> Self {
+        let chunks = chunks_of(number, checksums);
+        let sum = |tree: &Tree| Hashing::Sum { chunks: checksums.len(), known: tree.sum(number) };
+        Self {
+            number,
+            bytes: checksums.chunk(chunks.start).start..checksums.chunk(chunks.end - 1).end,
+            is_last: chunks.end == checksums.len(),
+            checksums: checksums.of(chunks).to_vec(),
+            hashing: tree.map_or(Hashing::None, sum),
+        }
+    }
+
+    /// Reads it, and gives its sum if that is wanted.
+    fn read(
+        &self,
+        block: &BlockId,
+        path: &Path,
+        file: &File,
+        gate: &dyn Gate,
+    ) -> Result<Option<Sum>, BlockError> {
+        let mut hash = self.hashing.begin(self.number);
+        read_through(block, self.bytes.clone(), VERIFY_BYTES, gate, |piece, buffer| {
+            buffer.resize((piece.end - piece.start) as usize, 0);
+            file.read_exact_at(buffer, piece.start).map_err(block_fault(block, path))?;
+            if let Some(wrong) = self.first_wrong(&piece, buffer) {
+                return Err(other_than_written(block, path, &wrong));
+            }
+            hash.iter_mut().for_each(|hash| hash.update(buffer));
+            Ok(())
+        })?;
+        let sum = hash.map(|hash| hash.finish());
+        match self.hashing {
+            Hashing::Sum { known, .. } if known.is_some() && known != sum => {
+                Err(other_than_written(block, path, &self.bytes))
+            }
+            _ => Ok(sum),
+        }
+    }
+
+    /// The first chunk of a piece that differs from its checksum.
+    fn first_wrong(&self, piece: &Range<u64>, bytes: &[u8]) -> Option<Range<u64>> {
+        let first = ((piece.start - self.bytes.start) / CHUNK_BYTES as u64) as usize;
+        let mut chunks = bytes.chunks(CHUNK_BYTES).zip(&self.checksums[first..]);
+        let wrong = chunks.position(|(chunk, &expected)| crc32c(chunk) != expected)?;
+        let start = piece.start + (wrong * CHUNK_BYTES) as u64;
+        Some(start..piece.end.min(start + CHUNK_BYTES as u64))
+    }
+}
+
+fn other_than_written(block: &BlockId, path: &Path, bytes: &Range<u64>) -> BlockError {
+    let Range { start, end } = bytes;
+    corrupt(block, path, format!("bytes {start} to {end} read back other than they were written"))
+}
+
+impl Hashing {
+    fn begin(&self, number: usize) -> Option<WindowHash> {
+        match self {
+            Self::None => None,
+            Self::Sum { chunks, .. } => Some(WindowHash::new(number, *chunks)),
+        }
+    }
+}
+
+/// The gate of whoever makes the block, as long as the block is being made.
+impl Gate for Reading {
+    fn pass(&self, bytes: usize) -> Result<(), Closed> {
+        self.interest.upgrade().ok_or(Closed)?;
+        self.gate.pass(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codes::BlockIndex;
+    use proptest::prelude::*;
+    use store_api::OpenGate;
+
+    use super::*;
+    use crate::label::Label;
+
+    const WINDOWS: usize = 4;
+    /// The last window is short.
+    const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
+
+    /// A window, its last write when it was read, and whether it was right then.
+    type Looked = (usize, usize, bool);
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(Range<usize>),
+        /// Rots a chunk on the medium, until it is written again.
+        Rot(usize),
+        Read,
+        Take,
+        /// Nobody could read.
+        Fail,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let chunks = (0..CHUNKS, 1..2 * WINDOW_CHUNKS);
+        let write = chunks.prop_map(|(start, length)| Step::Write(start..CHUNKS.min(start + length)));
+        let rot = (0..CHUNKS).prop_map(Step::Rot);
+        let step = prop_oneof![6 => write, 1 => rot, 4 => Just(Step::Read), 4 => Just(Step::Take), 1 => Just(Step::Fail)];
+        prop::collection::vec(step, 0..60)
+    }
+
+    fn write(file: &File, chunks: &Range<usize>, byte: u8) {
+        let bytes = vec![byte; chunks.len() * CHUNK_BYTES];
+        file.write_all_at(&bytes, (chunks.start * CHUNK_BYTES) as u64).unwrap();
+    }
+
+    proptest! {
+        /// A window is done if and only if it was read after its last write and was right then.
+        #[test]
+        fn agrees_with_a_plain_history(steps in steps()) {
+            let file = tempfile::tempfile().unwrap();
+            let id = BlockId("a".into());
+            let place = Place::of(Path::new("/r"), &id).unwrap();
+            let label = Label { id, index: BlockIndex(0), digest: None, stripe: None };
+            let mut checksums = Checksums::unknown((CHUNKS * CHUNK_BYTES) as u64, label);
+            let mut known = vec![false; CHUNKS];
+            let mut windows = Windows::new(CHUNKS, Arc::new(OpenGate));
+            let mut tree = Tree::new(CHUNKS);
+            // What is known of windows by a plain history: the number of the last write, and of the last write before it was
+            // read and found right.
+            let (mut written, mut right) = ([0; WINDOWS], [None; WINDOWS]);
+            let mut rotten = vec![false; CHUNKS];
+            let mut found: Option<(Found, Vec<Looked>)> = None;
+            for (at, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Write(chunks) => {
+                        windows.handle_write(&chunks);
+                        tree.forget(numbers(&chunks));
+                        write(&file, &chunks, at as u8);
+                        chunks.clone().for_each(|chunk| checksums.set(chunk, &[at as u8; CHUNK_BYTES]));
+                        known[chunks.clone()].fill(true);
+                        rotten[chunks.clone()].fill(false);
+                        written[chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS)].fill(at);
+                    }
+                    Step::Rot(chunk) => {
+                        write(&file, &(chunk..chunk + 1), 255);
+                        rotten[chunk] = known[chunk];
+                    }
+                    Step::Read if found.is_none() => {
+                        let Some(reading) = windows.read(&place, &checksums, &known, Some(&tree)) else { continue };
+                        let chunks = |number: usize| number * WINDOW_CHUNKS..CHUNKS.min((number + 1) * WINDOW_CHUNKS);
+                        let model = reading.windows.iter().map(|window| {
+                            let number = window.number;
+                            (number, written[number], !rotten[chunks(number)].contains(&true))
+                        });
+                        let model = model.collect();
+                        found = Some((reading.run(&file), model));
+                    }
+                    Step::Take => {
+                        let Some((found, model)) = found.take() else { continue };
+                        let relevant = |&(number, when, _): &Looked| written[number] == when;
+                        let is_right = model.iter().filter(|&one| relevant(one)).all(|&(.., is_right)| is_right);
+                        let Ok(sums) = windows.take(Some(found)) else {
+                            prop_assert!(!is_right);
+                            return Ok(()); // Nothing more is made of such a block.
+                        };
+                        prop_assert!(is_right);
+                        sums.into_iter().for_each(|(number, sum)| tree.set(number, sum));
+                        for (number, when, _) in model {
+                            right[number] = Some(when);
+                        }
+                    }
+                    Step::Fail => {
+                        if found.take().is_some() {
+                            windows.take(None).unwrap();
+                        }
+                    }
+                    Step::Read => {}
+                }
+                let are_done = found.is_none() && (0..WINDOWS).all(|number| right[number] == Some(written[number]));
+                prop_assert_eq!(windows.are_done(), are_done);
+                if are_done {
+                    prop_assert!(tree.unknown().is_empty(), "every window was hashed after its last write");
+                }
+            }
+        }
+    }
+}

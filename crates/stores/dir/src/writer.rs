@@ -1,0 +1,312 @@
+//! Making a block: bytes come in any order, checksums are made on the way.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use block_files::{Extents, SteadyFile, StoredBlock, beyond, block_fault, corrupt};
+use repair::{Digest, Sink};
+use store_api::{BlockError, BlockReader, BlockWriter, Closed, Gate, Intake, Publish, ReadBack};
+
+use super::checksums::{CHUNK_BYTES, Checksums, LIST_KIND};
+use super::commit;
+use super::folder::Folder;
+use super::label::Label;
+use super::place::{Place, Temporary};
+use super::reader::DirReader;
+use super::tree::Tree;
+use super::windows::{Found, Reading, Windows, hash_rest, numbers};
+
+/// A block that is not visible yet.
+///
+/// The checksum of a chunk is known when one write covered it whole; any other chunk that was written to is
+/// read back when the block is sealed. The digest is made of windows as they are read back, and of what is left at the seal.
+pub(super) struct DirWriter {
+    folder: Arc<Folder>,
+    place: Place,
+    temporary: Temporary,
+    file: SteadyFile<Found>,
+    checksums: Checksums,
+    known: Vec<bool>,
+    written: Extents,
+    /// The digest in the making; `None` where the catalog has recorded one of the list of checksums, of an earlier day.
+    tree: Option<Tree>,
+    /// What is to be read back, if anybody wants that while it is being made.
+    windows: Option<Windows>,
+    sealed: bool,
+    /// Whether a write or a sync failed. The system forgets after saying so once what it could not write, so
+    /// that a second sync would lie.
+    broken: bool,
+    /// Whether the temporary files are removed at the end: until they are no longer temporary.
+    owns_files: bool,
+}
+
+impl DirWriter {
+    /// Starts a block in a folder that exists.
+    pub(super) fn create(folder: Arc<Folder>, place: Place, sink: &Sink) -> Result<Self, BlockError> {
+        let temporary = place.temporary(folder.next_generation());
+        let fault = block_fault(&place.id, &temporary.block);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary.block);
+        let file = SteadyFile::new(file.map_err(&fault)?);
+        let sized = file.set_len(sink.bytes).map_err(&fault);
+        drop(fault);
+        let checksums = Checksums::unknown(sink.bytes, Label::of(sink));
+        let known = vec![false; checksums.len()];
+        let written = Extents::default();
+        let is_of_list = sink.digest.is_some_and(|digest| digest.kind() == LIST_KIND);
+        let tree = (!is_of_list).then(|| Tree::new(checksums.len()));
+        let writer = Self {
+            folder,
+            place,
+            temporary,
+            file,
+            checksums,
+            known,
+            written,
+            tree,
+            windows: None,
+            sealed: false,
+            broken: false,
+            owns_files: true,
+        };
+        sized.map(|()| writer) // An error drops the writer, and the file with it.
+    }
+
+    fn bytes(&self) -> u64 {
+        self.checksums.block_bytes()
+    }
+
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<Range<u64>, BlockError> {
+        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
+        let end = end.ok_or_else(|| beyond(&self.temporary.block, offset, bytes, self.bytes()))?;
+        Ok(offset..end)
+    }
+
+    fn write(&mut self, range: Range<u64>, bytes: &[u8]) -> Result<(), BlockError> {
+        let written = self.file.write(bytes, range.start);
+        let is_due = written.map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.learn(&range, bytes);
+        self.written.insert(range);
+        if is_due { self.write_out() } else { Ok(()) }
+    }
+
+    /// Makes the checksums of the chunks that `bytes` covers whole.
+    fn learn(&mut self, range: &Range<u64>, bytes: &[u8]) {
+        for index in touched(range) {
+            let chunk = self.checksums.chunk(index);
+            if range.start <= chunk.start && chunk.end <= range.end {
+                let start = (chunk.start - range.start) as usize;
+                let length = (chunk.end - chunk.start) as usize;
+                self.checksums.set(index, &bytes[start..start + length]);
+                self.known[index] = true;
+            }
+        }
+    }
+
+    /// Reads back the chunks that were written in pieces.
+    fn learn_the_rest(&mut self) -> Result<(), BlockError> {
+        let mut storage = [0; CHUNK_BYTES];
+        for index in 0..self.known.len() {
+            if !self.known[index] {
+                let range = self.checksums.chunk(index);
+                let chunk = &mut storage[..(range.end - range.start) as usize];
+                let fault = block_fault(&self.place.id, &self.temporary.block);
+                self.file.read_exact_at(chunk, range.start).map_err(fault)?;
+                self.checksums.set(index, chunk);
+                self.known[index] = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_complete(&self) -> Result<(), BlockError> {
+        if self.broken {
+            let detail = "an earlier write to it failed; make it anew".to_owned();
+            return Err(corrupt(&self.place.id, &self.temporary.block, detail));
+        }
+        let Some(gap) = self.written.first_gap(self.bytes()) else { return Ok(()) };
+        let detail = format!("bytes {} to {} were never written", gap.start, gap.end);
+        Err(corrupt(&self.place.id, &self.temporary.block, detail))
+    }
+
+    fn check_sealed(&self) -> Result<(), BlockError> {
+        if self.sealed {
+            return Ok(());
+        }
+        Err(corrupt(
+            &self.place.id,
+            &self.temporary.block,
+            "it was not sealed after the last write".to_owned(),
+        ))
+    }
+
+    /// Waits for what a thread does with the file, and takes what it found.
+    fn join(&mut self) -> Result<(), BlockError> {
+        let found = self.file.join().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        let Some(windows) = &mut self.windows else { return Ok(()) };
+        let sums = windows.take(found)?;
+        if let Some(tree) = &mut self.tree {
+            sums.into_iter().for_each(|(number, sum)| tree.set(number, sum));
+        }
+        Ok(())
+    }
+
+    /// Has a thread sync what was written so far, and read back what is whole of it; but when all has come nothing more is read
+    /// that a seal would wait for.
+    fn write_out(&mut self) -> Result<(), BlockError> {
+        self.join()?;
+        let more_comes = self.written.first_gap(self.bytes()).is_some();
+        let reading = if more_comes { self.reading() } else { None };
+        let then = move |file: &File| reading.map_or_else(Found::new, |reading| reading.run(file));
+        self.file.write_out(then).map_err(block_fault(&self.place.id, &self.temporary.block))
+    }
+
+    fn reading(&mut self) -> Option<Reading> {
+        let windows = self.windows.as_mut()?;
+        windows.read(&self.place, &self.checksums, &self.known, self.tree.as_ref())
+    }
+
+    fn sync(&mut self) -> Result<(), BlockError> {
+        self.join()?;
+        self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
+        self.hash_rest()?; // As long as the system remembers it.
+        self.read_rest_back()?;
+        self.write_checksums()
+    }
+
+    fn hash_rest(&mut self) -> Result<(), BlockError> {
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        hash_rest(&self.place, &self.file, &self.checksums, tree)?;
+        self.checksums.set_digest(tree.digest());
+        Ok(())
+    }
+
+    /// Has a thread read back what was not yet, while other things are done with the block. What it finds is asked for when
+    /// the block is committed.
+    fn read_rest_back(&mut self) -> Result<(), BlockError> {
+        let Some(reading) = self.reading() else { return Ok(()) };
+        // Now, since what somebody reads at the same time is not forgotten.
+        reading.forget(&self.file);
+        let begun = self.file.write_out(|file| reading.run(file));
+        begun.map_err(block_fault(&self.place.id, &self.temporary.block))
+    }
+
+    fn write_checksums(&self) -> Result<(), BlockError> {
+        let path = &self.temporary.checksums;
+        let fault = block_fault(&self.place.id, path);
+        let list = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(&fault)?;
+        // The length is the same each time that a block is sealed, so nothing of an earlier list stays.
+        list.write_all_at(&self.checksums.encode(), 0).map_err(&fault)?;
+        list.sync_all().map_err(&fault)
+    }
+
+    /// Stops being responsible for the files, as a crash would.
+    #[cfg(test)]
+    pub(super) fn abandon(mut self) -> (Place, Temporary) {
+        self.owns_files = false;
+        (self.place.clone(), self.temporary.clone())
+    }
+}
+
+impl Intake for DirWriter {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let range = self.check_range(offset, bytes.len())?;
+        self.sealed = false;
+        self.known[touched(&range)].fill(false);
+        if let Some(windows) = &mut self.windows {
+            windows.handle_write(&touched(&range));
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.forget(numbers(&touched(&range)));
+        }
+        let done = self.write(range, bytes);
+        self.broken |= done.is_err();
+        done
+    }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.check_sealed()?;
+        let reader = DirReader::open(&self.place.id, &self.temporary.block, &self.temporary.checksums)?;
+        Ok(Arc::new(reader))
+    }
+}
+
+impl BlockWriter for DirWriter {
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
+        self.check_complete()?;
+        if !self.sealed {
+            self.learn_the_rest()?;
+            let done = self.sync();
+            self.broken |= done.is_err();
+            done?;
+            self.sealed = true;
+        }
+        Ok(Some(self.checksums.block_digest()))
+    }
+}
+
+impl Publish for DirWriter {
+    fn read_back_behind(&mut self, gate: Arc<dyn Gate>) {
+        self.windows = Some(Windows::new(self.checksums.len(), gate));
+    }
+
+    fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
+        self.check_sealed()?;
+        let folder = Arc::clone(&self.folder);
+        let _shard = folder.lock_shard(self.place.shard);
+        commit::run(&self.place, &self.temporary)?;
+        self.owns_files = false;
+        Ok(self.windows.is_some().then(|| {
+            let committed = Committed(self);
+            Box::new(move |gate: &dyn Gate| committed.finish(gate)) as ReadBack
+        }))
+    }
+}
+
+/// A block whose files have their names.
+struct Committed(Box<DirWriter>);
+
+impl Committed {
+    /// Reads back the rest, and returns the digest of the block that now stands under the name.
+    fn finish(mut self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.read_rest()?;
+        let DirWriter { folder, place, file, checksums, .. } = &*self.0;
+        let reader = {
+            let _shard = folder.lock_shard(place.shard);
+            DirReader::open(&place.id, &place.block, &place.checksums)?
+        };
+        if !reader.is_of(file)? || reader.checksums() != checksums {
+            return reader.verify(gate); // The block was replaced meanwhile.
+        }
+        reader.verify_list()?;
+        Ok(reader.digest())
+    }
+
+    /// Reads back what the thread behind the writer has left.
+    fn read_rest(&mut self) -> Result<(), BlockError> {
+        let writer = &mut *self.0;
+        writer.join()?;
+        let (Some(reading), Some(windows)) = (writer.reading(), &mut writer.windows) else { return Ok(()) };
+        windows.take(Some(reading.run(&writer.file))).map(drop)?;
+        if windows.are_done() { Ok(()) } else { Err(Closed.of(&writer.place.id)) }
+    }
+}
+
+impl Drop for DirWriter {
+    fn drop(&mut self) {
+        if self.owns_files {
+            // What cannot be removed now is removed at the next start.
+            let _ = fs::remove_file(&self.temporary.block);
+            let _ = fs::remove_file(&self.temporary.checksums);
+        }
+    }
+}
+
+/// The chunks that a range touches.
+fn touched(range: &Range<u64>) -> Range<usize> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    (range.start / CHUNK_BYTES as u64) as usize..range.end.div_ceil(CHUNK_BYTES as u64) as usize
+}

@@ -1,0 +1,349 @@
+//! Erasure coding policies and block groups: how HDFS lays a file over internal blocks, and what that is as a stripe.
+//!
+//! A group's bytes are dealt to the data blocks in cells, round after round. Coding knows no cells: the bytes at one
+//! offset of all internal blocks are coded together, and a block that ends early counts as followed by zeros. A group
+//! of few bytes has data blocks of none, which HDFS never writes; they are zeros that nobody holds, so the group's
+//! code is the policy's *shortened* by them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use codes::{BlockIndex, CodeSpec, RsFamily, SpecError};
+use repair::StripeId;
+
+use super::name::{MAX_BLOCKS_IN_GROUP, ReplicaName};
+
+const KIB: u32 = 1 << 10;
+
+/// The codec of a policy's schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// `rs`.
+    Rs,
+    /// `rs-legacy`.
+    RsLegacy,
+    /// `xor`.
+    Xor,
+}
+
+/// An erasure coding policy, whether HDFS comes with it or an operator has added it. As text it is HDFS's own name of
+/// it, `RS-6-3-1024k`.
+///
+/// ```
+/// use hdfs::Policy;
+///
+/// let policy: Policy = "RS-6-3-1024k".parse()?;
+/// assert_eq!(policy.code().to_string(), "rs-9-6");
+/// assert_eq!(policy.lengths(1_500_000)[..3], [1 << 20, 1_500_000 - (1 << 20), 0]);
+/// # Ok::<(), hdfs::PolicyError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    codec: Codec,
+    data: u16,
+    parity: u16,
+    cell_bytes: u32,
+}
+
+/// Why something is no policy of which Mend can repair blocks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// The name is not one.
+    #[error(
+        "`{0}` is no erasure coding policy: their names are like RS-6-3-1024k, see `hdfs ec -listPolicies`"
+    )]
+    Name(String),
+    /// The cluster has a codec that others wrote.
+    #[error("policy {policy}: Mend knows the codecs rs, rs-legacy and xor, not `{codec}`")]
+    Codec {
+        /// The policy.
+        policy: String,
+        /// Its codec.
+        codec: String,
+    },
+    /// More blocks than a group has room for, or none.
+    #[error("policy {policy}: a group has data and parity, and at most {MAX_BLOCKS_IN_GROUP} blocks")]
+    Blocks {
+        /// The policy.
+        policy: String,
+    },
+    /// The code has no such size.
+    #[error("policy {policy}: {source}")]
+    Code {
+        /// The policy.
+        policy: String,
+        /// What is wrong with it.
+        source: SpecError,
+    },
+}
+
+impl Policy {
+    /// The policy of a schema and the bytes of its cells, which are whole KiB.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn new(codec: Codec, data: u16, parity: u16, cell_bytes: u32) -> Result<Self, PolicyError> {
+        let policy = Self { codec, data, parity, cell_bytes };
+        if cell_bytes == 0 || !cell_bytes.is_multiple_of(KIB) {
+            return Err(PolicyError::Name(policy.to_string()));
+        }
+        if data == 0 || parity == 0 || data.saturating_add(parity) > MAX_BLOCKS_IN_GROUP {
+            return Err(PolicyError::Blocks { policy: policy.to_string() });
+        }
+        if codec == Codec::Xor && parity != 1 {
+            let source = SpecError::XorParities { n: usize::from(data + parity), k: data.into() };
+            return Err(PolicyError::Code { policy: policy.to_string(), source });
+        }
+        let checked = policy.code().check();
+        checked.map_err(|source| PolicyError::Code { policy: policy.to_string(), source }).map(|()| policy)
+    }
+
+    /// Data blocks of a group.
+    pub fn data_blocks(&self) -> u16 {
+        self.data
+    }
+
+    /// Blocks of a group.
+    pub fn blocks(&self) -> u16 {
+        self.data + self.parity
+    }
+
+    /// Bytes of a cell.
+    pub fn cell_bytes(&self) -> u64 {
+        self.cell_bytes.into()
+    }
+
+    /// The code of a whole group.
+    pub fn code(&self) -> CodeSpec {
+        let (n, k) = (usize::from(self.blocks()), usize::from(self.data));
+        match self.codec {
+            Codec::Rs => CodeSpec::reed_solomon(n, k),
+            Codec::RsLegacy => CodeSpec::ReedSolomon { family: RsFamily::HdfsRaid, n, k },
+            Codec::Xor => CodeSpec::Xor { k },
+        }
+    }
+
+    /// Bytes of each internal block of a group that holds `group_bytes` bytes of a file.
+    pub fn lengths(&self, group_bytes: u64) -> Vec<u64> {
+        let round = self.cell_bytes() * u64::from(self.data);
+        let (rounds, rest) = (group_bytes / round, group_bytes % round);
+        let data = (0..u64::from(self.data)).map(|index| {
+            rounds * self.cell_bytes() + rest.saturating_sub(index * self.cell_bytes()).min(self.cell_bytes())
+        });
+        let data: Vec<u64> = data.collect();
+        let parity = std::iter::repeat_n(data[0], self.parity.into());
+        data.iter().copied().chain(parity).collect()
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let codec = match self.codec {
+            Codec::Rs => "RS",
+            Codec::RsLegacy => "RS-LEGACY",
+            Codec::Xor => "XOR",
+        };
+        write!(f, "{codec}-{}-{}-{}k", self.data, self.parity, self.cell_bytes / KIB)
+    }
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let name = || PolicyError::Name(text.to_owned());
+        let mut parts = text.rsplitn(4, '-');
+        let mut next = || parts.next().ok_or_else(name);
+        let (cell, parity, data, codec) = (next()?, next()?, next()?, next()?);
+        let number = |part: &str| part.parse().map_err(|_| name());
+        let codec = match codec.to_ascii_lowercase().as_str() {
+            "rs" => Codec::Rs,
+            "rs-legacy" => Codec::RsLegacy,
+            "xor" => Codec::Xor,
+            codec => return Err(PolicyError::Codec { policy: text.to_owned(), codec: codec.to_owned() }),
+        };
+        let kib: u32 = cell.strip_suffix('k').and_then(|kib| kib.parse().ok()).ok_or_else(name)?;
+        let cell_bytes = kib.checked_mul(KIB).ok_or_else(name)?;
+        Self::new(codec, number(data)?, number(parity)?, cell_bytes)
+    }
+}
+
+/// A block group as the NameNode knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockGroup {
+    /// Its number, which is that of its block 0.
+    pub number: i64,
+    /// The generation stamp of all its blocks.
+    pub stamp: u64,
+    /// Bytes of the file that it holds.
+    pub bytes: u64,
+    /// How it is coded.
+    pub policy: Policy,
+}
+
+/// A block group as a stripe: the blocks that there are, and the code that holds between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStripe {
+    /// The policy's code, shortened if the group has data blocks of no bytes.
+    pub code: CodeSpec,
+    /// Bytes of a block for the purpose of coding.
+    pub block_bytes: u64,
+    /// The blocks with their index in the group, data first. A block's place here is its index in the stripe.
+    pub blocks: Vec<GroupBlock>,
+}
+
+/// A block of a [`GroupStripe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupBlock {
+    /// Its replica.
+    pub name: ReplicaName,
+    /// Its index in the group, as HDFS counts.
+    pub index: BlockIndex,
+    /// Its bytes; zeros follow in coding.
+    pub bytes: u64,
+}
+
+impl BlockGroup {
+    /// The group as Mend names it: `group_-9223372036854775792_1001`, number and generation stamp. HDFS itself calls it as
+    /// it calls its block 0.
+    pub fn stripe_id(&self) -> StripeId {
+        StripeId(format!("group_{}_{}", self.number, self.stamp))
+    }
+
+    /// The group as a stripe; `None` if it holds no bytes, or no group can have its number.
+    pub fn stripe(&self) -> Option<GroupStripe> {
+        let lengths = self.policy.lengths(self.bytes);
+        let present = (0..).zip(&lengths).filter(|&(_, &bytes)| bytes > 0);
+        let blocks = present.map(|(index, &bytes)| {
+            let index = BlockIndex(index);
+            let name = ReplicaName::internal(self.number, self.stamp, index)?;
+            Some(GroupBlock { name, index, bytes })
+        });
+        let blocks = blocks.collect::<Option<Vec<_>>>().filter(|blocks| !blocks.is_empty())?;
+        let data = blocks.len() - usize::from(self.policy.parity);
+        Some(GroupStripe { code: shortened(&self.policy, data), block_bytes: lengths[0], blocks })
+    }
+}
+
+/// The code of a group of which only the first `data` data blocks have bytes.
+///
+/// Its parity rows are those of the policy's code without the columns of the absent blocks. It tolerates as many losses:
+/// whatever it could not decode, the longer code could not decode either.
+fn shortened(policy: &Policy, data: usize) -> CodeSpec {
+    let family = match policy.code() {
+        code if code.data_blocks() == data => return code,
+        CodeSpec::ReedSolomon { family, .. } => family,
+        _ => return CodeSpec::Xor { k: data },
+    };
+    let (n, k, parity) = (policy.blocks().into(), policy.data.into(), usize::from(policy.parity));
+    let rows = family.parity_rows(n, k).expect("the policy was checked");
+    let elements = (0..parity).flat_map(|row| rows.row(row)[..data].to_vec());
+    let hex: String = elements.map(|element| format!("{element:02x}")).collect();
+    let name = format!("explicit-{}-{data}-{parity}-x{hex}", data + parity);
+    name.parse().expect("a shortened MDS code is one")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policies() -> impl Strategy<Value = Policy> {
+        let codecs = prop_oneof![Just(Codec::Rs), Just(Codec::RsLegacy), Just(Codec::Xor)];
+        (codecs, 1u16..=10, 1u16..=4, 1u32..=3).prop_map(|(codec, data, parity, kib)| {
+            let parity = if codec == Codec::Xor { 1 } else { parity };
+            Policy::new(codec, data, parity, kib * KIB).expect("possible")
+        })
+    }
+
+    #[test]
+    fn the_policies_of_hdfs_are_known() {
+        for (name, code) in [
+            ("RS-6-3-1024k", "rs-9-6"),
+            ("RS-3-2-1024k", "rs-5-3"),
+            ("RS-10-4-1024k", "rs-14-10"),
+            ("RS-LEGACY-6-3-1024k", "rs-9-6-hdfs-raid"),
+            ("XOR-2-1-1024k", "xor-3-2"),
+        ] {
+            let policy: Policy = name.parse().expect(name);
+            assert_eq!((policy.code().to_string(), policy.to_string()), (code.to_owned(), name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_policy_is_named() {
+        for (name, says) in [
+            ("", "no erasure coding policy"),
+            ("RS-6-3", "no erasure coding policy"),
+            ("RS-6-3-1024", "no erasure coding policy"),
+            ("RS-6-3-0k", "no erasure coding policy"),
+            ("RS-6-3-4194304k", "no erasure coding policy"),
+            ("RS-6--3-1024k", "the codecs rs, rs-legacy and xor"),
+            ("HHXOR-6-3-1024k", "the codecs rs, rs-legacy and xor, not `hhxor`"),
+            ("RS-14-4-1024k", "at most 16 blocks"),
+            ("RS-0-4-1024k", "data and parity"),
+            ("RS-65535-65535-1k", "at most 16 blocks"),
+            ("XOR-2-2-1024k", "xor"),
+        ] {
+            let error = name.parse::<Policy>().expect_err(name).to_string();
+            assert!(error.contains(says), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_few_bytes_has_a_shortened_code() {
+        let policy: Policy = "RS-6-3-1k".parse().expect("a policy");
+        let group = |bytes| BlockGroup { number: -160, stamp: 7, bytes, policy };
+        assert_eq!(group(0).stripe(), None);
+        assert_eq!(BlockGroup { number: -161, ..group(9) }.stripe(), None);
+        let small = group(1500).stripe().expect("a stripe");
+        let blocks: Vec<_> = small.blocks.iter().map(|block| (block.index.0, block.bytes)).collect();
+        assert_eq!(blocks, [(0, 1024), (1, 476), (6, 1024), (7, 1024), (8, 1024)]);
+        assert_eq!((small.code.blocks(), small.code.data_blocks()), (5, 2));
+        assert_eq!(group(6 * 1024 - 1).stripe().expect("a stripe").code, policy.code());
+    }
+
+    /// The bytes of each internal block, dealt cell by cell.
+    fn dealt(policy: &Policy, file: &[u8]) -> Vec<Vec<u8>> {
+        let mut blocks = vec![Vec::new(); policy.data.into()];
+        for (cell, bytes) in file.chunks(policy.cell_bytes as usize).enumerate() {
+            blocks[cell % usize::from(policy.data)].extend_from_slice(bytes);
+        }
+        blocks
+    }
+
+    fn encode(code: &CodeSpec, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (code, bytes) = (code.build().expect("a code"), data[0].len());
+        let padded = |block: &Vec<u8>| [&block[..], &vec![0; bytes - block.len()]].concat();
+        let data: Vec<_> = data.iter().map(padded).collect();
+        code.encoding().apply(&data.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #[test]
+        fn a_policy_reads_back(policy in policies()) {
+            prop_assert_eq!(policy.to_string().parse(), Ok(policy));
+            prop_assert_eq!(policy.to_string().to_lowercase().parse(), Ok(policy));
+        }
+
+        #[test]
+        fn lengths_are_those_of_dealt_cells(policy in policies(), bytes in 0usize..40_000) {
+            let dealt = dealt(&policy, &vec![7; bytes]);
+            let lengths: Vec<_> = dealt.iter().map(|block| block.len() as u64).collect();
+            prop_assert_eq!(&policy.lengths(bytes as u64)[..lengths.len()], &lengths[..]);
+            let parity = &policy.lengths(bytes as u64)[lengths.len()..];
+            prop_assert!(parity.iter().all(|&parity| parity == lengths[0]));
+        }
+
+        #[test]
+        fn a_shortened_code_makes_the_same_parity(policy in policies(), file in prop::collection::vec(any::<u8>(), 1..9_000)) {
+            let group = BlockGroup { number: -16, stamp: 1, bytes: file.len() as u64, policy };
+            let stripe = group.stripe().expect("it has bytes");
+            let data = dealt(&policy, &file);
+            let present: Vec<_> = data.iter().filter(|block| !block.is_empty()).cloned().collect();
+            prop_assert_eq!(stripe.blocks.len(), present.len() + usize::from(policy.parity));
+            prop_assert_eq!(encode(&stripe.code, &present), encode(&policy.code(), &data));
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Reading a replica: every chunk that is touched is held against its checksum.
+//!
+//! A block of 1 GiB has 8 MiB of checksums, so they are read piece by piece with the bytes that they cover.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use block_files::{
+    ASKED_AT_ONCE_BYTES, StoredBlock, beyond, block_fault, corrupt, fault, open_cached, read_exact_cached,
+    read_through,
+};
+use repair::{BlockId, Digest};
+use rustix::fs::{Advice, fadvise};
+use store_api::{BlockError, BlockReader, Gate};
+
+use super::meta::{ChecksumFormat, Composite, HEADER_BYTES, MetaError, SUM_BYTES};
+use super::name::ReplicaName;
+use super::volumes::Files;
+
+/// Checksums read at once.
+const RUN_SUMS: usize = 1024;
+/// Bytes read at once when a whole block is verified.
+const VERIFY_BYTES: u64 = 256 << 10;
+
+/// Whether a read may wait for the medium.
+#[derive(Clone, Copy)]
+enum Wait {
+    Never,
+    AsLongAsItTakes,
+}
+
+/// An open replica. It keeps its files, so it goes on reading the same bytes when the replica is replaced or removed
+/// meanwhile.
+#[derive(Debug)]
+pub(super) struct ReplicaReader {
+    block: BlockId,
+    files: Files,
+    file: File,
+    meta: File,
+    format: ChecksumFormat,
+    bytes: u64,
+    digest: OnceLock<Option<Digest>>,
+}
+
+impl ReplicaReader {
+    /// Opens a replica; a length that contradicts its checksums is found here.
+    pub(super) fn open(name: &ReplicaName, files: Files) -> Result<Self, BlockError> {
+        let block = name.block_id();
+        let file = open_file(&files.bytes, || BlockError::Missing {
+            block: block.clone(),
+            path: files.bytes.display().to_string(),
+        })?;
+        let meta = open_file(&files.meta, || {
+            let name = files.meta.display();
+            corrupt(&block, &files.bytes, format!("its file of checksums {name} is not there"))
+        })?;
+        let mut header = [0; HEADER_BYTES as usize];
+        meta.read_exact_at(&mut header, 0).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => corrupt(&block, &files.meta, MetaError::Header.to_string()),
+            _ => fault(&files.meta)(error),
+        })?;
+        Self::checked(block, files, (file, meta), &header)
+    }
+
+    /// Opens a replica if names, inodes and the header are all in memory, and nothing is wrong with it.
+    pub(super) fn open_if_cached(name: &ReplicaName, files: Files) -> Option<Self> {
+        let (file, meta) = (open_cached(&files.bytes)?, open_cached(&files.meta)?);
+        let mut header = [0; HEADER_BYTES as usize];
+        let read = read_exact_cached(&meta, &mut header, 0);
+        read.then(|| Self::checked(name.block_id(), files, (file, meta), &header).ok())?
+    }
+
+    fn checked(
+        block: BlockId,
+        files: Files,
+        (file, meta): (File, File),
+        header: &[u8; HEADER_BYTES as usize],
+    ) -> Result<Self, BlockError> {
+        let meta_bytes = meta.metadata().map_err(fault(&files.meta))?.len();
+        let format = ChecksumFormat::decode(header, meta_bytes).map_err(|error| match error {
+            MetaError::Header => corrupt(&block, &files.meta, error.to_string()),
+            MetaError::NoChecksums => fault(&files.meta)(io::Error::new(io::ErrorKind::Unsupported, error)),
+        })?;
+        let bytes = file.metadata().map_err(fault(&files.bytes))?.len();
+        let reader = Self { block, files, file, meta, format, bytes, digest: OnceLock::new() };
+        reader.check_lengths()?;
+        Ok(reader)
+    }
+
+    fn check_lengths(&self) -> Result<(), BlockError> {
+        let bytes = self.file.metadata().map_err(fault(&self.files.bytes))?.len();
+        let meta = self.meta.metadata().map_err(fault(&self.files.meta))?.len();
+        if bytes == self.bytes && meta == self.format.file_bytes(bytes) {
+            return Ok(());
+        }
+        Err(self.corrupt(format!(
+            "it has {bytes} bytes, and its file of checksums has {meta}, not those of such a block"
+        )))
+    }
+
+    fn corrupt(&self, detail: String) -> BlockError {
+        corrupt(&self.block, &self.files.bytes, detail)
+    }
+
+    /// How its bytes are checked.
+    pub(super) fn format(&self) -> ChecksumFormat {
+        self.format
+    }
+
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
+        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes);
+        end.ok_or_else(|| beyond(&self.files.bytes, offset, bytes, self.bytes))
+    }
+
+    /// Reads a range that begins and ends anywhere; whether it did.
+    fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        let (end, chunk) = (self.check_range(offset, buffer.len())?, self.format.chunk_bytes());
+        let whole_from = offset.next_multiple_of(chunk).min(end);
+        let whole_to = if end == self.bytes { end } else { end - end % chunk };
+        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
+        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
+        Ok(self.read_piece(offset, head, wait)?
+            && self.read_chunks(whole_from, whole, wait)?
+            && self.read_piece(end - tail.len() as u64, tail, wait)?)
+    }
+
+    /// Reads a part of one chunk by way of the whole chunk.
+    fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        if buffer.is_empty() {
+            return Ok(true);
+        }
+        let range = self.format.chunk(offset / self.format.chunk_bytes(), self.bytes);
+        let mut chunk = vec![0; (range.end - range.start) as usize];
+        let read = self.read_chunks(range.start, &mut chunk, wait)?;
+        let skip = (offset - range.start) as usize;
+        buffer.copy_from_slice(&chunk[skip..skip + buffer.len()]);
+        Ok(read)
+    }
+
+    /// Reads whole chunks (the block's last one may be short) straight into the caller's buffer.
+    fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        let mut storage = [0; RUN_SUMS * SUM_BYTES];
+        let (chunk, mut start) = (self.format.chunk_bytes(), offset);
+        for run in buffer.chunks_mut(RUN_SUMS * chunk as usize) {
+            let sums = &mut storage[..run.len().div_ceil(chunk as usize) * SUM_BYTES];
+            let sums_at = self.format.sums_at(start / chunk);
+            let read = fill(&self.block, &self.files.meta, &self.meta, sums_at, sums, wait)?
+                && fill(&self.block, &self.files.bytes, &self.file, start, run, wait)?;
+            if !read {
+                return Ok(false);
+            }
+            self.check(start, run, sums)?;
+            start += run.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// Holds chunks against their checksums.
+    fn check(&self, start: u64, run: &[u8], sums: &[u8]) -> Result<(), BlockError> {
+        let sums = sums.as_chunks::<SUM_BYTES>().0;
+        let Some(at) = self.format.sums(run).zip(sums).position(|(found, sum)| found != *sum) else {
+            return Ok(());
+        };
+        let range = self.format.chunk(start / self.format.chunk_bytes() + at as u64, self.bytes);
+        Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
+    }
+
+    /// The digest that the file of checksums amounts to.
+    fn digest_of_sums(&self) -> Result<Digest, BlockError> {
+        let mut composite = Composite::new(self.format, self.bytes);
+        let mut storage = [0; RUN_SUMS * SUM_BYTES];
+        for first in (0..self.format.chunks(self.bytes)).step_by(RUN_SUMS) {
+            let chunks = (self.format.chunks(self.bytes) - first).min(RUN_SUMS as u64);
+            let sums = &mut storage[..chunks as usize * SUM_BYTES];
+            let at = self.format.sums_at(first);
+            fill(&self.block, &self.files.meta, &self.meta, at, sums, Wait::AsLongAsItTakes)?;
+            composite.add(sums);
+        }
+        Ok(composite.digest())
+    }
+
+    /// Asks the system to forget what it has cached, so that the medium itself is read.
+    fn forget_cache(&self) {
+        for file in [&self.file, &self.meta] {
+            // Advice only: where it cannot be followed, the cache is what every reader gets.
+            let _ = fadvise(file, 0, None, Advice::DontNeed);
+        }
+    }
+
+    fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
+        let piece_bytes = VERIFY_BYTES.next_multiple_of(self.format.chunk_bytes());
+        let piece_bytes = NonZeroU64::new(piece_bytes).expect("a multiple of what is not zero");
+        read_through(&self.block, 0..self.bytes, piece_bytes, gate, |piece, buffer| {
+            buffer.resize((piece.end - piece.start) as usize, 0);
+            self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)
+        })
+    }
+}
+
+impl BlockReader for ReplicaReader {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        self.read(offset, buffer, Wait::AsLongAsItTakes).map(drop)
+    }
+
+    fn read_if_cached(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, BlockError> {
+        self.read(offset, buffer, Wait::Never)
+    }
+
+    fn read_ahead(&self, bytes: Range<u64>) {
+        for offset in (bytes.start..bytes.end.min(self.bytes)).step_by(ASKED_AT_ONCE_BYTES as usize) {
+            let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
+            // Advice only: where it cannot be followed, reads wait as they would have.
+            let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
+        }
+    }
+
+    /// Reads the file of checksums the first time; `None` if that cannot be read, which every read then says.
+    fn digest(&self) -> Option<Digest> {
+        *self.digest.get_or_init(|| self.digest_of_sums().ok())
+    }
+}
+
+impl StoredBlock for ReplicaReader {
+    fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.forget_cache();
+        self.check_lengths()?;
+        self.verify_bytes(gate)?;
+        self.digest_of_sums().map(Some)
+    }
+}
+
+fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<File, BlockError> {
+    File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => missing(),
+        _ => fault(path)(error),
+    })
+}
+
+fn fill(
+    block: &BlockId,
+    path: &Path,
+    file: &File,
+    offset: u64,
+    buffer: &mut [u8],
+    wait: Wait,
+) -> Result<bool, BlockError> {
+    match wait {
+        Wait::Never => Ok(read_exact_cached(file, buffer, offset)),
+        Wait::AsLongAsItTakes => {
+            file.read_exact_at(buffer, offset).map_err(block_fault(block, path))?;
+            Ok(true)
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Making a replica, among what its DataNode has not finished until all its bytes are there.
+//!
+//! Nothing of a half-made replica outlasts a start of the DataNode, which empties that folder. Its checksums are
+//! written as its bytes come, so that a writer needs little memory however large the block is.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block_files::{Extents, SteadyFile, beyond, block_fault, corrupt, fault, sync_folder};
+use repair::{BlockId, Digest};
+use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
+
+use super::meta::{ChecksumFormat, SUM_BYTES};
+use super::name::ReplicaName;
+use super::reader::ReplicaReader;
+use super::volumes::{Files, Volume, Volumes, exists, refused};
+
+/// What writers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) volumes: Volumes,
+    /// Two replicas are not committed at once, so that the files of one are never mixed with those of another.
+    committing: Mutex<()>,
+}
+
+impl Shared {
+    pub(super) fn new(volumes: Volumes) -> Self {
+        Self { volumes, committing: Mutex::new(()) }
+    }
+}
+
+/// Where a replica will be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The number of the volume.
+    pub(super) volume: usize,
+    /// Its name.
+    pub(super) name: ReplicaName,
+}
+
+/// A replica whose files have their names. They stay open, so that no other file gets their inodes.
+pub(super) struct Named {
+    writer: Box<ReplicaWriter>,
+    replaces: bool,
+}
+
+impl Named {
+    /// Takes it away again, unless it took another's place, or another has taken its place meanwhile.
+    pub(super) fn take_back(self) {
+        if !self.replaces {
+            self.writer.remove_own();
+        }
+    }
+}
+
+/// A replica that is not visible yet.
+///
+/// The checksum of a chunk is written when one write covered it whole; any other chunk that was written to is read back
+/// when the replica is sealed.
+pub(super) struct ReplicaWriter {
+    shared: Arc<Shared>,
+    place: Place,
+    block: BlockId,
+    temporary: Files,
+    file: SteadyFile,
+    meta: File,
+    format: ChecksumFormat,
+    bytes: u64,
+    written: Extents,
+    /// The chunks of which only a part was covered by some write.
+    ragged: Extents,
+    sealed: Option<Digest>,
+    /// Whether a write or a sync failed: the system says so only once.
+    broken: bool,
+    committed: bool,
+}
+
+impl ReplicaWriter {
+    /// Starts a replica of `bytes` bytes.
+    pub(super) fn create(
+        shared: Arc<Shared>,
+        place: Place,
+        bytes: u64,
+        format: ChecksumFormat,
+    ) -> Result<Self, BlockError> {
+        let (block, temporary) = (
+            place.name.block_id(),
+            shared.volumes.temporary(&shared.volumes.all()[place.volume], &place.name),
+        );
+        let make = |path| OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let file = make(&temporary.bytes).map_err(block_fault(&block, &temporary.bytes))?;
+        let meta = make(&temporary.meta).map_err(|error| {
+            drop(fs::remove_file(&temporary.bytes));
+            block_fault(&block, &temporary.meta)(error)
+        })?;
+        let writer = Self {
+            shared,
+            place,
+            block,
+            temporary,
+            file: SteadyFile::new(file),
+            meta,
+            format,
+            bytes,
+            written: Extents::default(),
+            ragged: Extents::default(),
+            sealed: None,
+            broken: false,
+            committed: false,
+        };
+        writer.size()?; // An error drops the writer, and the files with it.
+        Ok(writer)
+    }
+
+    fn size(&self) -> Result<(), BlockError> {
+        self.file.set_len(self.bytes).map_err(block_fault(&self.block, &self.temporary.bytes))?;
+        let sized = self.meta.set_len(self.format.file_bytes(self.bytes));
+        let headed = sized.and_then(|()| self.meta.write_all_at(&self.format.encode(), 0));
+        headed.map_err(block_fault(&self.block, &self.temporary.meta))
+    }
+
+    fn corrupt(&self, detail: String) -> BlockError {
+        corrupt(&self.block, &self.temporary.bytes, detail)
+    }
+
+    fn volume(&self) -> &Volume {
+        &self.shared.volumes.all()[self.place.volume]
+    }
+
+    /// Writes bytes and the checksums of the chunks that they cover whole.
+    fn write(&mut self, range: &Range<u64>, bytes: &[u8]) -> Result<(), BlockError> {
+        self.file
+            .write_all_at(bytes, range.start)
+            .map_err(block_fault(&self.block, &self.temporary.bytes))?;
+        let chunk = self.format.chunk_bytes();
+        let first = range.start.div_ceil(chunk);
+        let end = if range.end == self.bytes { range.end.div_ceil(chunk) } else { range.end / chunk };
+        if first < end {
+            let whole = first * chunk..(end * chunk).min(self.bytes);
+            let whole = (whole.start - range.start) as usize..(whole.end - range.start) as usize;
+            self.write_sums(first, &bytes[whole])?;
+        }
+        if !range.is_empty() {
+            self.ragged.insert(range.start / chunk..first);
+            self.ragged.insert(end.max(range.start / chunk)..range.end.div_ceil(chunk));
+        }
+        Ok(())
+    }
+
+    fn write_sums(&self, first_chunk: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let sums: Vec<u8> = self.format.sums(bytes).flatten().collect();
+        debug_assert_eq!(sums.len() % SUM_BYTES, 0);
+        let written = self.meta.write_all_at(&sums, self.format.sums_at(first_chunk));
+        written.map_err(block_fault(&self.block, &self.temporary.meta))
+    }
+
+    /// Reads back the chunks that were written in pieces.
+    fn sum_ragged(&mut self) -> Result<(), BlockError> {
+        for index in self.ragged.ranges().flatten() {
+            let range = self.format.chunk(index, self.bytes);
+            let mut chunk = vec![0; (range.end - range.start) as usize];
+            let read = self.file.read_exact_at(&mut chunk, range.start);
+            read.map_err(block_fault(&self.block, &self.temporary.bytes))?;
+            self.write_sums(index, &chunk)?;
+        }
+        self.ragged = Extents::default();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), BlockError> {
+        self.file.sync_all().map_err(block_fault(&self.block, &self.temporary.bytes))?;
+        self.meta.sync_all().map_err(block_fault(&self.block, &self.temporary.meta))
+    }
+
+    fn check_complete(&self) -> Result<(), BlockError> {
+        if self.broken {
+            return Err(self.corrupt("an earlier write to it failed; make it anew".to_owned()));
+        }
+        let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
+        Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
+    }
+
+    /// The digest that it was sealed with.
+    pub(super) fn check_sealed(&self) -> Result<Digest, BlockError> {
+        self.sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
+    }
+
+    /// Opens what was written so far.
+    pub(super) fn open(&self) -> Result<ReplicaReader, BlockError> {
+        ReplicaReader::open(&self.place.name, self.temporary.clone())
+    }
+
+    /// A DataNode that finds two replicas of a block keeps one of them, by rules of its own; and of a group it may have one
+    /// block only.
+    pub(super) fn check_others(&self) -> Result<(), BlockError> {
+        self.shared.volumes.check_group(&self.place.name)?;
+        for volume in self.shared.volumes.with(&self.place.name)? {
+            let files = volume.files(&self.place.name);
+            if !std::ptr::eq(volume, self.volume()) {
+                let text =
+                    "the DataNode has the block on another disk as well: let it remove one of them first";
+                return Err(refused(&files.bytes, text.to_owned()));
+            }
+            let stamps = volume.stamps(&self.place.name)?;
+            if let Some(other) = stamps.iter().find(|&&stamp| stamp != self.place.name.stamp()) {
+                let text = format!(
+                    "the DataNode has the block with generation stamp {other}, and this one is of {}: let it remove that first",
+                    self.place.name.stamp()
+                );
+                return Err(refused(&files.bytes, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives both files their names, the checksums first: without its bytes a replica is not there. If one is replaced,
+    /// the moment in between shows the old bytes beside the checksums of the right ones, which is a replica that is
+    /// corrupt, or whole if only its checksums were.
+    ///
+    /// Whether there was one.
+    fn rename(&mut self) -> Result<bool, BlockError> {
+        let folder = self.volume().make_folder(&self.place.name)?;
+        let files = self.volume().files(&self.place.name);
+        let replaces = exists(&files.bytes)?;
+        fs::rename(&self.temporary.meta, &files.meta).map_err(fault(&files.meta))?;
+        let renamed = fs::rename(&self.temporary.bytes, &files.bytes).map_err(fault(&files.bytes));
+        self.committed = renamed.is_ok();
+        let done = renamed.and_then(|()| sync_folder(&folder));
+        if done.is_err() && !replaces {
+            self.remove_own(); // A name that may not last is none.
+        }
+        done.map(|()| replaces)
+    }
+
+    /// Removes what was made here from under the replica's names. The bytes go first: checksums without them are nothing.
+    fn remove_own(&self) {
+        let files = self.volume().files(&self.place.name);
+        remove_if(&files.bytes, &self.file);
+        remove_if(&files.meta, &self.meta);
+    }
+
+    /// The replica as Mend names it.
+    pub(super) fn block(&self) -> &BlockId {
+        &self.block
+    }
+
+    /// The folders of the DataNode.
+    pub(super) fn volumes(&self) -> &Volumes {
+        &self.shared.volumes
+    }
+
+    /// The name of its block pool.
+    pub(super) fn pool(&self) -> &str {
+        self.volumes().pool()
+    }
+
+    /// As HDFS calls it.
+    pub(super) fn name(&self) -> ReplicaName {
+        self.place.name
+    }
+
+    /// How many bytes it has when it is whole.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What the DataNode is asked once the files have their names.
+    pub(super) fn adoption(&self) -> String {
+        let name = &self.place.name;
+        format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes)
+    }
+
+    /// Gives the files of the sealed replica their names, atomically and durably.
+    pub(super) fn give_names(mut self: Box<Self>) -> Result<Named, BlockError> {
+        self.check_sealed()?;
+        let shared = Arc::clone(&self.shared);
+        let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_others()?;
+        self.volume().forget_list()?;
+        let replaces = self.rename()?;
+        Ok(Named { writer: self, replaces })
+    }
+}
+
+impl Intake for ReplicaWriter {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
+        let end = end.ok_or_else(|| beyond(&self.temporary.bytes, offset, bytes.len(), self.bytes))?;
+        self.sealed = None;
+        let done = self.write(&(offset..end), bytes);
+        self.broken |= done.is_err();
+        done?;
+        self.written.insert(offset..end);
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        self.check_sealed()?;
+        Ok(Arc::new(self.open()?))
+    }
+}
+
+impl BlockWriter for ReplicaWriter {
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
+        self.check_complete()?;
+        if self.sealed.is_none() {
+            let done = self.sum_ragged().and_then(|()| self.sync());
+            self.broken |= done.is_err();
+            done?;
+            self.sealed = self.open()?.digest();
+        }
+        self.check_sealed().map(Some)
+    }
+}
+
+impl Publish for ReplicaWriter {
+    fn commit(self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
+        self.give_names().map(|_| None)
+    }
+}
+
+/// Removes `path` if it is this file: the DataNode, or another writer, may have put another one there.
+fn remove_if(path: &Path, file: &File) {
+    let is_it = match (fs::symlink_metadata(path), file.metadata()) {
+        (Ok(there), Ok(own)) => (there.dev(), there.ino()) == (own.dev(), own.ino()),
+        _ => false,
+    };
+    if is_it {
+        let _ = fs::remove_file(path);
+    }
+}
+
+impl Drop for ReplicaWriter {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Otherwise at the next start, of the helper or of the DataNode.
+            let _ = fs::remove_file(&self.temporary.bytes);
+            let _ = fs::remove_file(&self.temporary.meta);
+        }
+    }
+}

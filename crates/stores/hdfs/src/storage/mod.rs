@@ -1,0 +1,117 @@
+//! An HDFS cluster as a coordinator's catalog.
+//!
+//! The stripes are the block groups that the NameNode lists. Mend records only what it alone knows, such as the copies that
+//! it found bad. HDFS owns the files, and removes surplus copies itself. Without a NameNode the only stripes are those that
+//! plug-ins describe to the coordinator.
+//!
+//! **Always true:** everything reported of a group has one generation stamp. Before a block of a group is made, the NameNode
+//! is asked for the group anew. A block counts as repaired when the NameNode lists it.
+
+mod open;
+mod publishing;
+mod state;
+mod view;
+mod watching;
+
+use std::sync::Arc;
+
+use attached::{CopyState, Ledger, System};
+use repair::StripeId;
+use store_api::{
+    Answer, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreError, StorePolicy, StripeRecord,
+    StripeWrite, Term, Write, Writers,
+};
+
+pub use open::{AttachError, Attachment, open};
+use state::Shared;
+
+/// HDFS: DataNodes create and remove replicas at any time, so that lists of helpers are stale.
+pub const POLICY: StorePolicy = StorePolicy {
+    ownership: Ownership::Attached,
+    service: Service::ReportedByStore,
+    writers: Writers::Others,
+    spread: Spread::OnePerNode,
+    lists: Lists::Stale,
+};
+
+/// HDFS without a NameNode to ask: stripes are only those that plug-ins describe.
+pub const POLICY_WITHOUT_NAMENODE: StorePolicy =
+    StorePolicy { service: Service::FollowsHelper, writers: Writers::MendAlone, ..POLICY };
+
+type AttachedCatalog = attached::AttachedCatalog<Shared>;
+
+impl System for Shared {
+    const NAME: &'static str = "HDFS";
+
+    fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
+        work(&mut self.state().ledger)
+    }
+
+    fn stripes(&self) -> Vec<StripeRecord> {
+        let now = self.now();
+        self.state().view.stripes(now)
+    }
+
+    fn tell_everything(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        let mut changes = state.view.everything(now);
+        changes.extend([state.troubles(), state.remarks()]);
+        state.tell(changes);
+    }
+
+    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+        self.note_states(term, states)
+    }
+
+    fn asks_about(&self, write: &Write) -> Option<StripeId> {
+        match write {
+            Write::Stripes(
+                StripeWrite::Publish { stripe, .. }
+                | StripeWrite::Claim { stripe, .. }
+                | StripeWrite::Release(stripe),
+            ) => Some(stripe.clone()),
+            _ => None,
+        }
+    }
+
+    async fn ask(self: Arc<Self>, term: Term, write: Write) -> Result<Done, StoreError> {
+        match &write {
+            Write::Stripes(StripeWrite::Claim { stripe, nodes, blocks }) => {
+                let permits = self.claim(stripe, nodes, blocks).await?;
+                return Ok(Done { value: Answer::Claimed(permits), changes: Vec::new() });
+            }
+            Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
+                for &(index, node, _) in blocks {
+                    self.publish(term, stripe, index, node).await?;
+                }
+            }
+            _ => {} // The NameNode has no lock to give back.
+        }
+        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+    }
+
+    /// Surplus replicas are for the NameNode to remove.
+    fn prepare(&self, _: Term, write: &RecordWrite) -> Result<(), StoreError> {
+        match write {
+            RecordWrite::Discard(..) => Err(StoreError::OwnFiles(Self::NAME)),
+            _ => Ok(()),
+        }
+    }
+
+    fn heed(&self, write: &RecordWrite, done: &Done) {
+        match (write, &done.value) {
+            (RecordWrite::ForgetNode(node), _) => self.state().view.forget_node(*node),
+            (_, Answer::Node(node)) => self.assume_service(*node),
+            _ => {}
+        }
+    }
+
+    fn unlisted(&self) -> Option<String> {
+        Self::unlisted(self)
+    }
+
+    fn policy(&self) -> StorePolicy {
+        if self.namenode.is_some() { POLICY } else { POLICY_WITHOUT_NAMENODE }
+    }
+}

@@ -1,0 +1,240 @@
+//! What the storage's threads share, and what they do to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use attached::{CopyState, Ledger, Teller};
+use codes::BlockIndex;
+use repair::NodeId;
+use store_api::{CatalogError, StoreChange, StoreError, Term};
+use tokio::sync::Notify;
+
+use super::open::Attachment;
+use super::view::{Listed, View};
+use crate::listing::{DataNode, Listing, Progress};
+use crate::namenode::NameNode;
+
+/// Told before the first listing.
+const UNLISTED: &str = "HDFS has not been listed yet";
+
+/// What the threads share.
+pub struct Shared {
+    pub(super) namenode: Option<NameNode>,
+    pub(super) attachment: Attachment,
+    /// Something has changed that a listing tells more of.
+    pub(super) look: Notify,
+    opened: Instant,
+    state: Mutex<State>,
+}
+
+/// All that is known.
+pub(super) struct State {
+    pub ledger: Ledger,
+    pub view: View,
+    /// The numbers of nodes, by their names.
+    numbers: BTreeMap<String, NodeId>,
+    /// What keeps Mend from its work, by who found it.
+    troubles: BTreeMap<&'static str, Vec<String>>,
+    /// Remarks for operators, by the task that made them.
+    remarks: BTreeMap<&'static str, Vec<String>>,
+    /// Why HDFS has not been listed yet, as it was told.
+    unlisted: Option<String>,
+    teller: Teller,
+}
+
+impl State {
+    pub fn tell(&self, changes: Vec<StoreChange>) {
+        self.teller.tell(changes);
+    }
+
+    /// What keeps Mend from its work, for somebody who has heard nothing.
+    pub fn troubles(&self) -> StoreChange {
+        StoreChange::Troubles(self.troubles.values().flatten().cloned().collect())
+    }
+
+    /// All remarks, for a listener who has heard none.
+    pub fn remarks(&self) -> StoreChange {
+        StoreChange::Remarks(self.remarks.values().flatten().cloned().collect())
+    }
+
+    /// Replaces the remarks of a task, and tells them if they changed.
+    pub fn note_remarks(&mut self, finder: &'static str, lines: Vec<String>) {
+        let before = self.remarks.insert(finder, lines.clone()).unwrap_or_default();
+        if before != lines {
+            self.tell(vec![self.remarks()]);
+        }
+    }
+
+    /// Takes in all that somebody found to be in the way, and tells it if that is news.
+    pub fn note_troubles(&mut self, finder: &'static str, lines: Vec<String>) {
+        let before = self.troubles.insert(finder, lines.clone()).unwrap_or_default();
+        if before == lines {
+            return;
+        }
+        for line in lines.iter().filter(|line| !before.contains(line)) {
+            tracing::warn!("{line}");
+        }
+        self.tell(vec![self.troubles()]);
+    }
+
+    /// The numbers of these DataNodes; those that are new are told.
+    fn number(&mut self, attachment: &Attachment, nodes: &[DataNode]) -> Result<Vec<NodeId>, CatalogError> {
+        let mut numbers = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let name = attachment.name_of(&node.address);
+            if let Some(&number) = self.numbers.get(name) {
+                numbers.push(number);
+                continue;
+            }
+            let record = self.ledger.number_node(name)?;
+            let number = record.id;
+            self.tell(vec![StoreChange::Node(record)]);
+            self.numbers.insert(name.to_owned(), number);
+            numbers.push(number);
+        }
+        Ok(numbers)
+    }
+
+    /// Forgets how copies were that are not listed any more.
+    fn forget_marks(&mut self) -> Result<(), CatalogError> {
+        let marks = self.view.pointless_marks().into_iter();
+        self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        namenode: Option<NameNode>,
+        attachment: Attachment,
+        ledger: Ledger,
+        teller: Teller,
+    ) -> Self {
+        let state = State {
+            ledger,
+            view: View::default(),
+            numbers: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            remarks: BTreeMap::new(),
+            unlisted: namenode.is_some().then(|| UNLISTED.to_owned()),
+            teller,
+        };
+        Self { namenode, attachment, look: Notify::new(), opened: Instant::now(), state: Mutex::new(state) }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the storage has been open.
+    pub(super) fn now(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// Remembers what earlier coordinators found bad, and which nodes there are.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub(super) fn recall(&self) -> Result<(), CatalogError> {
+        let mut state = self.state();
+        for (stripe, index, node, bad) in state.ledger.bad_copies()? {
+            state.view.set_state(&stripe, index.0, node, bad);
+        }
+        if self.namenode.is_some() {
+            for node in state.ledger.nodes()? {
+                drop(state.view.assume_service(node.id)); // It is told with everything else.
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that has its number now.
+    pub(super) fn assume_service(&self, node: NodeId) {
+        if self.namenode.is_some() {
+            let mut state = self.state();
+            let change = state.view.assume_service(node);
+            state.tell(change.into_iter().collect());
+        }
+    }
+
+    /// Takes in how DataNodes are.
+    ///
+    /// # Errors
+    /// If the number of a new one cannot be stored.
+    pub(super) fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
+        let now = self.now();
+        let mut state = self.state();
+        let numbers = state.number(&self.attachment, &listing.nodes)?;
+        let standings = numbers.iter().zip(&listing.nodes);
+        let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
+        state.view.take_nodes(now, standings.collect());
+        let service = state.view.tell_service();
+        if !service.is_empty() {
+            self.look.notify_one();
+        }
+        state.tell(service);
+        Ok(())
+    }
+
+    /// Takes in groups, all that there are or some, as they were asked for at `asked`.
+    ///
+    /// # Errors
+    /// As [`take_nodes`](Self::take_nodes).
+    pub(super) fn take_groups(
+        &self,
+        asked: Duration,
+        listing: Listing,
+        all: bool,
+    ) -> Result<(), CatalogError> {
+        let now = self.now();
+        let mut state = self.state();
+        let numbers = state.number(&self.attachment, &listing.nodes)?;
+        let listed = listing.groups.into_iter().map(|group| Listed {
+            file: group.file,
+            phase: group.phase,
+            start: group.start,
+            group: group.group,
+            homes: group.homes.iter().map(|&(index, node)| (index, numbers[node])).collect(),
+        });
+        let changed = state.view.take_groups(now, asked, listed.collect(), all);
+        let mut changes = state.view.tell(now, changed);
+        if all && state.unlisted.take().is_some() {
+            changes.push(StoreChange::Unlisted(None)); // After what there is.
+        }
+        state.tell(changes);
+        state.forget_marks()
+    }
+
+    /// Why HDFS has not been listed yet.
+    pub(super) fn unlisted(&self) -> Option<String> {
+        self.state().unlisted.clone()
+    }
+
+    /// Tells how far the first listing is.
+    pub(super) fn note_progress(&self, progress: Progress) {
+        let mut state = self.state();
+        if state.unlisted.is_some() {
+            let Progress { folders, files } = progress;
+            let why = format!("{UNLISTED}: {folders} folders and {files} files are listed so far");
+            state.tell(vec![StoreChange::Unlisted(Some(why.clone()))]);
+            state.unlisted = Some(why);
+        }
+    }
+
+    /// Notes what was found of copies.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut shared = self.state();
+        shared.ledger.note(term, states)?;
+        let mut groups = BTreeSet::new();
+        for (stripe, index, node, state) in states {
+            groups.extend(shared.view.set_state(stripe, index.0, *node, *state));
+        }
+        let changes = shared.view.tell(now, groups);
+        shared.tell(changes);
+        Ok(())
+    }
+}

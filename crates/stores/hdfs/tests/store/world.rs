@@ -1,0 +1,251 @@
+//! The cluster that all cases share, and what is stored in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use codes::BlockIndex;
+use repair::{Sink, SinkEnd};
+use hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName};
+use store_api::{BlockError, Delivery, Sinks};
+use testbed::eventually;
+use testbed::hdfs::{Cluster, ClusterOptions, Hadoop, Plugin};
+use tokio::runtime::Runtime;
+
+const NODES: usize = 14;
+
+/// The last is none of those that HDFS comes with.
+const POLICIES: &[&str] =
+    &["RS-6-3-1024k", "RS-10-4-1024k", "XOR-2-1-1024k", "RS-LEGACY-6-3-1024k", "RS-4-2-64k"];
+/// An internal block has at most 4 MiB, so that the longest has several groups of the narrower policies.
+const LENGTHS: &[usize] = &[1, 65_537, 1_500_001, 6 << 20, 27_000_011];
+
+pub struct World {
+    pub cluster: Cluster,
+    /// By path.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Of each DataNode, as a helper beside it has them, whatever the DataNode does.
+    blocks: Vec<Option<HdfsBlocks>>,
+    runtime: Runtime,
+}
+
+/// A group of a file, where the NameNode says its blocks are.
+pub struct Group {
+    pub policy: Policy,
+    pub stripe: GroupStripe,
+    /// Of each block of the stripe.
+    pub holders: Vec<Option<usize>>,
+    /// The bytes of the file that it holds.
+    pub content: Vec<u8>,
+}
+
+impl World {
+    pub fn boot(hadoop: Hadoop) -> Self {
+        // HDFS scans its folders every six hours, so what it knows it was told.
+        let settings = settings(false);
+        let plugin = Plugin {
+            jar: hadoop.mend_jar().to_owned(),
+            class: "mend.hdfs.MendPlugin".to_owned(),
+            port_key: "mend.datanode.port".to_owned(),
+            // So it takes commands over, although it can carry none out.
+            settings: vec!["mend.coordinator.api=127.0.0.1:1".to_owned()],
+        };
+        let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let started = std::time::Instant::now();
+        let mut world = Self {
+            cluster: Cluster::boot(hadoop, options),
+            files: BTreeMap::new(),
+            blocks: Vec::new(),
+            runtime,
+        };
+        world.blocks = (0..NODES).map(|_| None).collect();
+        (0..NODES).for_each(|node| world.reopen(node, true));
+        println!("booted in {:.1} s", started.elapsed().as_secs_f64());
+        world.fill();
+        println!("filled in {:.1} s", started.elapsed().as_secs_f64());
+        world
+    }
+
+    fn fill(&mut self) {
+        let added = self.cluster.folder().join("policies.xml");
+        fs::write(&added, ADDED_POLICIES).expect("written");
+        self.cluster.console().run(&["ec", "-addPolicies", "-policyFile", added.to_str().expect("text")]);
+        for &policy in POLICIES {
+            let folder = format!("/{policy}");
+            self.cluster.console().run(&["ec", "-enablePolicy", "-policy", policy]);
+            self.cluster.console().run(&["dfs", "-mkdir", &folder]);
+            self.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy]);
+            let local = self.cluster.folder().join("put").join(policy);
+            fs::create_dir_all(&local).expect("made");
+            let mut words = vec!["dfs".to_owned(), "-put".to_owned()];
+            for &length in LENGTHS {
+                let (content, source) = (content(policy, length), local.join(length.to_string()));
+                fs::write(&source, &content).expect("written");
+                words.push(source.to_str().expect("text").to_owned());
+                self.files.insert(format!("{folder}/{length}"), content);
+            }
+            words.push(folder);
+            self.cluster.console().run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        self.await_whole();
+    }
+
+    /// All groups of all files as the NameNode lists them.
+    pub fn groups(&mut self) -> Vec<Group> {
+        let mut groups = Vec::new();
+        for file in self.cluster.fsck("/") {
+            let policy: Policy = file.policy.as_deref().expect("all are striped").parse().expect("known");
+            let mut content = &self.files[&file.path][..];
+            for block in &file.blocks {
+                let group =
+                    BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
+                let stripe = group.stripe().expect("a stripe");
+                let holder = |found: &GroupBlock| {
+                    let replica = block.replicas.iter().find(|(number, _)| *number == found.name.block());
+                    replica.map(|(_, address)| self.cluster.node_at(address))
+                };
+                let holders = stripe.blocks.iter().map(holder).collect();
+                let (held, rest) = content.split_at(block.bytes as usize);
+                content = rest;
+                groups.push(Group { policy, stripe, holders, content: held.to_vec() });
+            }
+            assert!(content.is_empty(), "{} is all there", file.path);
+        }
+        assert!(groups.len() > self.files.len(), "some files have several groups");
+        groups
+    }
+
+    /// The blocks of a DataNode.
+    pub fn blocks(&self, node: usize) -> &HdfsBlocks {
+        self.blocks[node].as_ref().expect("opened")
+    }
+
+    /// Opens the blocks of a DataNode again, which from now on is told of what is made, or not.
+    pub fn reopen(&mut self, node: usize, told: bool) {
+        self.blocks[node] = None; // Only one at a time.
+        let datanode = &self.cluster.nodes()[node];
+        let blocks = HdfsBlocks::open(datanode.folders(), None).expect("a DataNode's folders");
+        let address = datanode.plugin_address();
+        self.blocks[node] = Some(if told { blocks.with_datanode(address) } else { blocks });
+    }
+
+    /// The same for some of its folders; what is made is pushed to this address.
+    pub fn reopen_to_push(&mut self, node: usize, folders: &[PathBuf], to: SocketAddr) {
+        self.blocks[node] = None;
+        let blocks = HdfsBlocks::open(folders, None).expect("a DataNode's folders");
+        self.blocks[node] = Some(blocks.with_pushes(to));
+    }
+
+    /// Restarts the NameNode, which from now on has lost blocks made again by itself, or not.
+    pub fn let_hdfs_repair(&mut self, repairs: bool) {
+        self.cluster.restart_namenode_with(settings(repairs));
+    }
+
+    /// Restarts all daemons, which from now on want block tokens.
+    pub fn want_tokens(&mut self) {
+        let token = "dfs.block.access.token.enable=true".to_owned();
+        self.cluster.restart_with([settings(false), vec![token]].concat());
+    }
+
+    /// Both files of a replica.
+    pub fn replica(&self, node: usize, name: &ReplicaName) -> [PathBuf; 2] {
+        let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string());
+        files.unwrap_or_else(|| panic!("{name} on node {node}"))
+    }
+
+    /// HDFS's own check of a replica.
+    pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
+        let [bytes, meta] = self.replica(node, name).map(|path| path.to_str().expect("text").to_owned());
+        let said = self.cluster.console().run(&["debug", "verifyMeta", "-meta", &meta, "-block", &bytes]);
+        assert!(said.contains("Checksum verification succeeded"), "{said}");
+    }
+
+    pub fn await_whole(&mut self) {
+        eventually("fsck finds all whole", || self.cluster.is_healthy("/").then_some(()));
+    }
+
+    /// Every file reads as it was written.
+    pub fn assert_files(&mut self) {
+        let got = tempfile::tempdir_in(self.cluster.folder()).expect("a folder");
+        let to = got.path().to_str().expect("text").to_owned();
+        self.cluster.console().run(&["dfs", "-get", "/*", &to]);
+        for (path, content) in &self.files {
+            let got = fs::read(got.path().join(&path[1..])).expect("got");
+            assert!(got == *content, "{path} differs");
+        }
+    }
+}
+
+impl Group {
+    /// Makes a block of the group from k others, by Mend's code, and writes it on a DataNode.
+    pub fn rebuild(&self, world: &World, at: usize, lost: &[usize], node: usize) -> Result<(), BlockError> {
+        let code = self.stripe.code.build().expect("a code");
+        let available = (0..self.stripe.blocks.len()).filter(|index| !lost.contains(index));
+        let available: Vec<_> = available.map(|index| BlockIndex(index as u16)).collect();
+        let recipe = code.repair(&[BlockIndex(at as u16)], &available).expect("enough are left");
+        let sources: Vec<_> =
+            recipe.sources().iter().map(|source| self.padded(world, source.block.0.into())).collect();
+        let made = recipe.apply(&sources.iter().map(Vec::as_slice).collect::<Vec<_>>()).remove(0);
+        let block = &self.stripe.blocks[at];
+        let (made, padding) = made.split_at(block.bytes as usize);
+        assert!(padding.iter().all(|&byte| byte == 0), "nothing but zeros follows");
+        let end = SinkEnd::Kept { label: None, permit: None };
+        let sink =
+            Sink { index: block.index, id: block.name.block_id(), bytes: block.bytes, digest: None, end };
+        let mut delivery = world.blocks(node).deliver(&sink).expect("room");
+        if let Delivery::HandedOver(writer) = &mut delivery {
+            world.runtime.block_on(writer.prepare())?;
+        }
+        for (slice, bytes) in made.chunks(65_536).enumerate().collect::<Vec<_>>().into_iter().rev() {
+            delivery.write_at(slice as u64 * 65_536, bytes).expect("written");
+        }
+        delivery.block().expect("it is kept").seal().expect("sealed");
+        match delivery {
+            Delivery::HandedOver(writer) => world.runtime.block_on(writer.hand_over()),
+            Delivery::Published(writer) => writer.commit().map(drop),
+            Delivery::Taken(_) => unreachable!("it is kept"),
+        }
+    }
+
+    /// A block as it is on its DataNode, with the zeros that follow in coding.
+    pub fn padded(&self, world: &World, at: usize) -> Vec<u8> {
+        let node = self.holders[at].expect("it is held");
+        let reader = world.blocks(node).open_block(&self.stripe.blocks[at].name.block_id()).expect("there");
+        assert_eq!(reader.bytes(), self.stripe.blocks[at].bytes);
+        let mut bytes = vec![0; self.stripe.block_bytes as usize];
+        reader.read_at(0, &mut bytes[..reader.bytes() as usize]).expect("whole");
+        bytes
+    }
+}
+
+/// Of the cluster, in which HDFS repairs, or leaves that to us.
+fn settings(repairs: bool) -> Vec<String> {
+    let streams = if repairs { 2 } else { 0 };
+    vec![
+        format!("dfs.namenode.replication.max-streams={streams}"),
+        format!("dfs.namenode.replication.max-streams-hard-limit={streams}"),
+        "dfs.blocksize=4194304".to_owned(),
+    ]
+}
+
+fn content(policy: &str, length: usize) -> Vec<u8> {
+    use rand::{Rng, SeedableRng, rngs::SmallRng};
+    let mut bytes = vec![0; length];
+    SmallRng::seed_from_u64((policy.len() * 31 + length) as u64).fill_bytes(&mut bytes);
+    bytes
+}
+
+/// Another cell size and another number of blocks than any that HDFS comes with.
+const ADDED_POLICIES: &str = r#"<?xml version="1.0"?>
+<configuration>
+  <layoutversion>1</layoutversion>
+  <schemas>
+    <schema id="rs42"><codec>rs</codec><k>4</k><m>2</m></schema>
+  </schemas>
+  <policies>
+    <policy><schema>rs42</schema><cellsize>65536</cellsize></policy>
+  </policies>
+</configuration>
+"#;

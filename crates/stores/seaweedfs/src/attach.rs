@@ -1,0 +1,232 @@
+//! Implements `mend attach seaweedfs`.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use attached::{Attached, BesideArgs, KindError, name, options, own_address, unit};
+use clap::Args;
+use cluster::{Cluster, HelperConfig, Host, Name, OwnRepair};
+
+use crate::config::SeaweedfsConfig;
+use crate::{
+    AskError, Listing, MasterClient, Security, Server, ServerAddress, ServerId, ServerStatus, VolumeServer,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// The cluster folder, new or empty [default: that of --cluster, or ./mend-cluster]
+    dir: Option<PathBuf>,
+    /// Address of a master; may be repeated
+    #[arg(long, required = true, value_name = "HOST:PORT")]
+    master: Vec<ServerAddress>,
+    /// The cluster's security.toml, if its gRPC ports use TLS
+    #[arg(long, value_name = "FILE")]
+    security: Option<PathBuf>,
+    /// The -dir.idx folder of a volume server, or *=FOLDER for all servers; may be repeated. Servers do not
+    /// report it
+    #[arg(long, value_name = "SERVER=FOLDER", value_parser = index_folder)]
+    index_folder: Vec<(String, PathBuf)>,
+    #[command(flatten)]
+    beside: BesideArgs,
+    /// Port of the first helper on each machine; further helpers there use the next ports
+    #[arg(long, default_value_t = 7410, value_name = "PORT")]
+    base_port: u16,
+}
+
+/// SeaweedFS versions that Mend is tested with.
+const TESTED: [&str; 1] = ["4.48"];
+/// The code in `[defaults]`. SeaweedFS volumes use their own code instead.
+const DEFAULT_CODE: &str = "rs-14-10-vandermonde";
+
+/// A volume server and its reported status.
+struct Found {
+    id: ServerId,
+    server: Server,
+    shards: usize,
+    status: Result<ServerStatus, String>,
+}
+
+/// The usual user of volume servers. Operators with another user change it in the units.
+const USER: &str = "seaweedfs";
+
+/// Implements `mend attach seaweedfs`.
+pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result<Attached, KindError> {
+    let folder = args.dir.clone().or(folder).unwrap_or_else(|| "mend-cluster".into());
+    let security = match &args.security {
+        Some(path) => Security::of_toml(path).map_err(KindError::new)?,
+        None => Security::plain(),
+    };
+    let masters: Vec<ServerAddress> = args.master.clone();
+    let client = MasterClient::new(masters.clone(), security.clone());
+    let listing = client.list().await.map_err(|error| KindError::new(error).unreachable())?;
+    let maintenance = client.maintenance().await.map_err(KindError::new)?;
+    let found = ask_servers(&listing, &security).await;
+    let index_folders = index_folders(&args.index_folder, &found)?;
+    let host = args.beside.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
+    let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
+    cluster.set_store(store(args).to_table())?;
+    for mut helper in helpers(&found, args.base_port)? {
+        let server = helper.volume_server.as_deref().unwrap_or_default();
+        helper.index_folder = index_folders.get(server).cloned();
+        cluster.add_helper(helper)?;
+    }
+    let facts = serde_json::json!({
+        "folder": cluster.folder(),
+        "volumes": listing.volumes.len(),
+        "shards": listing.shard_count(),
+        "helpers": cluster.config().helpers.iter().map(|helper| serde_json::json!({
+            "helper": helper.name, "volume_server": helper.volume_server, "folders": helper.folders,
+            "index_folder": helper.index_folder,
+        })).collect::<Vec<_>>(),
+        "notes": notes(&found, &maintenance.scripts),
+    });
+    let text = text(&cluster, &listing, &found, &maintenance.scripts);
+    Ok(Attached { cluster, text, facts })
+}
+
+async fn ask_servers(listing: &Listing, security: &Security) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (id, server) in &listing.servers {
+        let of_server = listing.volumes.values().flatten().filter(|holding| holding.server == *id);
+        let shards = of_server.map(|holding| holding.shards.len()).sum();
+        let status = async { VolumeServer::connect(&server.address, security).await?.status().await };
+        let status = status.await.map_err(|error: AskError| error.to_string());
+        found.push(Found { id: id.clone(), server: server.clone(), shards, status });
+    }
+    found
+}
+
+fn store(args: &AttachArgs) -> SeaweedfsConfig {
+    let masters = args.master.iter().map(ToString::to_string).collect();
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let repair = if args.beside.dry_run { OwnRepair::DryRun } else { OwnRepair::Auto };
+    SeaweedfsConfig::new(masters, args.security.as_ref().map(absolute), repair)
+}
+
+/// The `-dir.idx` folders, keyed by the server names that masters list.
+fn index_folders(
+    told: &[(String, PathBuf)],
+    found: &[Found],
+) -> Result<BTreeMap<String, PathBuf>, KindError> {
+    let mut folders = BTreeMap::new();
+    for (server, folder) in told {
+        let means = |it: &&Found| server == "*" || it.id.0 == *server || it.server.address.http() == *server;
+        let named: Vec<_> = found.iter().filter(means).collect();
+        if named.is_empty() {
+            return Err(KindError::new(format!("no volume server `{server}` is connected to the master"))
+                .help("name it in --index-folder as the master lists it, or give *=FOLDER for all"));
+        }
+        folders.extend(named.into_iter().map(|it| (it.id.0.clone(), folder.clone())));
+    }
+    Ok(folders)
+}
+
+/// One helper for each server that reports its folders.
+fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, KindError> {
+    let mut ports: BTreeMap<String, u16> = BTreeMap::new();
+    let mut helpers = Vec::new();
+    for Found { id, server, status, .. } in found {
+        let Ok(status) = status else { continue };
+        let port = ports.entry(server.address.host().to_owned()).or_insert(base_port);
+        let name: Name = name("vs", &id.0)
+            .ok_or_else(|| KindError::new(format!("cannot derive a helper name from `{id}`")))?;
+        let mut helper = HelperConfig::new(name, listen(&server.address, *port));
+        if helper.listen.ip().is_unspecified() {
+            let host: Host = server.address.host().parse().map_err(KindError::new)?;
+            helper.advertise = Some(host.at(*port));
+        }
+        *port = port.saturating_add(1);
+        helper.volume_server = Some(id.0.clone());
+        helper.folders = folders(status);
+        helper.rack = Some(format!("{}/{}", server.data_center, server.rack)).filter(|rack| rack.len() > 1);
+        helpers.push(helper);
+    }
+    Ok(helpers)
+}
+
+/// The listen address of a helper: the server's IP address, or all interfaces if the server has a host name.
+fn listen(address: &ServerAddress, port: u16) -> SocketAddr {
+    let host: Option<IpAddr> = address.host().trim_matches(['[', ']']).parse().ok();
+    SocketAddr::new(host.unwrap_or(IpAddr::from([0, 0, 0, 0])), port)
+}
+
+fn folders(status: &ServerStatus) -> Vec<PathBuf> {
+    status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect()
+}
+
+/// Notes for the operator.
+fn notes(found: &[Found], scripts: &str) -> Vec<String> {
+    let mut notes = Vec::new();
+    for Found { id, shards, status, .. } in found {
+        match status {
+            Err(why) => notes.push(format!(
+                "no helper for volume server {id}: {why}; its {shards} shards will be neither read nor \
+                 repaired there"
+            )),
+            Ok(status) => {
+                if !TESTED.iter().any(|version| status.version.contains(version)) {
+                    let tested = TESTED.join(" and ");
+                    notes.push(format!(
+                        "volume server {id} runs version {}; Mend was tested with {tested}",
+                        status.version
+                    ));
+                }
+                let relative = folders(status).into_iter().filter(|folder| folder.is_relative());
+                notes.extend(relative.map(|folder| {
+                    format!(
+                        "volume server {id} reports the relative folder `{}`: write its absolute path into `folders` of the helper",
+                        folder.display()
+                    )
+                }));
+            }
+        }
+    }
+    if scripts.contains("ec.rebuild") {
+        notes.push("the masters run ec.rebuild automatically (master.toml): Mend takes the same lock and leaves it nothing to do".to_owned());
+    }
+    notes
+}
+
+fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) -> String {
+    let folder = cluster.folder().display();
+    let helpers = &cluster.config().helpers;
+    let mut text = format!(
+        "attached to SeaweedFS: {} EC volumes, {} shards on {} volume servers; the cluster folder is {folder}\n",
+        listing.volumes.len(),
+        listing.shard_count(),
+        listing.servers.len(),
+    );
+    for note in notes(found, scripts) {
+        text += &format!("note: {note}\n");
+    }
+    text += &format!(
+        "\nOn this machine, create /etc/systemd/system/mend-coordinator.service:\n\n{}\n",
+        unit("coordinator", USER, cluster.folder())
+    );
+    text += "On each volume server's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path,\n\
+             owned by a user that may write the server's folders, and create /etc/systemd/system/mend-helper@.service:\n\n";
+    text += &unit("helper %i", USER, cluster.folder());
+    if helpers.iter().any(|helper| helper.index_folder.is_none()) {
+        text += "\nVolume servers do not report -dir.idx: for servers that use it, set that folder as `index_folder` of their helper \
+                 in mend.toml.\n";
+    }
+    text += "\nThen run there:\n";
+    for helper in helpers {
+        let server = helper.volume_server.as_deref().unwrap_or_default();
+        text +=
+            &format!("  systemctl enable --now mend-helper@{}   # for volume server {server}\n", helper.name);
+    }
+    text += &format!("\nnext: export MEND_CLUSTER={folder}\n      mend coordinator &\n      mend status");
+    text
+}
+
+/// Parses `SERVER=FOLDER`.
+fn index_folder(text: &str) -> Result<(String, PathBuf), String> {
+    let (server, folder) =
+        text.split_once('=').ok_or("write SERVER=FOLDER, as in 10.0.0.1:8080=/data/index, or *=FOLDER")?;
+    if server.is_empty() || !PathBuf::from(folder).is_absolute() {
+        return Err("a server and an absolute path are needed, as in 10.0.0.1:8080=/data/index".to_owned());
+    }
+    Ok((server.to_owned(), folder.into()))
+}

@@ -1,0 +1,405 @@
+//! Shards in the folders of a server, whole, rotten, short, foreign and half-made.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use codes::BlockIndex;
+use proptest::prelude::*;
+use repair::{BlockId, Digest, Sink, SinkEnd};
+use store_api::{BlockError, Blocks, OpenGate};
+use tempfile::TempDir;
+
+use super::ecsum::made;
+use super::*;
+
+const BLOCK: u32 = 1 << 20;
+const BYTES: usize = (2 << 20) + 70_000;
+
+/// A server with two folders and a volume of 2 + 1 shards, of which `p_5.ec00` is in the first and `p_5.ec01` in the
+/// second; the small files are in the first.
+struct Server {
+    root: TempDir,
+    shards: Vec<Vec<u8>>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let shards: Vec<Vec<u8>> = (0..3).map(|seed| pattern(seed, BYTES)).collect();
+        let server = Self { root, shards };
+        for folder in ["a", "b"] {
+            fs::create_dir(server.folder(folder)).expect("made");
+        }
+        server.write("a/p_5.ec00", &server.shards[0]);
+        server.write("b/p_5.ec01", &server.shards[1]);
+        server.write("a/p_5.ecx", &[0; 17]);
+        server.write("a/p_5.ecj", &[0, 0, 0, 0, 0, 0, 0, 9, 1]);
+        server.write("a/p_5.vif", &vif(2, 1, BYTES));
+        server.write("a/p_5.ecsum", &made::ecsum(ratio(), BLOCK, &server.shards));
+        server
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.root.path().join(name), bytes).expect("written");
+    }
+
+    /// Flips a bit in place, as a disk would.
+    fn rot(&self, name: &str, offset: u64) {
+        let file =
+            fs::File::options().read(true).write(true).open(self.root.path().join(name)).expect("there");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).expect("in the file");
+        file.write_all_at(&[byte[0] ^ 4], offset).expect("written");
+    }
+
+    fn open(&self) -> ShardBlocks {
+        ShardBlocks::open(&[self.folder("a"), self.folder("b")], None).expect("two folders")
+    }
+
+    fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.folder(folder)).expect("there");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("read").file_name().into_string().expect("text")).collect();
+        names.sort();
+        names
+    }
+}
+
+fn ratio() -> Ratio {
+    Ratio::new(2, 1).expect("possible")
+}
+
+fn vif(data: u32, parity: u32, bytes: usize) -> Vec<u8> {
+    let config = format!(
+        r#"{{"dataShards": {data}, "parityShards": {parity}, "encodeTsNs": "77", "blockSize": "{bytes}"}}"#
+    );
+    format!(r#"{{"version": 3, "datFileSize": "1", "ecShardConfig": {config}}}"#).into_bytes()
+}
+
+fn pattern(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 4096 + at / 65536 * 7 + seed) as u8).collect()
+}
+
+fn id(name: &str) -> BlockId {
+    BlockId(name.to_owned())
+}
+
+fn name(text: &str) -> ShardName {
+    text.parse().expect("a shard")
+}
+
+fn sink(name: &str, bytes: usize) -> Sink {
+    Sink {
+        index: BlockIndex(0),
+        id: id(name),
+        bytes: bytes as u64,
+        digest: None,
+        end: SinkEnd::Kept { label: None, permit: None },
+    }
+}
+
+fn make(blocks: &ShardBlocks, name: &str, bytes: &[u8]) -> Result<Option<Digest>, BlockError> {
+    let mut writer = blocks.create(&sink(name, bytes.len()))?;
+    writer.write_at(0, bytes)?;
+    let digest = writer.seal()?;
+    writer.commit().map(|_| digest)
+}
+
+fn read(blocks: &ShardBlocks, name: &str, offset: u64, length: usize) -> Result<Vec<u8>, BlockError> {
+    let mut buffer = vec![0; length];
+    blocks.open_block(&id(name))?.read_at(offset, &mut buffer).map(|()| buffer)
+}
+
+fn is_corrupt<T: std::fmt::Debug>(result: Result<T, BlockError>, what: &str) {
+    match result {
+        Err(BlockError::Corrupt { detail, .. }) => assert!(detail.contains(what), "{detail}"),
+        other => panic!("corrupt was expected, not {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_there_is_told() {
+    let server = Server::new();
+    let blocks = server.open();
+    let held: Vec<_> =
+        blocks.list().expect("readable").into_iter().map(|held| (held.id.0, held.bytes)).collect();
+    assert_eq!(held, [("p_5.ec00".to_owned(), BYTES as u64), ("p_5.ec01".to_owned(), BYTES as u64)]);
+    let volume = name("p_5.ec00").volume;
+    assert!(blocks.has_index(&volume).expect("readable"));
+    assert_eq!(blocks.deleted(&volume).expect("readable"), [9], "the last entry is being written");
+    let facts = blocks.facts(&name("p_5.ec01")).expect("readable");
+    let digest = blocks
+        .open_block(&id("p_5.ec01"))
+        .expect("there")
+        .verify(&OpenGate)
+        .expect("whole")
+        .expect("by .ecsum");
+    let protection = Protection::Ecsum { digest };
+    assert_eq!(facts, ShardFacts { bytes: BYTES as u64, ratio: ratio(), encoding: Encoding(77), protection });
+    assert!(matches!(blocks.open_block(&id("p_5.ec02")), Err(BlockError::Missing { .. })));
+    assert!(matches!(blocks.open_block(&id("p_5.dat")), Err(BlockError::BadName(_))));
+}
+
+#[test]
+fn two_helpers_do_not_share_a_folder() {
+    let server = Server::new();
+    let _first = server.open();
+    let second = ShardBlocks::open(&[server.folder("b")], None).expect_err("taken");
+    assert!(second.to_string().contains("another helper"), "{second}");
+}
+
+#[test]
+fn a_flipped_bit_spoils_its_block_and_no_other() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.rot("a/p_5.ec00", (1 << 20) + 5);
+    assert_eq!(read(&blocks, "p_5.ec00", 0, 1 << 20).expect("the first block"), server.shards[0][..1 << 20]);
+    is_corrupt(
+        read(&blocks, "p_5.ec00", 2 << 20, 1).and(read(&blocks, "p_5.ec00", (2 << 20) - 1, 1)),
+        "1048576 to 2097152",
+    );
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).expect("opens").verify(&OpenGate), "1048576 to 2097152");
+}
+
+/// What was checked once may rot afterwards, also while a reader is open.
+#[test]
+fn a_bit_that_flips_after_the_check_is_found() {
+    let server = Server::new();
+    let blocks = server.open();
+    let reader = blocks.open_block(&id("p_5.ec00")).expect("there");
+    let mut buffer = vec![0; 100];
+    assert!(!reader.read_if_cached(0, &mut buffer).expect("no fault"), "its block was not checked yet");
+    reader.read_at(0, &mut buffer).expect("good");
+    server.rot("a/p_5.ec00", 300_000);
+    reader.read_at(64 << 10, &mut buffer).expect("this chunk is as it was");
+    assert!(!reader.read_if_cached(300_000, &mut buffer).expect("left to the read that waits"));
+    is_corrupt(reader.read_at(300_000, &mut buffer), "0 to 1048576");
+    server.rot("a/p_5.ec00", 300_000);
+    reader.read_at(300_000, &mut buffer).expect("it is good again");
+    assert_eq!(buffer, server.shards[0][300_000..300_100]);
+}
+
+#[test]
+fn short_and_long_shards_do_not_open() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.write("a/p_5.ec00", &server.shards[0][100..]);
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "by its volume's .ecsum");
+    server.write("b/p_5.ec01", &[server.shards[1].clone(), vec![0]].concat());
+    is_corrupt(blocks.facts(&name("p_5.ec01")), "by its volume's .ecsum");
+    fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "by its volume's .vif");
+}
+
+#[test]
+fn a_shard_of_another_encoding_is_not_taken() {
+    let server = Server::new();
+    let blocks = server.open();
+    let foreign = pattern(9, BYTES);
+    server.write("a/p_5.ec00", &foreign);
+    is_corrupt(read(&blocks, "p_5.ec00", 0, 1), "differ from their checksum");
+    is_corrupt(make(&blocks, "p_5.ec02", &foreign), "of another encoding");
+    is_corrupt(make(&blocks, "p_5.ec02", &server.shards[2][1..]), "by its volume's .ecsum");
+    assert!(!server.names("a").iter().any(|name| name.contains("ec02")), "nothing is left");
+}
+
+#[test]
+fn without_checksums_it_says_so() {
+    let server = Server::new();
+    fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
+    let blocks = server.open();
+    assert_eq!(blocks.facts(&name("p_5.ec00")).expect("readable").protection, Protection::Unprotected);
+    assert_eq!(blocks.open_block(&id("p_5.ec00")).expect("there").digest(), None);
+    server.rot("a/p_5.ec00", 5);
+    read(&blocks, "p_5.ec00", 0, 10).expect("nobody can tell");
+    assert_eq!(make(&blocks, "p_5.ec02", &server.shards[2]).expect("nobody can tell"), None);
+    assert_eq!(blocks.describe(&id("p_5.ec02")).expect("there").digest, None);
+    assert_eq!(
+        blocks.open_block(&id("p_5.ec02")).expect("there").verify(&OpenGate).expect("it can be read"),
+        None
+    );
+}
+
+#[test]
+fn checksums_that_do_not_fit_or_are_damaged_blame_no_shard() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.write("a/p_5.vif", &vif(3, 1, BYTES));
+    assert_eq!(blocks.facts(&name("p_5.ec00")).expect("readable").protection, Protection::Unprotected);
+    server.write("a/p_5.vif", &vif(2, 1, BYTES));
+    let good = fs::read(server.folder("a/p_5.ecsum")).expect("there");
+    server.rot("a/p_5.ecsum", 40);
+    let error = blocks.open_block(&id("p_5.ec00")).map(drop).expect_err("damaged");
+    assert!(matches!(&error, BlockError::Io { path, .. } if path.ends_with("p_5.ecsum")), "{error}");
+    assert!(
+        make(&blocks, "p_5.ec02", &server.shards[2]).is_err(),
+        "nothing is published unchecked by accident"
+    );
+    server.write("b/p_5.ecsum", &good);
+    blocks.open_block(&id("p_5.ec00")).expect("there").verify(&OpenGate).expect("by the other disk's");
+}
+
+#[test]
+fn a_made_shard_is_there_beside_the_index_and_whole() {
+    let server = Server::new();
+    let blocks = server.open();
+    let mut writer = blocks.create(&sink("p_5.ec02", BYTES)).expect("room");
+    assert!(writer.seal().is_err(), "nothing is written");
+    for start in (0..BYTES).step_by(100_000).rev() {
+        let end = (start + 100_000).min(BYTES);
+        writer.write_at(start as u64, &server.shards[2][start..end]).expect("room");
+    }
+    assert!(writer.write_at(BYTES as u64, &[0]).is_err(), "beyond its end");
+    let digest = writer.seal().expect("agrees");
+    let sealed = writer.reader().expect("sealed");
+    assert_eq!(sealed.digest(), digest);
+    sealed.read_at(0, &mut vec![0; BYTES]).expect("every byte matches its checksum");
+    let hidden =
+        server.names("a").into_iter().find(|name| name.starts_with(".mend-0")).expect("not visible yet");
+    assert!(hidden.ends_with(".tmp"), "{hidden}");
+    assert!(blocks.open_block(&id("p_5.ec02")).is_err(), "not visible yet");
+    writer.commit().expect("renamed");
+    let reader = blocks.open_block(&id("p_5.ec02")).expect("visible");
+    assert!(digest.is_some());
+    assert_eq!((reader.digest(), reader.verify(&OpenGate).expect("whole")), (digest, digest));
+    assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
+}
+
+/// With `-dir.idx` the index is beside no shard; what SeaweedFS needs to know a shard by is its `.vif`.
+#[test]
+fn a_made_shard_is_beside_its_vif_wherever_the_index_is() {
+    let server = Server::new();
+    for file in ["p_5.vif", "p_5.ecsum"] {
+        fs::rename(server.folder(&format!("a/{file}")), server.folder(&format!("b/{file}"))).expect("moved");
+    }
+    fs::create_dir(server.folder("index")).expect("made");
+    fs::rename(server.folder("a/p_5.ecx"), server.folder("index/p_5.ecx")).expect("moved");
+    let blocks = server.open();
+    assert_eq!(blocks.volumes_without_index().expect("readable"), [name("p_5.ec00").volume]);
+    make(&blocks, "p_5.ec02", &server.shards[2]).expect("room");
+    assert!(server.names("b").contains(&"p_5.ec02".to_owned()), "{:?}", server.names("b"));
+    drop(blocks);
+    let folders = [server.folder("a"), server.folder("b")];
+    let blocks = ShardBlocks::open(&folders, Some(&server.folder("index"))).expect("three folders");
+    assert!(blocks.volumes_without_index().expect("readable").is_empty());
+}
+
+/// It has to replace a copy that is on a disk without the small files.
+#[test]
+fn small_files_come_along_where_a_shard_is_made_that_has_none_beside_it() {
+    let server = Server::new();
+    let blocks = server.open();
+    make(&blocks, "p_5.ec01", &server.shards[1]).expect("room");
+    for file in ["p_5.vif", "p_5.ecsum"] {
+        let read = |folder: &str| fs::read(server.folder(folder).join(file)).expect("there");
+        assert_eq!(read("a"), read("b"), "{file}");
+    }
+    assert!(!server.names("b").iter().any(|name| name.contains("tmp")), "nothing is left");
+}
+
+#[test]
+fn where_disks_disagree_about_the_encoding_nothing_is_made() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.write("b/p_5.vif", &vif(2, 1, BYTES + 1));
+    let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("which of them?");
+    assert!(error.to_string().contains("another encoding"), "{error}");
+    // What is damaged is replaced by what another disk has.
+    server.write("b/p_5.vif", b"garbage");
+    make(&blocks, "p_5.ec02", &server.shards[2]).expect("one encoding");
+    assert_eq!(fs::read(server.folder("b/p_5.vif")).expect("there"), vif(2, 1, BYTES));
+    for folder in ["a", "b"] {
+        server.write(&format!("{folder}/p_5.vif"), b"garbage");
+    }
+    let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("it would be mounted as anything");
+    assert!(error.to_string().contains("p_5.vif"), "{error}");
+}
+
+#[test]
+fn a_copy_on_another_disk_keeps_the_new_one_out() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.write("b/p_5.ec00", &server.shards[0]);
+    let error = make(&blocks, "p_5.ec00", &server.shards[0]).expect_err("ambiguous");
+    assert!(error.to_string().contains("b/p_5.ec00"), "{error}");
+    assert_eq!(blocks.copies(&name("p_5.ec00")).expect("readable").len(), 2);
+    assert!(blocks.remove(&id("p_5.ec00")).expect("removed"));
+    assert!(!blocks.remove(&id("p_5.ec00")).expect("nothing to do"));
+    make(&blocks, "p_5.ec00", &server.shards[0]).expect("the only one");
+}
+
+#[test]
+fn what_a_crash_left_goes_at_the_next_start() {
+    let server = Server::new();
+    for kept in [".mend-x.ec00", "p_5.ec00.tmp", ".tmp"] {
+        server.write(&format!("a/{kept}"), &[1]);
+    }
+    server.write("a/.mend-00000001-p_5.ec02.tmp", &[1]);
+    drop(server.open());
+    let names = server.names("a");
+    assert!(!names.contains(&".mend-00000001-p_5.ec02.tmp".to_owned()), "{names:?}");
+    assert_eq!(names.len(), 9, "what is SeaweedFS's, or nobody knows whose, stays: {names:?}");
+}
+
+/// A file that takes the name, with the old times, is another file.
+#[test]
+fn a_replaced_file_is_checked_again() {
+    let server = Server::new();
+    let blocks = server.open();
+    read(&blocks, "p_5.ec00", 0, 10).expect("good");
+    let times = fs::metadata(server.folder("a/p_5.ec00")).expect("there").modified().expect("kept");
+    server.write("a/new", &pattern(3, BYTES));
+    fs::rename(server.folder("a/new"), server.folder("a/p_5.ec00")).expect("replaced");
+    let file = fs::File::options().write(true).open(server.folder("a/p_5.ec00")).expect("there");
+    file.set_modified(times).expect("set");
+    is_corrupt(read(&blocks, "p_5.ec00", 0, 10), "0 to 1048576");
+}
+
+fn assert_reads(path: &Path, reader: &dyn store_api::BlockReader, offset: usize, length: usize) {
+    let expected = fs::read(path).expect("there");
+    let mut buffer = vec![0; length];
+    reader.read_at(offset as u64, &mut buffer).expect("good");
+    assert!(buffer == expected[offset..offset + length], "{length} from {offset}");
+    if reader.read_if_cached(offset as u64, &mut buffer).expect("good") {
+        assert!(buffer == expected[offset..offset + length], "cached {length} from {offset}");
+    }
+    reader.read_ahead(offset as u64..(offset + length) as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_range_reads_as_the_file(ranges in prop::collection::vec((0..BYTES, 0..300_000usize), 1..12)) {
+        let server = Server::new();
+        let blocks = server.open();
+        let reader = blocks.open_block(&id("p_5.ec01")).expect("there");
+        for (offset, length) in ranges {
+            assert_reads(&server.folder("b/p_5.ec01"), &*reader, offset, length.min(BYTES - offset));
+        }
+        prop_assert!(reader.read_at(BYTES as u64 - 1, &mut [0; 2]).is_err());
+    }
+
+    #[test]
+    fn writes_in_any_order_make_the_shard(cuts in prop::collection::btree_set(0..BYTES, 0..9), seed: u64, twice: bool) {
+        let server = Server::new();
+        let blocks = server.open();
+        let mut pieces: Vec<_> = cuts.iter().copied().chain([BYTES]).scan(0, |from, to| Some(std::mem::replace(from, to)..to)).collect();
+        let turn = seed as usize % pieces.len();
+        pieces.rotate_left(turn);
+        let mut writer = blocks.create(&sink("p_5.ec02", BYTES)).expect("room");
+        if twice {
+            writer.write_at(0, &vec![0; BYTES / 2]).expect("room");
+        }
+        for piece in pieces {
+            writer.write_at(piece.start as u64, &server.shards[2][piece.clone()]).expect("room");
+        }
+        writer.seal().expect("agrees");
+        writer.commit().expect("renamed");
+        prop_assert!(fs::read(server.folder("a/p_5.ec02")).expect("there") == server.shards[2]);
+    }
+}

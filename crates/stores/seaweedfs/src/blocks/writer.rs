@@ -1,0 +1,249 @@
+//! Making a shard, under a name that SeaweedFS ignores until every byte of it agrees with `.ecsum`.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use block_files::{Extents, SteadyFile, beyond, block_fault, corrupt, fault, sync_folder};
+use repair::{BlockId, Digest};
+use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
+
+use super::blocks::Shared;
+use super::ecsum::{ShardSums, crc32c, crc32c_joined};
+use super::learned::{CHUNK_BYTES, Known};
+use super::name::ShardName;
+use super::reader::{Check, ShardReader, open};
+
+/// A shard that is not visible yet.
+///
+/// The checksum of a chunk is known when one write covered it whole; any other chunk that was written to is
+/// read back when the shard is sealed.
+pub(super) struct ShardWriter {
+    shared: Arc<Shared>,
+    shard: ShardName,
+    block: BlockId,
+    folder: PathBuf,
+    temporary: PathBuf,
+    file: SteadyFile,
+    bytes: u64,
+    chunks: Vec<Option<u32>>,
+    written: Extents,
+    /// What it was held against when it was sealed, until it is written to again; nothing if its volume has no checksums.
+    sealed: Option<Option<Arc<Known>>>,
+    /// Whether a write or a sync failed: the system says so only once.
+    broken: bool,
+    committed: bool,
+}
+
+impl ShardWriter {
+    /// Starts a shard of `bytes` bytes in a folder of the server's.
+    pub(super) fn create(
+        shared: Arc<Shared>,
+        shard: ShardName,
+        folder: &Path,
+        bytes: u64,
+    ) -> Result<Self, BlockError> {
+        let (block, temporary) = (shard.block_id(), shared.folders.temporary(folder, &shard));
+        let fault = block_fault(&block, &temporary);
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(&temporary).map_err(&fault)?;
+        let sized = file.set_len(bytes).map_err(&fault);
+        drop(fault);
+        let chunks = vec![None; bytes.div_ceil(CHUNK_BYTES) as usize];
+        let writer = Self {
+            shared,
+            shard,
+            block,
+            folder: folder.to_owned(),
+            temporary,
+            file: SteadyFile::new(file),
+            bytes,
+            chunks,
+            written: Extents::default(),
+            sealed: None,
+            broken: false,
+            committed: false,
+        };
+        sized.map(|()| writer) // An error drops the writer, and the file with it.
+    }
+
+    fn corrupt(&self, detail: String) -> BlockError {
+        corrupt(&self.block, &self.temporary, detail)
+    }
+
+    fn chunk(&self, index: usize) -> Range<u64> {
+        let start = index as u64 * CHUNK_BYTES;
+        start..(start + CHUNK_BYTES).min(self.bytes)
+    }
+
+    fn learn(&mut self, offset: u64, bytes: &[u8]) {
+        let range = offset..offset + bytes.len() as u64;
+        for index in touched(&range) {
+            let chunk = self.chunk(index);
+            let whole = range.start <= chunk.start && chunk.end <= range.end;
+            self.chunks[index] = whole.then(|| {
+                let start = (chunk.start - range.start) as usize;
+                crc32c(&bytes[start..start + (chunk.end - chunk.start) as usize])
+            });
+        }
+    }
+
+    /// Reads back the chunks that were written in pieces.
+    fn learn_the_rest(&mut self) -> Result<(), BlockError> {
+        let mut storage = vec![0; CHUNK_BYTES as usize];
+        for index in 0..self.chunks.len() {
+            if self.chunks[index].is_none() {
+                let range = self.chunk(index);
+                let chunk = &mut storage[..(range.end - range.start) as usize];
+                let fault = block_fault(&self.block, &self.temporary);
+                self.file.read_exact_at(chunk, range.start).map_err(fault)?;
+                self.chunks[index] = Some(crc32c(chunk));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_complete(&self) -> Result<(), BlockError> {
+        if self.broken {
+            return Err(self.corrupt("an earlier write to it failed; make it anew".to_owned()));
+        }
+        let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
+        Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
+    }
+
+    /// The checksums of all chunks, once the rest is learned.
+    fn learned(&self) -> Vec<u32> {
+        self.chunks.iter().map(|crc| crc.expect("all are learned")).collect()
+    }
+
+    /// The checksums of what was written, in blocks of this many bytes.
+    fn found(&self, block_bytes: u32) -> ShardSums {
+        let chunks_in_block = (u64::from(block_bytes) / CHUNK_BYTES) as usize;
+        let learned = self.learned();
+        let blocks = learned.chunks(chunks_in_block).zip((0..).step_by(chunks_in_block));
+        let blocks = blocks.map(|(chunks, first)| {
+            let chunks = chunks.iter().zip(first..);
+            chunks.fold(crc32c(&[]), |sum, (&crc, index)| {
+                let range = self.chunk(index);
+                crc32c_joined(sum, crc, range.end - range.start)
+            })
+        });
+        ShardSums::new(self.bytes, block_bytes, blocks.collect())
+    }
+
+    /// The checksums that agree with what was written; `None` if the volume has none.
+    fn agreed(&self) -> Result<Option<ShardSums>, BlockError> {
+        let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
+            return Ok(None);
+        };
+        if expected.bytes() != self.bytes {
+            let detail =
+                format!("it has {} bytes, and {} by its volume's .ecsum", self.bytes, expected.bytes());
+            return Err(self.corrupt(detail));
+        }
+        let found = self.found(expected.block_bytes() as u32);
+        let differing =
+            found.blocks().iter().zip(expected.blocks()).position(|(found, expected)| found != expected);
+        match differing {
+            None => Ok(Some(found)),
+            Some(block) => {
+                let range = found.range(block);
+                Err(self.corrupt(format!(
+                    "bytes {} to {} differ from their checksum in .ecsum, so a shard that it was made of is rotten or of another encoding",
+                    range.start, range.end
+                )))
+            }
+        }
+    }
+
+    fn sealed(&self) -> Result<Option<&Arc<Known>>, BlockError> {
+        let sealed = self.sealed.as_ref().map(Option::as_ref);
+        sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
+    }
+
+    /// A copy on another disk would be mounted in the place of this one.
+    fn check_other_disks(&self) -> Result<(), BlockError> {
+        let copies = self.shared.folders.copies(&self.shard)?;
+        let Some(other) = copies.iter().find(|path| path.parent() != Some(&self.folder)) else {
+            return Ok(());
+        };
+        let text =
+            "the server has this shard on another disk as well, and would serve that one: remove it first";
+        Err(fault(other)(io::Error::new(io::ErrorKind::AlreadyExists, text)))
+    }
+}
+
+impl Intake for ShardWriter {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
+        let end = end.ok_or_else(|| beyond(&self.temporary, offset, bytes.len(), self.bytes))?;
+        self.sealed = None;
+        let done = self.file.write_all_at(bytes, offset);
+        self.broken |= done.is_err();
+        done.map_err(block_fault(&self.block, &self.temporary))?;
+        self.learn(offset, bytes);
+        self.written.insert(offset..end);
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
+        let check = match self.sealed()? {
+            Some(known) => Check::Ecsum(known.clone()),
+            None => Check::Nothing(Some(self.bytes)),
+        };
+        let file = open(&self.shard, &self.temporary)?;
+        Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, file, check)?))
+    }
+}
+
+impl BlockWriter for ShardWriter {
+    fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
+        self.check_complete()?;
+        if self.sealed.is_none() {
+            self.learn_the_rest()?;
+            let agreed = self.agreed()?;
+            let done = self.file.sync_all();
+            self.broken |= done.is_err();
+            done.map_err(block_fault(&self.block, &self.temporary))?;
+            self.sealed = Some(agreed.map(|sums| Known::of_all(sums, &self.learned())));
+        }
+        self.sealed().map(|known| known.map(|known| known.sums().digest()))
+    }
+}
+
+impl Publish for ShardWriter {
+    fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
+        let sealed = self.sealed()?;
+        // The small files may have been brought, or replaced, since.
+        if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
+            return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
+        }
+        self.check_other_disks()?;
+        // A crash in between leaves small files where they do no harm.
+        self.shared.folders.complete(&self.shard.volume, &self.folder)?;
+        let path = self.folder.join(self.shard.to_string());
+        fs::rename(&self.temporary, &path).map_err(fault(&path))?;
+        self.committed = true;
+        // A name that may not last is none: SeaweedFS must not mount what a crash could take back.
+        sync_folder(&self.folder).inspect_err(|_| drop(fs::remove_file(&path)))?;
+        Ok(None)
+    }
+}
+
+impl Drop for ShardWriter {
+    fn drop(&mut self) {
+        if !self.committed {
+            let _ = fs::remove_file(&self.temporary); // Otherwise at the next start.
+        }
+    }
+}
+
+fn touched(range: &Range<u64>) -> Range<usize> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    (range.start / CHUNK_BYTES) as usize..range.end.div_ceil(CHUNK_BYTES) as usize
+}

@@ -1,0 +1,128 @@
+//! What a master lists, in plain types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::blocks::{Encoding, MAX_SHARDS};
+
+use crate::address::ServerAddress;
+use crate::generated::master_pb::{
+    DataNodeInfo, DiskInfo, TopologyInfo, VolumeEcShardInformationMessage as ShardsMessage,
+};
+
+/// What the master calls a volume server: its address, or what `-id` says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub String);
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A volume server that is connected to the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it is.
+    pub address: ServerAddress,
+    /// Its data centre.
+    pub data_center: String,
+    /// Its rack, unique within its data centre.
+    pub rack: String,
+    /// Its disks, by number.
+    pub disks: BTreeMap<u32, Disk>,
+    /// Volumes that still fit, all disks together.
+    pub free_volumes: i64,
+}
+
+/// A disk of a volume server: one of its `-dir` folders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// `hdd`, `ssd` or a name of the operator's; SeaweedFS lists `hdd` as nothing.
+    pub kind: String,
+}
+
+/// Shards of one volume on one disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Who has them.
+    pub server: ServerId,
+    /// On which of its disks.
+    pub disk: u32,
+    /// The volume's collection.
+    pub collection: String,
+    /// Which encoding of the volume they are of.
+    pub encoding: Encoding,
+    /// The shards, with their bytes.
+    pub shards: BTreeMap<u8, u64>,
+}
+
+/// Servers and EC shards as a master lists them at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// All servers that are connected.
+    pub servers: BTreeMap<ServerId, Server>,
+    /// Who has what, by volume.
+    pub volumes: BTreeMap<u32, Vec<Holding>>,
+}
+
+impl Listing {
+    /// What a master's message says; the text is what in it cannot be.
+    pub(crate) fn of(topology: &TopologyInfo) -> Result<Self, String> {
+        let mut listing = Self::default();
+        for center in &topology.data_center_infos {
+            for rack in &center.rack_infos {
+                for node in &rack.data_node_infos {
+                    listing.add(&center.id, &rack.id, node)?;
+                }
+            }
+        }
+        Ok(listing)
+    }
+
+    /// All shards of the listing.
+    pub fn shard_count(&self) -> usize {
+        self.volumes.values().flatten().map(|holding| holding.shards.len()).sum()
+    }
+
+    fn add(&mut self, data_center: &str, rack: &str, node: &DataNodeInfo) -> Result<(), String> {
+        let id = ServerId(node.id.clone());
+        let text = if node.address.is_empty() { &node.id } else { &node.address };
+        let address = ServerAddress::listed(text, node.grpc_port).map_err(|error| error.to_string())?;
+        let mut disks = BTreeMap::new();
+        for disk in node.disk_infos.values() {
+            disks.extend(disk.max_volume_count_by_disk.keys().map(|&number| (number, kind_of(disk))));
+            for shards in &disk.ec_shard_infos {
+                disks.entry(shards.disk_id).or_insert_with(|| kind_of(disk));
+                self.volumes.entry(shards.id).or_default().push(holding(&id, shards)?);
+            }
+        }
+        let free_volumes = node.disk_infos.values().map(|disk| disk.free_volume_count.max(0)).sum();
+        let (data_center, rack) = (data_center.to_owned(), rack.to_owned());
+        self.servers.insert(id, Server { address, data_center, rack, disks, free_volumes });
+        Ok(())
+    }
+}
+
+fn kind_of(disk: &DiskInfo) -> Disk {
+    Disk { kind: disk.r#type.clone() }
+}
+
+fn holding(server: &ServerId, message: &ShardsMessage) -> Result<Holding, String> {
+    let numbers = (0..MAX_SHARDS).filter(|&shard| message.ec_index_bits >> shard & 1 == 1);
+    let mut sizes = message.shard_sizes.iter();
+    let mut sized = |shard| {
+        // Older servers list no sizes.
+        let bytes = sizes.next().map_or(Ok(0), |&bytes| u64::try_from(bytes));
+        bytes
+            .map(|bytes| (shard, bytes))
+            .map_err(|_| format!("a size below 0 of shard {}.{shard}", message.id))
+    };
+    Ok(Holding {
+        server: server.clone(),
+        disk: message.disk_id,
+        collection: message.collection.clone(),
+        encoding: Encoding(message.encode_ts_ns),
+        shards: numbers.map(&mut sized).collect::<Result<_, _>>()?,
+    })
+}

@@ -1,0 +1,39 @@
+//! Writes that call SeaweedFS's servers: claiming stripes, mounting, unmounting.
+
+use std::sync::Arc;
+
+use repair::StripeId;
+use store_api::{Answer, Done, RecordWrite, StoreError, StripeWrite, Term, Write};
+
+use super::state::Shared;
+use super::view::shard_of;
+
+/// The stripe of a write that calls servers; `None` if it calls none.
+pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
+    match write {
+        Write::Stripes(
+            StripeWrite::Publish { stripe, .. }
+            | StripeWrite::Claim { stripe, .. }
+            | StripeWrite::Release(stripe),
+        ) => Some(stripe.clone()),
+        // An inspection belongs to no stripe, so that no call for a stripe waits for it.
+        Write::Stripes(StripeWrite::Inspect) => Some(StripeId(String::new())),
+        Write::Records(RecordWrite::Discard(_, block)) => Some(StripeId(shard_of(block)?.volume.to_string())),
+        _ => None,
+    }
+}
+
+/// Makes the calls of a write.
+pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -> Result<Done, StoreError> {
+    match write {
+        Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
+            shared.publish(term, stripe, blocks).await?
+        }
+        Write::Stripes(StripeWrite::Claim { stripe, nodes, .. }) => shared.claim(stripe, nodes).await?,
+        Write::Stripes(StripeWrite::Release(stripe)) => shared.release(stripe).await,
+        Write::Stripes(StripeWrite::Inspect) => shared.inspect_all().await,
+        Write::Records(RecordWrite::Discard(node, block)) => shared.take_out_of_service(*node, block).await?,
+        _ => unreachable!("it calls no server"),
+    }
+    Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+}

@@ -1,0 +1,117 @@
+//! Remembers the home of every shard across restarts of the coordinator, so that a shard that was lost in between goes back to
+//! where it was.
+//!
+//! The records hold one entry for each volume, written when it changes. An entry counts only for the encoding that it names, for
+//! shards that no server lists, and once the volume is listed: it may have been deleted meanwhile.
+
+use std::collections::BTreeMap;
+
+use crate::blocks::Encoding;
+use serde::{Deserialize, Serialize};
+use store_api::{CatalogError, RecordWrite};
+
+use super::state::{Shared, State};
+use crate::listing::ServerId;
+use crate::volumes::{Generation, Home, Kept};
+
+/// What the keys of the records begin with; the volume's number follows.
+const PREFIX: &str = "seaweedfs/homes/";
+
+/// What is kept of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    encoding: i64,
+    /// By shard: the server, its disk, and the shard's bytes.
+    homes: BTreeMap<u8, (String, u32, u64)>,
+    /// By shard that was made elsewhere: the server that had it before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    origins: BTreeMap<u8, String>,
+}
+
+/// The records as they were written last.
+#[derive(Default)]
+pub(super) struct Homes(BTreeMap<u32, Record>);
+
+impl Record {
+    fn of(encoding: Encoding, generation: &Generation) -> Self {
+        let listed = generation.homes.iter().filter_map(|(&shard, homes)| Some((shard, homes.first()?)));
+        let homes = listed.chain(generation.former.iter().map(|(&shard, home)| (shard, home)));
+        let origins = generation.origins.iter().map(|(&shard, server)| (shard, server.0.clone()));
+        Self {
+            encoding: encoding.0,
+            homes: homes
+                .map(|(shard, home)| (shard, (home.server.0.clone(), home.disk, home.bytes)))
+                .collect(),
+            origins: origins.collect(),
+        }
+    }
+
+    fn kept(&self) -> Kept {
+        let home = |(server, disk, bytes): &(String, u32, u64)| Home {
+            server: ServerId(server.clone()),
+            disk: *disk,
+            bytes: *bytes,
+        };
+        Kept {
+            homes: self.homes.iter().map(|(&shard, at)| (shard, home(at))).collect(),
+            origins: self.origins.iter().map(|(&shard, server)| (shard, ServerId(server.clone()))).collect(),
+        }
+    }
+}
+
+impl State {
+    /// Keeps where the shards of volumes are that have changed.
+    pub(super) fn keep_homes(&mut self, volumes: impl IntoIterator<Item = u32>) {
+        let mut writes = Vec::new();
+        for id in volumes {
+            let key = format!("{PREFIX}{id}");
+            let volume = self.view.volumes().get(id);
+            match volume.map(|volume| volume.current()) {
+                Some(Some((encoding, generation))) => {
+                    let record = Record::of(encoding, generation);
+                    if self.homes.0.get(&id) != Some(&record) {
+                        let value = serde_json::to_value(&record).expect("plain numbers and text");
+                        writes.push(RecordWrite::Put(key, value));
+                        self.homes.0.insert(id, record);
+                    }
+                }
+                Some(None) => {} // Which encoding counts is not known.
+                None if self.homes.0.remove(&id).is_some() => {
+                    writes.push(RecordWrite::Remove(key));
+                }
+                None => {}
+            }
+        }
+        self.write_homes(&writes);
+    }
+
+    fn write_homes(&mut self, writes: &[RecordWrite]) {
+        if writes.is_empty() {
+            return;
+        }
+        let term = self.ledger.term();
+        for done in self.ledger.write_all(term, writes) {
+            if let Err(error) = done {
+                return tracing::error!(%error, "the homes of shards are not recorded");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Remembers where shards were when an earlier coordinator looked last.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub(super) fn recall_homes(&self) -> Result<(), CatalogError> {
+        let mut state = self.state();
+        let records = state.ledger.list(PREFIX)?;
+        for (key, value) in records {
+            let id = key.strip_prefix(PREFIX).and_then(|id| id.parse::<u32>().ok());
+            let Some((id, record)) = id.zip(serde_json::from_value::<Record>(value).ok()) else { continue };
+            state.view.recall(id, Encoding(record.encoding), record.kept());
+            state.homes.0.insert(id, record);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! A SeaweedFS cluster as a coordinator's catalog.
+//!
+//! The stripes are its EC volumes, as the masters list them; changes by others are pushed. Mend records only what it alone
+//! knows, such as the copies that it found bad. SeaweedFS owns the files.
+//!
+//! **Always true:** everything reported of a volume belongs to one encoding. A shard counts as repaired when the master
+//! lists it where it was made. Nothing is mounted or unmounted without the cluster's lock.
+
+mod asking;
+mod claims;
+mod homes;
+mod inspection;
+mod open;
+mod publishing;
+mod side_files;
+mod state;
+mod view;
+mod watching;
+mod withdrawals;
+
+use std::sync::Arc;
+
+use attached::{CopyState, Ledger, System};
+use repair::StripeId;
+use store_api::{
+    Done, Lists, Ownership, RecordWrite, Service, Spread, StoreError, StorePolicy, StripeRecord, Term, Write,
+    Writers,
+};
+
+pub use open::{AttachError, Attachment, open};
+use state::Shared;
+
+/// SeaweedFS: servers keep several shards of a volume where there are few of them.
+pub const POLICY: StorePolicy = StorePolicy {
+    ownership: Ownership::Attached,
+    service: Service::ReportedByStore,
+    writers: Writers::Others,
+    spread: Spread::Even,
+    lists: Lists::Complete,
+};
+
+type AttachedCatalog = attached::AttachedCatalog<Shared>;
+
+impl System for Shared {
+    const NAME: &'static str = "SeaweedFS";
+
+    fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
+        work(&mut self.state().ledger)
+    }
+
+    fn stripes(&self) -> Vec<StripeRecord> {
+        self.state().view.stripes().collect()
+    }
+
+    fn tell_everything(&self) {
+        let mut state = self.state();
+        let mut changes = state.view.everything();
+        changes.push(state.unjudged());
+        changes.push(state.troubles());
+        state.tell(changes);
+    }
+
+    fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+        self.note_states(term, states)
+    }
+
+    fn asks_about(&self, write: &Write) -> Option<StripeId> {
+        asking::stripe_of(write)
+    }
+
+    async fn ask(self: Arc<Self>, term: Term, write: Write) -> Result<Done, StoreError> {
+        asking::carry_out(&self, term, &write).await
+    }
+
+    fn prepare(&self, term: Term, write: &RecordWrite) -> Result<(), StoreError> {
+        match write {
+            RecordWrite::Discarded(node, block) => self.forget_bad(term, *node, block),
+            _ => Ok(()),
+        }
+    }
+
+    fn heed(&self, write: &RecordWrite, _: &Done) {
+        if let RecordWrite::ForgetNode(node) = write {
+            self.state().view.forget_node(*node);
+        }
+    }
+
+    fn policy(&self) -> StorePolicy {
+        POLICY
+    }
+
+    async fn let_go(&self) {
+        self.let_go_of_all().await;
+    }
+}

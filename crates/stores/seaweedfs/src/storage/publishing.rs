@@ -1,0 +1,236 @@
+//! A shard that was made gets into service: mounted under the lock, listed by the master; and the way out of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::blocks::{ShardName, VolumeName};
+use codes::BlockIndex;
+use repair::{BlockId, Digest, NodeId, StripeId};
+use store_api::{BlockState, RecordWrite, StoreChange, StoreError, Term};
+use tokio::time::Instant;
+
+use super::state::Shared;
+use super::view::{Expected, shard_number, shard_of};
+use super::withdrawals::Withdrawal;
+use crate::listing::ServerId;
+use crate::server::VolumeServer;
+
+/// The master lists a mounted shard at once, and has this long if it is busy.
+const LISTED_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What is read of a shard, at its begin and at its end, by way of the server that has mounted it.
+const TRIED_BYTES: u64 = 4096;
+
+impl Shared {
+    /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves another file
+    /// under a shard's name lets go of that first.
+    ///
+    /// # Errors
+    /// [`StoreError::NotServed`]; that shard is taken back, and one that was mounted before it stays so.
+    pub async fn publish(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId, Option<Digest>)],
+    ) -> Result<(), StoreError> {
+        for &(index, node, _) in blocks {
+            self.note_move(stripe, index, node);
+            self.serve(term, stripe, index, node).await?;
+        }
+        // Several blocks of a repair come one after the other, and the last makes the volume whole.
+        let due = self.state().next_to_refresh(stripe);
+        if let Some(name) = due {
+            self.refresh_locations(&name).await;
+        }
+        Ok(())
+    }
+
+    /// Notes that other servers will look for a shard where it was, if it was elsewhere.
+    fn note_move(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
+        let mut state = self.state();
+        let (Some(volume), Some(server)) = (state.view.volume_of(stripe), state.view.server(node)) else {
+            return;
+        };
+        if !state.view.is_home(volume, shard_number(index), server) {
+            state.inspection.note_move(volume);
+        }
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        index: BlockIndex,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        let server = self.state().view.server(node).cloned();
+        let block =
+            |volume: &VolumeName| ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
+        let not_served = |block: BlockId, why: String| StoreError::NotServed {
+            block,
+            node,
+            server: server.as_ref().map_or_else(|| node.to_string(), ServerId::to_string),
+            why,
+        };
+        let Ok(volume) = stripe.0.parse::<VolumeName>() else {
+            return Err(store_api::CatalogError::NoSuchStripe(stripe.clone()).into());
+        };
+        let name = block(&volume);
+        let Some(server) = &server else { return Err(not_served(name, "it is no volume server".to_owned())) };
+        let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
+        self.state().forget_withdrawal(&Withdrawal::new(&shard, server));
+        if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
+            self.withdraw(&shard, server).await;
+            return Err(not_served(name, why));
+        }
+        let mended = (stripe.clone(), index, node, BlockState::Healthy);
+        self.state().ledger.note(term, &[mended])?;
+        self.settle(term, stripe, &volume, index, node).await
+    }
+
+    /// Mounts one shard, asks the server what it makes of it, and waits until the master lists it.
+    async fn mount(
+        &self,
+        stripe: &StripeId,
+        volume: &VolumeName,
+        shard: u8,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let text = |error: crate::AskError| error.to_string();
+        let expected = self.state().view.expected(volume.id());
+        let expected = expected.ok_or("it is not known any more how the volume stands")?;
+        let connection = self.connect(server).await?;
+        let mounting = self.mounting(volume.id());
+        let _alone = mounting.lock().await;
+        self.check_claim(stripe).await?;
+        // What is mounted is served from the file that was there then.
+        connection.unmount(volume, &[shard]).await.map_err(text)?;
+        self.check_claim(stripe).await?; // It may have been lost while the server was busy.
+        connection.mount(volume, &[shard]).await.map_err(text)?;
+        check_mounted(&connection, volume, shard, expected).await?;
+        self.wait_until_listed(volume, shard, server).await
+    }
+
+    async fn wait_until_listed(
+        &self,
+        volume: &VolumeName,
+        shard: u8,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let until = Instant::now() + LISTED_LIMIT;
+        loop {
+            self.refresh(volume.id()).await?;
+            if self.serves_as_expected(volume, shard, server) {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                let listed = self.state().view.listed(volume.id(), shard, server);
+                return Err(match listed.first() {
+                    None => format!("the master does not list it after {} s", LISTED_LIMIT.as_secs()),
+                    Some(other) => format!("the master lists it as one of another encoding ({})", other.0),
+                });
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// A copy is good; bad ones elsewhere shall go, once nobody serves them.
+    async fn settle(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        volume: &VolumeName,
+        index: BlockIndex,
+        node: NodeId,
+    ) -> Result<(), StoreError> {
+        let others: Vec<NodeId> = {
+            let mut state = self.state();
+            state.view.clear_bad(stripe, index.0, node);
+            let changes = state.view.tell([volume.id()]);
+            state.tell(changes);
+            let record = state.view.stripe(volume.id());
+            let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+            let holders = block.iter().flat_map(|block| block.holders()).collect::<Vec<_>>();
+            holders
+                .iter()
+                .filter(|it| it.node != node && it.state == BlockState::Corrupt)
+                .map(|it| it.node)
+                .collect()
+        };
+        let block = ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
+        for other in others {
+            if let Err(error) = self.take_out_of_service(other, &block).await {
+                // The good one is served all the same; this one stays listed as a bad copy of it.
+                tracing::warn!(%block, %error, "a bad copy stays where it is");
+                continue;
+            }
+            self.state().ledger.write(term, RecordWrite::Discard(other, block.clone()))?;
+            self.state().tell(vec![StoreChange::Discard(other, block.clone())]);
+        }
+        Ok(())
+    }
+
+    /// Has a node's server let go of a shard that is to be removed there.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] if somebody else works on the volume.
+    pub async fn take_out_of_service(
+        self: &Arc<Self>,
+        node: NodeId,
+        block: &BlockId,
+    ) -> Result<(), StoreError> {
+        let Some(shard) = shard_of(block) else { return Ok(()) };
+        let Some(server) = self.state().view.server(node).cloned() else { return Ok(()) };
+        let stripe = StripeId(shard.volume.to_string());
+        self.begin_upkeep(&stripe).await?;
+        let done = self.unmount(&shard, &server).await;
+        self.end_upkeep(&stripe).await;
+        done.map_err(|why| StoreError::Taken { stripe, why })
+    }
+
+    async fn unmount(self: &Arc<Self>, shard: &ShardName, server: &ServerId) -> Result<(), String> {
+        let connection = self.connect(server).await?;
+        let homes = self.state().view.homes(shard.volume.id(), shard.shard);
+        if !homes.iter().any(|home| home.server != *server) {
+            return Err(format!("nobody but {server} has {shard}"));
+        }
+        {
+            let mounting = self.mounting(shard.volume.id());
+            let _alone = mounting.lock().await;
+            connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
+            self.refresh(shard.volume.id()).await?;
+        }
+        self.refresh_locations(&shard.volume).await;
+        Ok(())
+    }
+}
+
+/// Whether a server takes a shard that it has just mounted for what it is, and hands out its bytes.
+pub(super) async fn check_mounted(
+    server: &VolumeServer,
+    volume: &VolumeName,
+    shard: u8,
+    expected: Expected,
+) -> Result<(), String> {
+    let text = |error: crate::AskError| error.to_string();
+    let mounted = server.mounted(volume.id()).await.map_err(text)?;
+    match mounted.shards.get(&shard) {
+        None => return Err("the server says that it has not mounted it".to_owned()),
+        Some(&bytes) if bytes != expected.shard_bytes => {
+            return Err(format!("the server says that it has {bytes} bytes of {}", expected.shard_bytes));
+        }
+        Some(_) => {}
+    }
+    if let Some(ratio) = mounted.ratio.filter(|&ratio| ratio != expected.ratio) {
+        let (data, parity) = (ratio.data(), ratio.parity());
+        return Err(format!("the server takes the volume for one of {data}+{parity} shards"));
+    }
+    let bytes = TRIED_BYTES.min(expected.shard_bytes);
+    for offset in [0, expected.shard_bytes - bytes] {
+        server
+            .read_shard(volume.id(), shard, expected.encoding, offset, bytes as usize)
+            .await
+            .map_err(|error| format!("the server does not read it as a shard of this encoding: {error}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The small files of a volume (`.vif`, `.ecsum`, `.ecx`), compared across the servers that hold its shards.
+//!
+//! The majority is right: a copy that differs, is damaged, or is missing is named and replaced by one of the majority's. Without
+//! a majority no copy is replaced.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::blocks::{Ecsum, Encoding, VolumeInfo};
+use serde_json::Value;
+
+use crate::listing::ServerId;
+use crate::server::SmallFile;
+
+/// Bytes of an entry of an index: a key, an offset, and a size, which is the last. Indexes are compared in windows of whole
+/// entries.
+pub(super) const ENTRY_BYTES: usize = 16;
+const SIZE_BYTES: usize = 4;
+/// The size that stands for a needle that was deleted, and may be in some servers' indexes only.
+const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
+
+/// What is wrong with a server's copy of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// Others have it.
+    Missing,
+    /// It cannot be read.
+    Damaged(String),
+    /// It is another one than most have.
+    Differs,
+}
+
+/// The copies of one file.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    /// Contents that agree, and who has them.
+    groups: Vec<(Content, Vec<ServerId>)>,
+    damaged: Vec<(ServerId, String)>,
+    missing: Vec<ServerId>,
+}
+
+/// What the copies of a file say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Servers whose copy is that of most.
+    pub good: Vec<ServerId>,
+    /// The others.
+    pub bad: BTreeMap<ServerId, Problem>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Vif(Encoding, Value),
+    Ecsum(Box<Ecsum>),
+    /// A window of an index.
+    Ecx(Vec<u8>),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("it is missing, and the other servers have it"),
+            Self::Damaged(why) => write!(f, "it is damaged: {why}"),
+            Self::Differs => f.write_str("it differs from that of most other servers"),
+        }
+    }
+}
+
+impl Content {
+    fn decode(file: SmallFile, bytes: Vec<u8>) -> Result<Self, String> {
+        match file {
+            SmallFile::Vif => {
+                let info = VolumeInfo::decode(&bytes).map_err(|error| error.to_string())?;
+                let value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+                Ok(Self::Vif(info.encoding, value))
+            }
+            SmallFile::Ecsum => {
+                Ecsum::decode(&bytes).map(|it| Self::Ecsum(Box::new(it))).map_err(|error| error.to_string())
+            }
+            SmallFile::Ecx | SmallFile::Ecj => Ok(Self::Ecx(bytes)),
+        }
+    }
+
+    fn agrees(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Vif(_, one), Self::Vif(_, other)) => one == other,
+            (Self::Ecsum(one), Self::Ecsum(other)) => sums_agree(one, other),
+            (Self::Ecx(one), Self::Ecx(other)) => indexes_agree(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// Servers may have made checksums anew, with another name or in blocks of another size, which cannot be compared.
+fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
+    let shards = one.ratio() == other.ratio() && one.generation() == other.generation();
+    shards
+        && (0..one.ratio().total()).all(|shard| match (one.shard(shard), other.shard(shard)) {
+            (Some(one), Some(other)) if one.block_bytes() == other.block_bytes() => one == other,
+            (Some(one), Some(other)) => one.bytes() == other.bytes(),
+            _ => false,
+        })
+}
+
+/// Servers mark deleted needles in their own indexes only.
+fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
+    if one == other {
+        return true;
+    }
+    let ((one, rest), (others, other_rest)) =
+        (one.as_chunks::<ENTRY_BYTES>(), other.as_chunks::<ENTRY_BYTES>());
+    let sizes = |entry: &[u8; ENTRY_BYTES]| -> [u8; SIZE_BYTES] {
+        entry[ENTRY_BYTES - SIZE_BYTES..].try_into().expect("its last bytes")
+    };
+    let agree = |one: &[u8; ENTRY_BYTES], other: &[u8; ENTRY_BYTES]| {
+        let same = one[..ENTRY_BYTES - SIZE_BYTES] == other[..ENTRY_BYTES - SIZE_BYTES];
+        let (one, other) = (sizes(one), sizes(other));
+        same && (one == other || one == TOMBSTONE || other == TOMBSTONE)
+    };
+    one.len() == others.len()
+        && rest == other_rest
+        && one.iter().zip(others).all(|(one, other)| agree(one, other))
+}
+
+impl Copies {
+    /// Takes what a server has of the file; an empty one is none.
+    pub fn add(&mut self, file: SmallFile, server: ServerId, bytes: Option<Vec<u8>>) {
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return self.missing.push(server) };
+        match Content::decode(file, bytes) {
+            Err(why) => self.damaged.push((server, why)),
+            Ok(content) => self.join(0, content, server),
+        }
+    }
+
+    /// Takes the next window of each server's index, after the first was [`add`](Self::add)ed. A server without one has
+    /// stopped answering and is left out.
+    pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
+        for (_, servers) in std::mem::take(&mut self.groups) {
+            let first = self.groups.len();
+            for server in servers {
+                if let Some(window) = windows.remove(&server) {
+                    self.join(first, Content::Ecx(window), server);
+                }
+            }
+        }
+    }
+
+    /// Puts a server among those with the same content, in the groups from `first` on.
+    fn join(&mut self, first: usize, content: Content, server: ServerId) {
+        match self.groups[first..].iter_mut().find(|(other, _)| other.agrees(&content)) {
+            Some((_, servers)) => servers.push(server),
+            None => self.groups.push((content, vec![server])),
+        }
+    }
+
+    /// Whether servers have different ones.
+    pub fn is_split(&self) -> bool {
+        self.groups.len() > 1
+    }
+
+    /// Who has what most have. Checksums are wanted only where more have them than have none, and a `.vif` only of this
+    /// encoding.
+    pub fn verdict(&self, file: SmallFile, encoding: Encoding) -> Verdict {
+        let readable: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
+        let fits = |content: &Content| !matches!(content, Content::Vif(other, _) if *other != encoding);
+        let most =
+            self.groups.iter().find(|(content, servers)| 2 * servers.len() > readable && fits(content));
+        let Some((_, good)) = most else { return Verdict::default() };
+        let mut bad: BTreeMap<ServerId, Problem> = self
+            .damaged
+            .iter()
+            .map(|(server, why)| (server.clone(), Problem::Damaged(why.clone())))
+            .collect();
+        let others = self.groups.iter().flat_map(|(_, servers)| servers);
+        bad.extend(others.filter(|it| !good.contains(it)).map(|it| (it.clone(), Problem::Differs)));
+        if file != SmallFile::Ecsum || good.len() > self.missing.len() {
+            bad.extend(self.missing.iter().map(|server| (server.clone(), Problem::Missing)));
+        }
+        Verdict { good: good.clone(), bad }
+    }
+}
+
+#[cfg(test)]
+#[path = "side_files/tests.rs"]
+mod tests;

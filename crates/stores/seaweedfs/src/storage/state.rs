@@ -1,0 +1,244 @@
+//! What the storage's threads share, and what they do to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use attached::{CopyState, Ledger, Teller};
+use codes::BlockIndex;
+use repair::{BlockId, NodeId, StripeId};
+use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudged};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::claims::Claims;
+use super::homes::Homes;
+use super::inspection::Inspection;
+use super::open::Attachment;
+use super::view::{View, shard_of};
+use super::withdrawals::Withdrawals;
+use crate::listing::{Listing, ServerId};
+use crate::master::MasterClient;
+use crate::server::VolumeServer;
+use crate::volumes::Change;
+
+/// What the threads share.
+pub struct Shared {
+    pub(super) master: MasterClient,
+    pub(super) attachment: Attachment,
+    pub(super) claims: tokio::sync::Mutex<Claims>,
+    /// Held while a volume is claimed.
+    pub(super) claiming: tokio::sync::Mutex<()>,
+    /// Held while a server is told what to serve of a volume, by the volume.
+    mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
+    /// Something was listed that may have to be looked into.
+    pub(super) listed: Notify,
+    state: Mutex<State>,
+}
+
+/// All that is known.
+pub(super) struct State {
+    pub ledger: Ledger,
+    pub view: View,
+    /// What was found of small files.
+    pub inspection: Inspection,
+    /// Where shards are, as it is kept.
+    pub homes: Homes,
+    /// What is to be taken back.
+    pub withdrawals: Withdrawals,
+    /// What was said last of what keeps Mend from its work.
+    said: Vec<String>,
+    /// The volumes that could not be judged when that was last told.
+    unjudged: Vec<Unjudged>,
+    /// When what is known was asked for.
+    pub listed: Option<Instant>,
+    teller: Teller,
+}
+
+impl State {
+    pub fn tell(&self, changes: Vec<StoreChange>) {
+        self.teller.tell(changes);
+    }
+
+    /// Tells what keeps Mend from its work, if that is news; the lines that were not said the last time.
+    pub fn tell_troubles(&mut self, lines: Vec<String>) -> Vec<String> {
+        if lines == self.said {
+            return Vec::new();
+        }
+        self.tell(vec![StoreChange::Troubles(lines.clone())]);
+        let said = std::mem::replace(&mut self.said, lines.clone());
+        lines.into_iter().filter(|line| !said.contains(line)).collect()
+    }
+
+    /// Tells which volumes cannot be judged, if that is news; those that were judged the last time.
+    pub fn tell_unjudged(&mut self, unjudged: Vec<Unjudged>) -> Vec<Unjudged> {
+        if unjudged == self.unjudged {
+            return Vec::new();
+        }
+        self.tell(vec![StoreChange::Unjudged(unjudged.clone())]);
+        let before = std::mem::replace(&mut self.unjudged, unjudged.clone());
+        unjudged.into_iter().filter(|it| !before.iter().any(|other| other.stripe == it.stripe)).collect()
+    }
+
+    /// Which volumes cannot be judged, for somebody who has heard nothing.
+    pub fn unjudged(&self) -> StoreChange {
+        StoreChange::Unjudged(self.unjudged.clone())
+    }
+
+    /// What keeps Mend from its work, for somebody who has heard nothing.
+    pub fn troubles(&self) -> StoreChange {
+        StoreChange::Troubles(self.said.clone())
+    }
+
+    /// Takes in a listing, whole or of some volumes, and tells what is new in it.
+    ///
+    /// # Errors
+    /// If the number of a new server cannot be stored.
+    pub fn take(
+        &mut self,
+        attachment: &Attachment,
+        asked: Instant,
+        apply: impl FnOnce(&mut View) -> Vec<Change>,
+    ) -> Result<Vec<Change>, CatalogError> {
+        self.listed = Some(asked);
+        let changes = apply(&mut self.view);
+        let mut told = Vec::new();
+        for server in self.view.unnumbered() {
+            let name = attachment.name_of(&server, &self.view.volumes().servers()[&server]);
+            let record = self.ledger.number_node(&name)?;
+            self.view.number(server, record.id);
+            told.push(StoreChange::Node(record));
+        }
+        self.forget_marks()?;
+        self.keep_homes(changes.iter().filter_map(Change::volume).collect::<BTreeSet<u32>>());
+        let volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
+        let service = self.view.tell_service();
+        // A server comes before what it has, and goes after.
+        let (came, went): (Vec<_>, Vec<_>) =
+            service.into_iter().partition(|change| matches!(change, StoreChange::Service(_, true)));
+        told.extend(came);
+        told.extend(self.view.tell(volumes));
+        told.extend(went);
+        self.tell(told);
+        Ok(changes)
+    }
+}
+
+impl State {
+    /// Forgets how copies were that no longer are of any volume.
+    fn forget_marks(&mut self) -> Result<(), CatalogError> {
+        let marks = self.view.pointless_marks().into_iter();
+        self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
+    }
+}
+
+impl Shared {
+    pub(super) fn new(master: MasterClient, attachment: Attachment, ledger: Ledger, teller: Teller) -> Self {
+        let state = State {
+            ledger,
+            view: View::default(),
+            inspection: Inspection::default(),
+            homes: Homes::default(),
+            withdrawals: Withdrawals::default(),
+            said: Vec::new(),
+            unjudged: Vec::new(),
+            listed: None,
+            teller,
+        };
+        Self {
+            master,
+            attachment,
+            claims: tokio::sync::Mutex::default(),
+            claiming: tokio::sync::Mutex::default(),
+            mounting: Mutex::default(),
+            listed: Notify::new(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// To be held while a server is told what to serve of a volume, and looked at after that.
+    pub(super) fn mounting(&self, volume: u32) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.mounting.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(volume).or_default())
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers what earlier coordinators found bad.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub(super) fn recall_bad(&self) -> Result<(), CatalogError> {
+        let mut state = self.state();
+        for (stripe, index, node, bad) in state.ledger.bad_copies()? {
+            state.view.set_bad(&stripe, index.0, node, bad);
+        }
+        Ok(())
+    }
+
+    /// Takes in a listing of everything; `false` if a newer one of some volumes is known.
+    ///
+    /// # Errors
+    /// As [`State::take`].
+    pub(super) fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
+        let mut state = self.state();
+        if state.listed.is_some_and(|listed| asked < listed) {
+            return Ok(false);
+        }
+        state.take(&self.attachment, asked, |view| view.list(listing)).map(|_| true)
+    }
+
+    /// Asks for some volumes, and takes in the answer.
+    ///
+    /// # Errors
+    /// Why there is no answer, in words.
+    pub(super) async fn refresh(&self, volume: u32) -> Result<(), String> {
+        let asked = Instant::now();
+        let part = self.master.list_volumes(&[volume]).await.map_err(|error| error.to_string())?;
+        let mut state = self.state();
+        let taken = state.take(&self.attachment, asked, |view| view.list_some(&[volume], part));
+        taken.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// A node has removed its copy of a block: how that was says nothing of one that it gets later.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    pub(super) fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
+        let Some(shard) = shard_of(block) else { return Ok(()) };
+        let (stripe, index) = (StripeId(shard.volume.to_string()), BlockIndex(shard.shard.into()));
+        self.note_states(term, &[(stripe, index, node, BlockState::Healthy)])
+    }
+
+    /// Notes what was found of copies.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+        let mut shared = self.state();
+        shared.ledger.note(term, states)?;
+        let mut volumes = BTreeSet::new();
+        for (stripe, index, node, state) in states {
+            match state {
+                BlockState::Healthy => drop(shared.view.clear_bad(stripe, index.0, *node)),
+                bad => shared.view.set_bad(stripe, index.0, *node, *bad),
+            }
+            volumes.extend(shared.view.volume_of(stripe));
+        }
+        let changes = shared.view.tell(volumes);
+        shared.tell(changes);
+        Ok(())
+    }
+
+    /// A connection to a server that is connected to the master.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub(super) async fn connect(&self, server: &ServerId) -> Result<VolumeServer, String> {
+        let address = self.state().view.volumes().servers().get(server).map(|server| server.address.clone());
+        let address =
+            address.ok_or_else(|| format!("volume server {server} is not connected to the master"))?;
+        VolumeServer::connect(&address, &self.attachment.security).await.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,250 @@
+//! Keeping up with the cluster: what the masters list, and what the files of volumes say that nobody has read yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::blocks::{Ecsum, Encoding, VolumeInfo, VolumeName};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::state::Shared;
+use super::view::Known;
+use super::withdrawals::withdraw_pending;
+use crate::error::AskError;
+use crate::listing::ServerId;
+use crate::server::SmallFile;
+use crate::watch::{Event, Watch};
+
+/// What could not be learned, or confirmed, is asked for again after this time.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Volumes whose files are read at a time.
+const READ_AT_ONCE: usize = 16;
+/// A server that has not said by then what it has is asked again later.
+const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
+const MAX_VIF_BYTES: usize = 1 << 20;
+const MAX_ECSUM_BYTES: usize = 256 << 20;
+
+/// Watches until the storage is dropped.
+pub(super) async fn watch(storage: Weak<Shared>) {
+    let Some(shared) = storage.upgrade() else { return };
+    let mut watch = Watch::start(shared.master.clone(), shared.attachment.list_every);
+    drop(shared);
+    let mut blind = false;
+    loop {
+        let event = tokio::time::timeout(ASK_AGAIN, watch.next()).await;
+        let Some(shared) = storage.upgrade() else { return };
+        match event {
+            Ok(Event::Blind(error)) => {
+                if !std::mem::replace(&mut blind, true) {
+                    tracing::warn!(%error, "the cluster is not seen; trying again until it is");
+                }
+                let unseen = format!("the cluster is not seen, and what is said of it is old: {error}");
+                shared.state().tell_troubles(vec![unseen]);
+            }
+            Ok(Event::Listed(listing, asked)) => {
+                if std::mem::replace(&mut blind, false) {
+                    tracing::info!("the cluster is seen again");
+                }
+                match shared.take_all(listing, asked) {
+                    Ok(true) => {}
+                    Ok(false) => list_again(&shared).await,
+                    Err(error) => tracing::error!(%error, "the records"),
+                }
+                report(&shared);
+                shared.listed.notify_one();
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Asks servers about what is listed, until the storage is dropped. One that hangs holds up nobody who watches.
+pub(super) async fn tend(storage: Weak<Shared>) {
+    loop {
+        let Some(shared) = storage.upgrade() else { return };
+        learn(&shared).await;
+        confirm(&shared).await;
+        withdraw_pending(&shared).await;
+        report(&shared);
+        // What could not be learned, or confirmed, is asked for again after a while.
+        let _ = tokio::time::timeout(ASK_AGAIN, shared.listed.notified()).await;
+    }
+}
+
+/// A listing was older than what is known of some volumes.
+async fn list_again(shared: &Shared) {
+    let asked = Instant::now();
+    match shared.master.list().await {
+        Ok(listing) => {
+            // Whoever lists some volumes meanwhile makes another sign, or the next one comes in time.
+            if let Err(error) = shared.take_all(listing, asked) {
+                tracing::error!(%error, "the records");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the cluster cannot be listed"),
+    }
+}
+
+/// Reads the files of all encodings that nobody has read.
+pub(super) async fn learn(shared: &Arc<Shared>) {
+    let unknown = shared.state().view.unknown();
+    let mut reading: JoinSet<Option<(u32, Encoding, Known)>> = JoinSet::new();
+    let mut found = Vec::new();
+    for (volume, encoding) in unknown {
+        if reading.len() >= READ_AT_ONCE {
+            found.extend(reading.join_next().await.and_then(Result::ok).flatten());
+        }
+        let shared = Arc::clone(shared);
+        reading.spawn(
+            async move { read(&shared, volume, encoding).await.map(|known| (volume, encoding, known)) },
+        );
+    }
+    while let Some(read) = reading.join_next().await {
+        found.extend(read.ok().flatten());
+    }
+    if found.is_empty() {
+        return;
+    }
+    let mut state = shared.state();
+    let volumes: Vec<u32> = found.iter().map(|&(volume, ..)| volume).collect();
+    found.into_iter().for_each(|(volume, encoding, known)| state.view.learn(volume, encoding, known));
+    let changes = state.view.tell(volumes);
+    state.tell(changes);
+}
+
+/// What the files of an encoding say, by the first of its holders who can tell.
+async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known> {
+    let (name, servers, listed_bytes) = {
+        let state = shared.state();
+        let found = state.view.volumes().get(volume)?;
+        let homes: Vec<_> = found.generations.get(&encoding)?.homes.values().flatten().cloned().collect();
+        let bytes = homes.iter().map(|home| home.bytes).max();
+        let mut servers: Vec<ServerId> = homes.into_iter().map(|home| home.server).collect();
+        servers.dedup();
+        (VolumeName::new(&found.collection, volume)?, servers, bytes)
+    };
+    let mut why = String::new();
+    for server in servers {
+        match read_at(shared, &name, encoding, &server, listed_bytes).await {
+            Ok(known) => return Some(known),
+            Err(error) => why = error,
+        }
+    }
+    if shared.state().view.note_unread(volume, encoding, why.clone()) {
+        tracing::warn!(volume = %name, why, "the files of an encoding cannot be read");
+    }
+    None
+}
+
+async fn read_at(
+    shared: &Shared,
+    name: &VolumeName,
+    encoding: Encoding,
+    server: &ServerId,
+    listed_bytes: Option<u64>,
+) -> Result<Known, String> {
+    let text = |error: AskError| error.to_string();
+    let connection = shared.connect(server).await?;
+    let vif = connection.small_file(name, SmallFile::Vif, MAX_VIF_BYTES).await.map_err(text)?;
+    let vif = vif.ok_or_else(|| format!("{server} has no .vif of it"))?;
+    let info = VolumeInfo::decode(&vif).map_err(|error| format!(".vif on {server}: {error}"))?;
+    if info.encoding != encoding {
+        return Err(format!("{server} has the .vif of another encoding"));
+    }
+    let ecsum = connection.small_file(name, SmallFile::Ecsum, MAX_ECSUM_BYTES).await.map_err(text)?;
+    let ecsum = ecsum.map(|bytes| Ecsum::decode(&bytes)).transpose();
+    let ecsum = ecsum.map_err(|error| format!(".ecsum on {server}: {error}"))?;
+    let ecsum = ecsum.filter(|ecsum| ecsum.generation() == 0 && ecsum.ratio() == info.ratio);
+    let sums: Vec<_> = ecsum
+        .iter()
+        .flat_map(|ecsum| (0..info.ratio.total()).filter_map(|shard| ecsum.shard(shard)))
+        .collect();
+    let bytes = sums.first().map(|sums| sums.bytes()).or(info.shard_bytes);
+    let shard_bytes = bytes.or(listed_bytes).filter(|&bytes| bytes > 0);
+    Ok(Known {
+        ratio: info.ratio,
+        shard_bytes: shard_bytes.ok_or_else(|| format!("{server} does not say how long its shards are"))?,
+        digests: sums.iter().map(|sums| sums.digest()).collect(),
+    })
+}
+
+/// Asks servers about shards that they had and that are listed no more: one that has just come back is listed a moment
+/// before its shards are. All servers are asked at once, and what one has not said in time it has not said.
+pub(super) async fn confirm(shared: &Arc<Shared>) {
+    let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
+    for (volume, encoding, shard, server) in shared.state().view.unconfirmed() {
+        questions.entry(server).or_default().entry(volume).or_default().push((encoding, shard));
+    }
+    let mut asking = JoinSet::new();
+    for (server, volumes) in questions {
+        let shared = Arc::clone(shared);
+        asking.spawn(async move {
+            let mut gone = Vec::new();
+            let asked = tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut gone));
+            if asked.await.is_err() {
+                tracing::debug!(%server, "it has not said in time what it has");
+            }
+            gone
+        });
+    }
+    let gone: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
+    if gone.is_empty() {
+        return;
+    }
+    let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
+    let mut state = shared.state();
+    state.view.confirm(gone);
+    let changes = state.view.tell(volumes);
+    state.tell(changes);
+}
+
+/// Notes which of these shards a server does not have.
+async fn ask_about(
+    shared: &Shared,
+    server: &ServerId,
+    volumes: BTreeMap<u32, Vec<(Encoding, u8)>>,
+    gone: &mut Vec<(u32, Encoding, u8)>,
+) {
+    let Ok(connection) = shared.connect(server).await else { return };
+    for (volume, shards) in volumes {
+        match connection.mounted(volume).await {
+            Ok(mounted) => {
+                // A shard that the server has mounted as one of another encoding is not this one.
+                let is_other = |encoding: Encoding, shard: u8| {
+                    let listed = shared.state().view.listed(volume, shard, server);
+                    !listed.is_empty() && !listed.contains(&encoding)
+                };
+                let missing = shards.into_iter().filter(|&(encoding, shard)| {
+                    !mounted.shards.contains_key(&shard) || is_other(encoding, shard)
+                });
+                gone.extend(missing.map(|(encoding, shard)| (volume, encoding, shard)));
+            }
+            Err(error) => tracing::debug!(%error, "a shard that is not listed"),
+        }
+    }
+}
+
+/// Tells, and says in the log, what keeps Mend from its work, if that is news.
+pub(super) fn report(shared: &Shared) {
+    let mut state = shared.state();
+    let unjudged = state.view.unjudged();
+    for it in state.tell_unjudged(unjudged) {
+        tracing::warn!(volume = %it.stripe, why = it.why, "it is not known how a volume stands");
+    }
+    let mut news: Vec<String> = state.view.left_overs();
+    news.extend(state.withdrawals.lines());
+    news.extend(state.inspection.lines());
+    for (id, server) in state.view.volumes().servers() {
+        let shards = state.view.shards_at(id);
+        if shards > 0 && shared.attachment.helper_of(id, server).is_none() {
+            news.push(format!(
+                "no helper works beside volume server {id}, which has {shards} shards: they are neither read nor repaired \
+                 there; add one with `mend attach seaweedfs`"
+            ));
+        }
+    }
+    for line in state.tell_troubles(news) {
+        tracing::warn!("{line}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Undoes failed publications: unmounts the shard and deletes its file, so that SeaweedFS neither serves it nor finds it at its
+//! next start.
+//!
+//! A withdrawal is recorded until it is done, across restarts of the coordinator. It ends without a deletion when the shard is
+//! served properly after all, and waits while the volume could not be read without the shard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::blocks::{ShardName, VolumeName};
+use repair::StripeId;
+use serde::{Deserialize, Serialize};
+use store_api::{CatalogError, RecordWrite};
+
+use super::state::{Shared, State};
+use crate::listing::ServerId;
+
+/// What the keys of the records begin with.
+const PREFIX: &str = "seaweedfs/withdrawal/";
+
+/// A shard on a server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Withdrawal {
+    block: String,
+    server: String,
+}
+
+/// What is to be taken back, and why that was not possible the last time.
+#[derive(Default)]
+pub(super) struct Withdrawals(BTreeMap<Withdrawal, String>);
+
+impl Withdrawal {
+    pub fn new(shard: &ShardName, server: &ServerId) -> Self {
+        Self { block: shard.to_string(), server: server.0.clone() }
+    }
+
+    fn key(&self) -> String {
+        format!("{PREFIX}{}/{}", self.block, self.server)
+    }
+
+    fn shard(&self) -> Option<ShardName> {
+        self.block.parse().ok()
+    }
+
+    fn server(&self) -> ServerId {
+        ServerId(self.server.clone())
+    }
+}
+
+impl Withdrawals {
+    /// What could not be taken back yet, a sentence each.
+    pub fn lines(&self) -> Vec<String> {
+        let late = self.0.iter().filter(|(_, why)| !why.is_empty());
+        let line = |(it, why): (&Withdrawal, &String)| {
+            format!(
+                "{} was to be served by {} and is not as it should be; it is still there: {why}",
+                it.block, it.server
+            )
+        };
+        late.map(line).collect()
+    }
+}
+
+impl State {
+    fn keep_withdrawal(&mut self, it: &Withdrawal) {
+        let value = serde_json::to_value(it).expect("plain text");
+        self.note_withdrawal(RecordWrite::Put(it.key(), value));
+        self.withdrawals.0.entry(it.clone()).or_default();
+    }
+
+    /// Nothing is to be taken back there any more.
+    pub fn forget_withdrawal(&mut self, it: &Withdrawal) {
+        if self.withdrawals.0.remove(it).is_some() {
+            self.note_withdrawal(RecordWrite::Remove(it.key()));
+        }
+    }
+
+    fn note_withdrawal(&mut self, write: RecordWrite) {
+        let term = self.ledger.term();
+        if let Err(error) = self.ledger.write(term, write) {
+            tracing::error!(%error, "the records");
+        }
+    }
+}
+
+impl Shared {
+    /// Remembers what earlier coordinators had to take back.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub(super) fn recall_withdrawals(&self) -> Result<(), CatalogError> {
+        let mut state = self.state();
+        let records = state.ledger.list(PREFIX)?;
+        let kept = records.into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
+        state.withdrawals.0 = kept.map(|it| (it, String::new())).collect();
+        Ok(())
+    }
+
+    /// Takes a shard back that was to be served, now or as soon as that is possible.
+    pub(super) async fn withdraw(self: &Arc<Self>, shard: &ShardName, server: &ServerId) {
+        let it = Withdrawal::new(shard, server);
+        self.state().keep_withdrawal(&it);
+        self.try_to_withdraw(&it).await;
+    }
+
+    async fn try_to_withdraw(self: &Arc<Self>, it: &Withdrawal) {
+        match self.take_back(it).await {
+            Ok(()) => self.state().forget_withdrawal(it),
+            Err(why) => {
+                tracing::warn!(block = it.block, server = it.server, why, "a shard is not taken back yet");
+                if let Some(last) = self.state().withdrawals.0.get_mut(it) {
+                    *last = why;
+                }
+            }
+        }
+    }
+
+    async fn take_back(self: &Arc<Self>, it: &Withdrawal) -> Result<(), String> {
+        let (Some(shard), server) = (it.shard(), it.server()) else { return Ok(()) };
+        let stripe = StripeId(shard.volume.to_string());
+        self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
+        let done = self.unmount_and_delete(&stripe, &shard, &server).await;
+        self.end_upkeep(&stripe).await;
+        done
+    }
+
+    async fn unmount_and_delete(
+        &self,
+        stripe: &StripeId,
+        shard: &ShardName,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let volume = &shard.volume;
+        let mounting = self.mounting(volume.id());
+        let _alone = mounting.lock().await;
+        if self.serves_as_expected(volume, shard.shard, server) {
+            return Ok(());
+        }
+        let text = |error: crate::AskError| error.to_string();
+        let connection = self.connect(server).await?;
+        connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
+        self.refresh(volume.id()).await?;
+        // What nothing could be made of again stays, unmounted.
+        if !self.state().view.can_spare(volume.id(), Some(shard.shard), server) {
+            return Err("the volume could not be read without it".to_owned());
+        }
+        self.check_claim(stripe).await?;
+        tracing::warn!(block = %shard, %server, "taken back: it was not served as it should be");
+        connection.delete(volume, &[shard.shard]).await.map_err(text)
+    }
+
+    /// Whether a server is listed with a shard of the encoding that counts.
+    pub(super) fn serves_as_expected(&self, volume: &VolumeName, shard: u8, server: &ServerId) -> bool {
+        let state = self.state();
+        let expected = state.view.expected(volume.id());
+        let listed = state.view.listed(volume.id(), shard, server);
+        expected.is_some_and(|expected| listed == [expected.encoding])
+    }
+}
+
+/// Tries again to take back what could not be.
+pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
+    let pending: Vec<Withdrawal> = shared.state().withdrawals.0.keys().cloned().collect();
+    for it in pending {
+        let (Some(shard), server) = (it.shard(), it.server()) else { continue };
+        let is_there = shared.state().view.volumes().servers().contains_key(&server);
+        let can_go = shared.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
+        let is_fine = shared.serves_as_expected(&shard.volume, shard.shard, &server);
+        if is_fine || shared.state().view.volumes().get(shard.volume.id()).is_none() {
+            shared.state().forget_withdrawal(&it);
+        } else if is_there && can_go {
+            shared.try_to_withdraw(&it).await;
+        }
+    }
+}

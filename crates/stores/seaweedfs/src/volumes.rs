@@ -1,0 +1,338 @@
+//! The picture of all volumes that is made of one listing after the other.
+//!
+//! Pure: listings come in, changes go out. A listing shows what is there; the picture also remembers where a shard was
+//! that is not there any more, so that it can go back to where it belongs. Shards of two encodings of a volume are
+//! never counted together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::blocks::{Encoding, Ratio};
+
+use crate::listing::{Holding, Listing, Server, ServerId};
+
+/// Where a shard is, or was.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Home {
+    /// The server.
+    pub server: ServerId,
+    /// Its disk.
+    pub disk: u32,
+    /// Bytes of the shard there.
+    pub bytes: u64,
+}
+
+/// What changed between two listings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// A server connected.
+    ServerCame(ServerId),
+    /// A server is not connected any more.
+    ServerWent(ServerId),
+    /// A shard is listed at a place where it was not.
+    ShardCame {
+        /// The volume.
+        volume: u32,
+        /// Of which encoding.
+        encoding: Encoding,
+        /// The shard.
+        shard: u8,
+        /// Where.
+        home: Home,
+    },
+    /// A shard is not listed any more at a place where it was.
+    ShardWent {
+        /// The volume.
+        volume: u32,
+        /// Of which encoding.
+        encoding: Encoding,
+        /// The shard.
+        shard: u8,
+        /// Where it was.
+        home: Home,
+        /// Whether its server is still connected.
+        server_is_up: bool,
+    },
+}
+
+impl Change {
+    /// The volume that it is about, if it is about one.
+    pub fn volume(&self) -> Option<u32> {
+        match self {
+            Self::ServerCame(_) | Self::ServerWent(_) => None,
+            Self::ShardCame { volume, .. } | Self::ShardWent { volume, .. } => Some(*volume),
+        }
+    }
+}
+
+/// One encoding of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// Who has which shard; several if it is there more than once.
+    pub homes: BTreeMap<u8, Vec<Home>>,
+    /// Who had a shard last that nobody has.
+    pub former: BTreeMap<u8, Home>,
+    /// Who had a shard before it was made elsewhere. Other servers may still look for it there.
+    pub origins: BTreeMap<u8, ServerId>,
+    /// Its shards, once somebody who knows has told.
+    pub ratio: Option<Ratio>,
+}
+
+/// A volume with all its encodings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Its collection.
+    pub collection: String,
+    /// Its encodings; more than one only while it is encoded anew, or when an old one was left behind.
+    pub generations: BTreeMap<Encoding, Generation>,
+}
+
+/// How a volume stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Several encodings are there, of which not exactly one is enough to read. Nothing is to be repaired before a
+    /// person has said which one counts.
+    Mixed(Vec<Encoding>),
+    /// Nobody has told of how many shards it is.
+    RatioUnknown(Encoding),
+    /// It is known what should be there.
+    Known {
+        /// The encoding that counts.
+        encoding: Encoding,
+        /// Its shards.
+        ratio: Ratio,
+        /// Shards that nobody has.
+        missing: Vec<u8>,
+        /// Shards that more than one has.
+        surplus: Vec<u8>,
+        /// Encodings of which there are left-over shards.
+        foreign: Vec<Encoding>,
+        /// How many more can be lost before data is; below 0 it is lost.
+        spare: i16,
+    },
+}
+
+/// What is remembered of an encoding that is not listed yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub homes: BTreeMap<u8, Home>,
+    pub origins: BTreeMap<u8, ServerId>,
+}
+
+/// All volumes, as the last listing shows them.
+#[derive(Clone, Debug, Default)]
+pub struct Volumes {
+    listed: Listing,
+    volumes: BTreeMap<u32, Volume>,
+    /// What an earlier coordinator knew, until it is listed.
+    kept: BTreeMap<(u32, Encoding), Kept>,
+}
+
+type Key = (u32, Encoding, u8, ServerId, u32);
+
+impl Volumes {
+    /// Takes in a listing, whole, and tells what is new in it.
+    pub fn apply(&mut self, listing: Listing) -> Vec<Change> {
+        let (before, after) = (shards(&self.listed), shards(&listing));
+        let mut changes = server_changes(&self.listed, &listing);
+        for (key, bytes) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+            let (volume, encoding, shard, home) = placed(key, *bytes);
+            changes.push(Change::ShardCame { volume, encoding, shard, home });
+        }
+        for (key, bytes) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
+            let (volume, encoding, shard, home) = placed(key, *bytes);
+            let server_is_up = listing.servers.contains_key(&home.server);
+            changes.push(Change::ShardWent { volume, encoding, shard, home, server_is_up });
+        }
+        self.take_homes(&listing);
+        self.listed = listing;
+        changes
+    }
+
+    /// The last listing with these volumes, and the servers, as a later one shows them.
+    pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
+        let mut whole = self.listed.clone();
+        whole.volumes.retain(|volume, _| !volumes.contains(volume));
+        whole.volumes.extend(part.volumes.into_iter().filter(|(volume, _)| volumes.contains(volume)));
+        whole.servers = part.servers;
+        whole
+    }
+
+    /// Remembers where the shards of an encoding were, should it be listed.
+    pub(crate) fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
+        self.kept.insert((volume, encoding), kept);
+    }
+
+    /// Takes in what a holder's `.vif` says.
+    pub fn tell_ratio(&mut self, volume: u32, encoding: Encoding, ratio: Ratio) {
+        let volume = self.volumes.get_mut(&volume);
+        if let Some(generation) = volume.and_then(|volume| volume.generations.get_mut(&encoding)) {
+            generation.ratio = Some(ratio);
+        }
+    }
+
+    /// The servers that are connected.
+    pub fn servers(&self) -> &BTreeMap<ServerId, Server> {
+        &self.listed.servers
+    }
+
+    /// All volumes, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Volume)> {
+        self.volumes.iter().map(|(&id, volume)| (id, volume))
+    }
+
+    /// A volume.
+    pub fn get(&self, volume: u32) -> Option<&Volume> {
+        self.volumes.get(&volume)
+    }
+
+    fn take_homes(&mut self, listing: &Listing) {
+        let mut before = BTreeMap::new();
+        for (&id, volume) in &mut self.volumes {
+            for (&encoding, generation) in &mut volume.generations {
+                let gone = std::mem::take(&mut generation.homes).into_iter();
+                let last = gone.filter_map(|(shard, homes)| Some((shard, homes.into_iter().next()?)));
+                generation.former.extend(last);
+                before.insert((id, encoding), generation.former.clone());
+            }
+        }
+        for (&id, holdings) in &listing.volumes {
+            let volume = self.volumes.entry(id).or_default();
+            holdings.iter().for_each(|holding| volume.take(holding));
+            for (&encoding, generation) in &mut volume.generations {
+                generation.note_moves(before.remove(&(id, encoding)).unwrap_or_default());
+                if let Some(kept) = self.kept.remove(&(id, encoding)) {
+                    generation.recall(kept);
+                }
+            }
+        }
+    }
+
+    /// Forgets encodings of which nothing is listed, if a server that had some is connected and all of these have said, by
+    /// `is_gone`, that they have it no more: a server, or a master, that was restarted lists what it has a moment late.
+    pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
+        let servers = &self.listed.servers;
+        for (&id, volume) in &mut self.volumes {
+            volume.generations.retain(|&encoding, generation| {
+                let mut told = generation
+                    .former
+                    .iter()
+                    .filter(|(_, home)| servers.contains_key(&home.server))
+                    .map(|(&shard, _)| is_gone(id, encoding, shard))
+                    .peekable();
+                let deleted = generation.homes.is_empty() && told.peek().is_some() && told.all(|gone| gone);
+                !deleted
+            });
+        }
+        self.volumes.retain(|_, volume| !volume.generations.is_empty());
+    }
+}
+
+impl Volume {
+    fn take(&mut self, holding: &Holding) {
+        self.collection.clone_from(&holding.collection);
+        let generation = self.generations.entry(holding.encoding).or_default();
+        for (&shard, &bytes) in &holding.shards {
+            let home = Home { server: holding.server.clone(), disk: holding.disk, bytes };
+            generation.homes.entry(shard).or_default().push(home);
+            generation.former.remove(&shard);
+        }
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        let Some((encoding, generation)) = self.current() else {
+            return Standing::Mixed(self.generations.keys().copied().collect());
+        };
+        let Some(ratio) = generation.ratio else { return Standing::RatioUnknown(encoding) };
+        let missing: Vec<u8> =
+            (0..ratio.total()).filter(|shard| !generation.homes.contains_key(shard)).collect();
+        let several = |(&shard, homes): (&u8, &Vec<Home>)| (homes.len() > 1).then_some(shard);
+        Standing::Known {
+            encoding,
+            ratio,
+            surplus: generation.homes.iter().filter_map(several).collect(),
+            foreign: self.generations.keys().copied().filter(|&other| other != encoding).collect(),
+            spare: i16::from(ratio.parity()) - missing.len() as i16,
+            missing,
+        }
+    }
+
+    /// The encoding that counts: the only one, or the only one that has enough shards to be read if no other can have
+    /// enough.
+    pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
+        if self.generations.len() == 1 {
+            return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
+        }
+        let (&encoding, counts) = self.generations.iter().find(|(_, generation)| generation.is_readable())?;
+        let mut rivals = self.generations.iter().filter(|&(&other, _)| other != encoding);
+        rivals.all(|(_, rival)| !rival.may_be_readable(counts)).then_some((encoding, counts))
+    }
+}
+
+impl Generation {
+    /// Notes who had shards before that others have now.
+    fn note_moves(&mut self, before: BTreeMap<u8, Home>) {
+        for (shard, home) in before {
+            let stays = |homes: &Vec<Home>| homes.iter().any(|other| other.server == home.server);
+            if self.homes.get(&shard).is_some_and(|homes| !stays(homes)) {
+                self.origins.insert(shard, home.server);
+            }
+        }
+    }
+
+    /// Takes remembered homes for shards that no server lists.
+    fn recall(&mut self, kept: Kept) {
+        for (shard, home) in kept.homes {
+            if !self.homes.contains_key(&shard) {
+                self.former.entry(shard).or_insert(home);
+            }
+        }
+        for (shard, server) in kept.origins {
+            self.origins.entry(shard).or_insert(server);
+        }
+    }
+
+    /// Whether it has enough shards to be read, those counted that are not listed at the moment. One whose ratio nobody told
+    /// is taken to be like `other`.
+    fn may_be_readable(&self, other: &Self) -> bool {
+        let shards = self.homes.len() + self.former.len(); // No shard is in both.
+        self.ratio.or(other.ratio).is_none_or(|ratio| shards >= usize::from(ratio.data()))
+    }
+
+    /// Whether enough shards are there to read all data.
+    pub fn is_readable(&self) -> bool {
+        self.ratio.is_some_and(|ratio| {
+            let there = self.homes.keys().filter(|&&shard| shard < ratio.total()).count();
+            there >= usize::from(ratio.data())
+        })
+    }
+}
+
+fn server_changes(before: &Listing, after: &Listing) -> Vec<Change> {
+    let (old, new): (BTreeSet<_>, BTreeSet<_>) =
+        (before.servers.keys().collect(), after.servers.keys().collect());
+    let came = new.difference(&old).map(|&id| Change::ServerCame(id.clone()));
+    let went = old.difference(&new).map(|&id| Change::ServerWent(id.clone()));
+    came.chain(went).collect()
+}
+
+fn shards(listing: &Listing) -> BTreeMap<Key, u64> {
+    let mut shards = BTreeMap::new();
+    for (&volume, holdings) in &listing.volumes {
+        for holding in holdings {
+            for (&shard, &bytes) in &holding.shards {
+                shards.insert((volume, holding.encoding, shard, holding.server.clone(), holding.disk), bytes);
+            }
+        }
+    }
+    shards
+}
+
+fn placed(key: &Key, bytes: u64) -> (u32, Encoding, u8, Home) {
+    let (volume, encoding, shard, server, disk) = key.clone();
+    (volume, encoding, shard, Home { server, disk, bytes })
+}
+
+#[cfg(test)]
+#[path = "volumes/tests.rs"]
+mod tests;

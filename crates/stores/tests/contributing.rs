@@ -1,0 +1,61 @@
+//! What CONTRIBUTING.md says of a new store is so: a crate, a line in the table, its page, and no crate of the program that
+//! knows a kind of store by name.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates in the folder that are no kind of `[store]`.
+const SUPPORT: [&str; 3] = ["attached", "block-files", "dir"];
+/// The crates of the program; tests and measurements may know a store.
+const PROGRAM: [&str; 9] =
+    ["cli", "client", "cluster", "control", "coordinator", "helper", "repair", "store-api", "views"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn kinds() -> BTreeSet<String> {
+    stores::KINDS.iter().map(|kind| kind.name().to_owned()).collect()
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+#[test]
+fn every_crate_of_a_store_has_its_line_and_its_page() {
+    let folders = fs::read_dir(root().join("crates/stores")).unwrap().map(|entry| entry.unwrap());
+    let crates = folders.filter(|folder| folder.path().join("Cargo.toml").is_file());
+    let names: BTreeSet<String> = crates.map(|it| it.file_name().into_string().unwrap()).collect();
+    let stores = names.into_iter().filter(|name| !SUPPORT.contains(&name.as_str())).collect();
+    assert_eq!(kinds(), stores, "each crate has a line in KINDS");
+    for kind in kinds() {
+        assert!(root().join(format!("docs/{kind}.md")).is_file(), "docs/{kind}.md is its documentation");
+        assert!(stores::kind(&kind).is_some_and(|it| it.command().get_name() == kind), "mend attach {kind}");
+    }
+}
+
+#[test]
+fn no_crate_of_the_program_depends_on_a_kind_of_store() {
+    for name in PROGRAM {
+        let manifest = read(format!("crates/{name}/Cargo.toml"));
+        let (_, dependencies) = manifest.split_once("[dependencies]").unwrap_or_default();
+        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
+        let first = |line: &str| line.split([' ', '.', '=']).next().unwrap_or_default().to_owned();
+        let known: BTreeSet<String> = dependencies.lines().map(first).collect();
+        assert!(known.is_disjoint(&kinds()), "{name} knows a store by name");
+    }
+}
+
+#[test]
+fn contributing_names_files_that_are_there() {
+    let text = read("CONTRIBUTING.md");
+    let (_, section) = text.split_once("- **a store**").expect("it says how to add a store");
+    let section = section.split("\n- **").next().unwrap_or_default();
+    let paths: Vec<&str> = section.split('`').filter(|path| path.starts_with("crates/")).collect();
+    assert!(paths.len() >= 5, "{paths:?}");
+    for path in paths.iter().filter(|path| !path.contains("NAME")) {
+        assert!(root().join(path).exists(), "{path}");
+    }
+}
