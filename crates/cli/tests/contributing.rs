@@ -1,5 +1,5 @@
-//! Holds `CONTRIBUTING.md` and `ARCHITECTURE.md` true: the paths that they name exist, and the lists of files to touch
-//! are complete.
+//! Holds `CONTRIBUTING.md` and `ARCHITECTURE.md` true: the paths that they name exist, and the lists of files to
+//! touch are complete.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,8 @@ fn page(name: &str) -> String {
 /// Paths in backticks below `crates`, `docs` and other folders of the repository, with `{a,b}` written out.
 fn paths(text: &str) -> BTreeSet<String> {
     const FOLDERS: [&str; 5] = ["crates/", "docs/", "java/", "lab/", "scripts/"];
-    let quoted = text.split('`').skip(1).step_by(2).filter(|quoted| !quoted.contains([' ', '\n', '…', '*']));
+    let quoted = text.split('`').skip(1).step_by(2);
+    let quoted = quoted.filter(|quoted| !quoted.contains([' ', '\n', '…', '*']));
     let paths = quoted.filter(|quoted| FOLDERS.iter().any(|folder| quoted.starts_with(folder)));
     paths.filter(|path| !path.contains(PLACEHOLDER)).flat_map(written_out).collect()
 }

@@ -144,7 +144,7 @@ impl Mend {
         self.verb(words).output().expect("mend runs")
     }
 
-    /// Runs a verb with `--output json` and parses its output, whatever the exit code; `None` if it is not JSON.
+    /// Runs a verb and parses its output as JSON, whatever the exit code; `None` if it is not JSON.
     ///
     /// # Panics
     /// If it cannot be started.

@@ -1,9 +1,10 @@
 //! The parts of an experiment that measurements of HDFS, SeaweedFS and whole nodes share.
 //!
 //! An experiment boots a system on a [`Site`], a network of shaped links. It measures repairs ([`measure`],
-//! [`time_program`]), each next to the time of a [`direct_send`] of the same bytes, and reads ([`Reads`]). [`wait_while`]
-//! polls for the state that ends a measurement. The medians of [`Repetitions`] go to a page of [`Results`], which names
-//! machine, command and load. Each experiment has losses, ways to repair them and tables of its own.
+//! [`time_program`]), each next to the time of a [`direct_send`] of the same bytes, and reads ([`Reads`]).
+//! [`wait_while`] polls for the state that ends a measurement. The medians of [`Repetitions`] go to a page of
+//! [`Results`], which names machine, command and load. Each experiment has losses, ways to repair them and tables of
+//! its own.
 
 mod reads;
 mod repaired;
@@ -32,7 +33,7 @@ const SENDS: usize = 3;
 /// The timeout of [`wait_while`]; every repair that is measured is faster.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The time to send so many bytes from the first server over one plain TCP connection: the time to read one block.
+/// The time to send so many bytes from the first server over one plain TCP connection, as a read of a block does.
 ///
 /// # Errors
 /// [`LabError`].

@@ -19,7 +19,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Makes a network of so many servers on unshaped links, and moves this thread to the namespace of the head.
+    /// Makes a network of so many servers on unshaped links, and moves this thread to the head's namespace.
     ///
     /// # Errors
     /// [`LabError`].
