@@ -190,7 +190,7 @@ fn shortened(ranges: &[String]) -> String {
 
 fn rescue(part: &UnreadablePart) -> String {
     match (&part.any_of[..], &part.together[..]) {
-        ([], []) => "starting helpers does not help: restore the bad blocks from a backup".to_owned(),
+        ([], []) => "no helper that is down has these blocks: restore them from a backup".to_owned(),
         ([one], _) => format!("start {one}"),
         ([], together) => format!("start {} together", together.join(" and ")),
         (any, _) => format!("start any of {}", any.join(", ")),
@@ -244,8 +244,8 @@ mod tests {
         let text = unreadable_text(&[part(0, &["h2", "h10"]), part(50, &["h2", "h10"]), part(90, &[])], 3);
         assert_eq!(
             text,
-            "cannot be read: film bytes 90-99; no helper that is down would bring it back: restore bad blocks from a \
-             backup\ncannot be read: film bytes 0-9, 50-59; start any of h2, h10\n"
+            "unreadable: film bytes 90-99; no helper that is down has these blocks: restore them from a backup\n\
+             unreadable: film bytes 0-9, 50-59; start any of h2, h10\n"
         );
         assert!(unreadable_text(&[part(0, &["h2"])], 200).contains("film bytes 0-9; start h2\nand more"));
     }
