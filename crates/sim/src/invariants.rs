@@ -46,8 +46,8 @@ impl World<'_> {
     /// Holds everything against everything at the end.
     pub(crate) fn judge(&mut self) {
         let mut violations = Vec::new();
-        match &self.coordinator.result {
-            None => violations.push(format!("no end: {:?}", self.coordinator.job.state())),
+        match &self.driver.result {
+            None => violations.push(format!("no end: {:?}", self.driver.job.state())),
             Some(Ok(_)) => violations.extend(self.judge_success()),
             Some(Err(error)) => violations.extend(self.judge_failure(error)),
         }
@@ -60,14 +60,14 @@ impl World<'_> {
 
     fn judge_success(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let Some(Ok(outcome)) = &self.coordinator.result else { return wrong };
+        let Some(Ok(outcome)) = &self.driver.result else { return wrong };
         for &block in &self.scenario.wanted {
             let Some(&home) = outcome.homes.get(&block) else {
                 wrong.push(format!("success without {block}"));
                 continue;
             };
             if self.scenario.publishes() {
-                if self.coordinator.catalog.get(&block).map(|&(node, _)| node) != Some(home) {
+                if self.driver.published.get(&block).map(|&(node, _)| node) != Some(home) {
                     wrong.push(format!("success without {block} being published at {home}"));
                 }
             } else if !self.client_has(block) && !self.may_be_wrong() {
@@ -227,18 +227,18 @@ impl World<'_> {
     /// Nobody is left with something of the job, and nothing is said of a block without reason.
     fn judge_manners(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (node, told_to_forget) in &self.coordinator.told {
+        for (node, told_to_forget) in &self.driver.told {
             if !told_to_forget {
                 wrong.push(format!("{node} was not told to forget"));
             }
         }
         for node in self.nodes.values() {
-            let reachable = node.state == State::Running && self.coordinator.topology.is_alive(node.id);
+            let reachable = node.state == State::Running && self.driver.topology.is_alive(node.id);
             if reachable && node.knows_job() {
                 wrong.push(format!("{} still has something of the job", node.id));
             }
         }
-        for (block, problem) in &self.coordinator.lost_blocks {
+        for (block, problem) in &self.driver.lost_blocks {
             if !self.scenario.faults.iter().any(|(_, fault)| explains(fault, *block, problem)) {
                 wrong.push(format!("{block} is said to be {problem}"));
             }
@@ -249,7 +249,7 @@ impl World<'_> {
     /// Without faults the plan is carried out to the byte.
     fn judge_quiet(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.coordinator.result) else {
+        let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.driver.result) else {
             return wrong;
         };
         if !outcome.replanned.is_empty() {

@@ -1,18 +1,18 @@
-//! Repairs on virtual time: the very [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over
-//! modelled disks, links and control connections, with faults, all decided by one seed.
+//! Repairs on virtual time: the [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over modelled disks,
+//! links and control connections, with faults, all decided by one seed.
 //!
-//! [`run`] makes a random [`Scenario`], plays it in a [`World`] and holds the end against what must be true
-//! (see `invariants.rs`). A violation prints the line that replays it. [`recovery`] plays the recovery of whole nodes:
-//! many such jobs on the same machines, started by the very scheduler that the coordinator drives. [`durability`] makes of their times
-//! how long data lasts.
+//! - [`system`] plays whole systems around the coordinator's [`control::Control`]: clients, an operator, recoveries of nodes, faults.
+//! - [`run`] plays a random [`Scenario`] of one job in a [`World`] and checks the invariants of `invariants.rs`.
+//! - [`recovery`] times recoveries of large clusters without moving bytes.
+//! - [`durability`] computes from such times how long data lasts.
 //!
-//! Deliberately absent: any idea of how a repair is done. Around a part and a job there is only what the
-//! daemons have around them: sockets with bounded buffers, a disk that answers in any order, messages that
-//! take their time, processes that stop.
+//! A violation prints the command that replays it.
+//!
+//! Deliberately absent: any knowledge of how a repair works. Parts and jobs are surrounded by what the daemons have around
+//! them: sockets with bounded buffers, disks that answer in any order, messages with delays, processes that stop.
 
 #![forbid(unsafe_code)]
 
-mod coordinator;
 mod dice;
 mod disk;
 pub mod durability;
@@ -20,6 +20,7 @@ mod edge;
 mod event;
 mod faults;
 mod invariants;
+mod job_driver;
 mod motion;
 mod node;
 mod random;

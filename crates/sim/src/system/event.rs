@@ -3,6 +3,7 @@
 use control::{Answer, ConnectionId, RequestId};
 use repair::wire::control::ToNode;
 
+use super::script::Fault;
 use super::wires::Way;
 
 /// A helper or a client.
@@ -64,9 +65,14 @@ pub(crate) enum Happening {
     },
     /// An operation of the script begins.
     Operation(usize),
-    /// A fault of the script strikes, or ends.
-    Fault(usize),
-    FaultEnds(usize),
+    /// The time of a fault of the script has come.
+    Arms(usize),
+    /// A fault strikes, at a helper if its trigger was about one.
+    Fault {
+        number: usize,
+        at: Option<ProcessId>,
+    },
+    FaultEnds(Fault),
     /// Somebody copies the catalog.
     Copies,
     /// All faults cease.

@@ -10,6 +10,7 @@
 //! ask for things.
 
 mod api;
+mod assembly;
 mod client;
 mod coordinator;
 mod event;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 pub(crate) use event::Happening;
 pub use event::ProcessId;
-pub use script::{Fault, Operation, Script, Weather};
+pub use script::{Fault, Operation, Script, Trigger, Weather, When};
 pub use shrink::shrink;
 
 use crate::Tracing;
@@ -46,6 +47,8 @@ pub struct Summary {
     pub puts: u64,
     /// How often helpers were told to make deliveries blocks of the store.
     pub commits: u64,
+    /// The most jobs that published blocks at the same time.
+    pub at_once: usize,
     /// Starts of the coordinator.
     pub starts: u32,
     /// When everything was over, in virtual time.
@@ -92,17 +95,19 @@ pub fn play(script: &Script, tracing: Tracing) -> Result<Summary, Violation> {
     let violation = |what| Violation { script: Box::new(script.clone()), what };
     let ended = catch_unwind(AssertUnwindSafe(|| World::new(script, tracing).run()));
     let world = ended.map_err(|panic| violation(vec![crate::text_of(&*panic)]))?;
-    if !world.scene.violations.is_empty() {
-        return Err(violation(world.scene.violations.clone()));
+    let World { system, clients, judge, commits, events, .. } = world;
+    if !system.scene.violations.is_empty() {
+        return Err(violation(system.scene.violations));
     }
     Ok(Summary {
         seed: script.seed,
-        reads: world.reads,
-        puts: world.puts,
-        commits: world.commits,
-        starts: world.coordinator.run,
-        after: world.scene.now,
-        events: world.events,
-        trace: world.scene.trace.lines.clone(),
+        reads: clients.reads,
+        puts: clients.puts,
+        commits,
+        at_once: judge.at_once,
+        starts: system.coordinator.run,
+        after: system.scene.now,
+        events,
+        trace: system.scene.trace.lines,
     })
 }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use codes::CodeSpec;
+use repair::Report;
+use repair::wire::control::{FromNode, ToNode};
 
 use super::event::ProcessId;
 use crate::dice::Dice;
@@ -24,6 +26,9 @@ const CODES: [&str; 9] = [
     "hitchhiker-xor-7-5",
     "rotated-6-4-2",
 ];
+
+/// Codes of scripts with many stripes.
+const RECOVERED: [&str; 4] = ["rs-4-2", "rs-6-4", "rs-9-6", "lrc-4-2-2"];
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +60,80 @@ pub struct Script {
     /// What is done, and when.
     pub operations: Vec<(Duration, Operation)>,
     /// What goes wrong, and when.
-    pub faults: Vec<(Duration, Fault)>,
+    pub faults: Vec<(When, Fault)>,
+}
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    /// At this time,
+    pub at: Duration,
+    /// or at the first of these moments from then on.
+    pub on: Option<Trigger>,
+}
+
+/// A moment in the middle of something. A fault that names a helper strikes the helper that the moment is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// A helper registers.
+    Registers,
+    /// A helper gets its tasks of a plan.
+    Assigned,
+    /// A helper is told to commit what was delivered to it.
+    Commits,
+    /// A helper has committed it.
+    Committed,
+    /// A helper is told to read a block back.
+    Rereads,
+    /// A helper is told to remove a block.
+    Removes,
+    /// A helper is told to verify a block.
+    Verifies,
+    /// A helper is asked what its blocks are.
+    Describes,
+    /// A helper reports a bad block.
+    FindsBad,
+    /// The storage gets a batch.
+    Stores,
+}
+
+impl Trigger {
+    const ALL: [Self; 10] = [
+        Self::Registers,
+        Self::Assigned,
+        Self::Commits,
+        Self::Committed,
+        Self::Rereads,
+        Self::Removes,
+        Self::Verifies,
+        Self::Describes,
+        Self::FindsBad,
+        Self::Stores,
+    ];
+
+    /// The moment when a helper is told this.
+    pub(crate) fn of_order(message: &ToNode) -> Option<Self> {
+        Some(match message {
+            ToNode::Registered { .. } => Self::Registers,
+            ToNode::Assign(_) => Self::Assigned,
+            ToNode::Commit { .. } => Self::Commits,
+            ToNode::Reread { .. } => Self::Rereads,
+            ToNode::Remove { .. } => Self::Removes,
+            ToNode::Verify { .. } => Self::Verifies,
+            ToNode::Describe { .. } => Self::Describes,
+            _ => return None,
+        })
+    }
+
+    /// The moment when a helper says this.
+    pub(crate) fn of_report(message: &FromNode) -> Option<Self> {
+        match message {
+            FromNode::Report { report: Report::Committed, .. } => Some(Self::Committed),
+            FromNode::Verified { result: Err(_), .. }
+            | FromNode::Report { report: Report::BadBlock { .. }, .. } => Some(Self::FindsBad),
+            _ => None,
+        }
+    }
 }
 
 /// What a client or the operator does.
@@ -222,13 +300,63 @@ impl Script {
         if weather > Weather::Calm {
             for _ in 0..dice.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) {
                 let fault = script.fault(dice, weather);
-                let at = script.moment(dice);
-                script.faults.push((at, fault));
+                let when = script.moment(dice);
+                script.faults.push((when, fault));
             }
         }
         script.operations.sort_by_key(|&(at, _)| at);
-        script.faults.sort_by_key(|&(at, _)| at);
+        script.faults.sort_by_key(|&(when, _)| when.at);
         script
+    }
+
+    /// Many stripes on nodes that die and come back; the operator has each dead node recovered. Nothing else is at fault.
+    pub fn recovery(seed: u64) -> Self {
+        let dice = &mut Dice::new(seed ^ 0x7265_636f);
+        let base = Self::in_weather(seed, Weather::Calm);
+        let code: CodeSpec = dice.pick(&RECOVERED).parse().expect("it is a code");
+        let helpers = code.blocks() as u32 + dice.between(2, 8) as u32;
+        let mut script =
+            Self { code, helpers, block_bytes: 4096, heals: true, operations: Vec::new(), ..base };
+        script.put_stripes(dice.between(3, 16));
+        for _ in 0..dice.between(1, 4) {
+            let (helper, at) = (script.helper(dice), Duration::from_secs(10) + dice.up_to(BUSY / 4));
+            let back_after = dice.one_in(2).then(|| dice.up_to(BUSY / 2));
+            let fault = Fault::HelperDies { helper, unheard: dice.one_in(2), back_after };
+            script.faults.push((When { at, on: None }, fault));
+            script.operations.push((at + dice.up_to(BUSY / 10), Operation::RepairNode { helper }));
+        }
+        script
+    }
+
+    /// The recovery of one of twelve helpers, to which nothing else happens.
+    pub fn one_node(stripes: u64) -> Self {
+        let base = Self::in_weather(0, Weather::Calm);
+        let mut script = Self {
+            code: "rs-6-4".parse().expect("it is a code"),
+            helpers: 12,
+            block_bytes: 64 << 10,
+            repair_after: Duration::from_secs(5),
+            heals: true,
+            scrub_bytes_per_s: None,
+            link_rate: 5_000_000,
+            operations: Vec::new(),
+            ..base
+        };
+        script.put_stripes(stripes);
+        let dies = Fault::HelperDies { helper: ProcessId(0), unheard: false, back_after: None };
+        script.faults.push((When { at: BUSY / 2, on: None }, dies));
+        script
+    }
+
+    /// Files of four stripes each, put one after the other.
+    fn put_stripes(&mut self, stripes: u64) {
+        let (stripe, client) = (self.block_bytes * self.code.data_blocks() as u64, ProcessId(FIRST_CLIENT));
+        for file in 0..stripes.div_ceil(4) {
+            let at = Duration::from_secs(2) + Duration::from_millis(200) * file as u32;
+            let bytes = stripe * (stripes - file * 4).min(4);
+            let put = Operation::Put { client, file: file as u32, bytes, replace: false };
+            self.operations.push((at, put));
+        }
     }
 
     /// When its last fault is over at the latest, and everything has begun.
@@ -258,14 +386,14 @@ impl Script {
     }
 
     /// When a fault strikes: mostly soon after something else has begun, so that it strikes in the middle of it.
-    fn moment(&self, dice: &mut Dice) -> Duration {
+    fn moment(&self, dice: &mut Dice) -> When {
         let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
         let after = match dice.below(4) {
-            0 => return Duration::from_secs(3) + dice.up_to(BUSY),
-            1 if !self.faults.is_empty() => self.faults[dice.below(self.faults.len() as u64) as usize].0,
+            0 => Duration::from_secs(3) + dice.up_to(BUSY),
+            1 if !self.faults.is_empty() => self.faults[dice.below(self.faults.len() as u64) as usize].0.at,
             _ => self.operations[dice.below(self.operations.len() as u64) as usize].0,
         };
-        after + dice.up_to(soon)
+        When { at: after + dice.up_to(soon), on: dice.one_in(2).then(|| dice.pick(&Trigger::ALL)) }
     }
 
     fn put(&self, dice: &mut Dice, file: u32) -> Operation {
@@ -282,12 +410,24 @@ impl Script {
         ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
     }
 
+    /// In half of the scripts, most operations and faults are about one helper and two files, so that they meet.
+    fn focus(&self) -> Option<ProcessId> {
+        (self.seed / 8)
+            .is_multiple_of(2)
+            .then(|| ProcessId((self.seed / 16 % u64::from(self.helpers)) as u32))
+    }
+
     fn helper(&self, dice: &mut Dice) -> ProcessId {
-        ProcessId(dice.below(self.helpers.into()) as u32)
+        let any = ProcessId(dice.below(self.helpers.into()) as u32);
+        self.focus().filter(|_| !dice.one_in(3)).unwrap_or(any)
+    }
+
+    fn file(&self, dice: &mut Dice) -> u32 {
+        dice.below(if self.focus().is_some() { 2 } else { 5 }) as u32
     }
 
     fn operation(&self, dice: &mut Dice, weather: Weather) -> Operation {
-        let (client, file, helper) = (self.client(dice), dice.below(5) as u32, self.helper(dice));
+        let (client, file, helper) = (self.client(dice), self.file(dice), self.helper(dice));
         // Helpers are emptied only where the others suffice.
         let drained = ProcessId(dice.below(u64::from(self.helpers) - self.code.blocks() as u64) as u32);
         let operates = weather > Weather::Calm || dice.one_in(2);
@@ -373,6 +513,37 @@ impl Operation {
 }
 
 impl Fault {
+    /// How long it lasts, if it has an end.
+    pub(crate) fn lasts(&self) -> Option<Duration> {
+        match *self {
+            Self::Partition { lasts, .. }
+            | Self::DataPartition { lasts, .. }
+            | Self::SlowControl { lasts, .. }
+            | Self::Slow { lasts, .. }
+            | Self::StorageFails { lasts, .. }
+            | Self::StorageSlow { lasts, .. }
+            | Self::DiskFull { lasts, .. } => Some(lasts),
+            _ => None,
+        }
+    }
+
+    /// The same fault at another helper, if it is about one.
+    pub(crate) fn aimed_at(mut self, id: ProcessId) -> Self {
+        match &mut self {
+            Self::HelperDies { helper, .. }
+            | Self::Slow { helper, .. }
+            | Self::DiskFull { helper, .. }
+            | Self::BlockLost { helper, .. }
+            | Self::BlockCorrupt { helper, .. }
+            | Self::BlockForged { helper, .. } => *helper = id,
+            Self::WireBreaks { process }
+            | Self::Partition { process, .. }
+            | Self::SlowControl { process, .. } => *process = id,
+            _ => {}
+        }
+        self
+    }
+
     fn processes(&self) -> Vec<ProcessId> {
         match *self {
             Self::HelperDies { helper: id, .. }

@@ -1,6 +1,6 @@
-//! The truth: what every file may hold now, and what every block has to be.
+//! The truth: what every file may hold, and the bytes of every block.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use repair::{BlockId, StripeId};
@@ -8,16 +8,15 @@ use repair::{BlockId, StripeId};
 /// The bytes of a file.
 pub(crate) type Bytes = Rc<Vec<u8>>;
 
-/// What one file may hold; `None` stands for no file.
+/// The contents that a file may have; `None` stands for no file.
 ///
-/// An answer that never came leaves both what was before and what was asked for possible. What a reader saw while somebody
-/// changed the file may be either.
+/// A change that was never answered may have happened or not. A reader that overlaps with a change may see either content.
 #[derive(Clone, Debug)]
 pub(crate) struct FileTruth {
     pub(crate) possible: Vec<Option<Bytes>>,
-    /// What it may ever have held.
+    /// Everything that it may have held at some time.
     pub(crate) ever: Vec<Option<Bytes>>,
-    /// Changes under way.
+    /// Changes in flight.
     pub(crate) writers: u32,
     /// The catalog was once put back to before a change: what it says of the file may be neither there nor whole.
     pub(crate) is_forgotten: bool,
@@ -37,10 +36,12 @@ pub(crate) struct Truth {
     pub(crate) files: BTreeMap<String, FileTruth>,
     /// All blocks of every stripe that was ever stored.
     pub(crate) stripes: BTreeMap<StripeId, Rc<Vec<Vec<u8>>>>,
+    /// Stripes that have a block with other bytes, with which its checksums agree.
+    pub(crate) forged: BTreeSet<StripeId>,
 }
 
 impl Truth {
-    /// Somebody begins to change a file; `false` if somebody else does already.
+    /// A client begins to change a file; `false` if another one is at it already.
     pub(crate) fn begin(&mut self, file: &str) -> bool {
         let file = self.files.entry(file.to_owned()).or_default();
         let is_free = file.writers == 0;
@@ -90,7 +91,7 @@ impl Truth {
         self.files.get(file).cloned().unwrap_or_default()
     }
 
-    /// What a block has to be.
+    /// The bytes of a block.
     pub(crate) fn block(&self, block: &BlockId) -> Option<&[u8]> {
         let (stripe, index) = block.0.rsplit_once('.')?;
         let blocks = self.stripes.get(&StripeId(stripe.to_owned()))?;
