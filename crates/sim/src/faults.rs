@@ -175,7 +175,7 @@ impl World<'_> {
             Fault::DiskFull { node } => self.node(node).disk.full = true,
             Fault::Slow { node, factor } => {
                 // A node that is struck twice is as slow as the worse of both makes it.
-                let (link, disk) = (self.scenario.rate, self.scenario.disk_rate);
+                let (link, disk) = (self.scenario.machines.rate, self.scenario.machines.disk_rate);
                 let port = self.scene.network.ports.get_mut(&node).expect("every node has a port");
                 port.rate = port.rate.min(link / f64::from(factor));
                 let store = &mut self.node(node).disk;
@@ -194,7 +194,7 @@ impl World<'_> {
         }
         node.die(&mut self.scene, unheard);
         let notice = match unheard {
-            true => self.scenario.ping_limit,
+            true => self.scenario.machines.ping_limit,
             false => self.scene.dice.up_to(Duration::from_millis(200)),
         };
         let connection = self.scene.connection(id);
@@ -212,7 +212,7 @@ impl World<'_> {
         node.state = State::Paused;
         node.pauses += 1;
         let pause = node.pauses;
-        self.scene.after(self.scenario.ping_limit, Event::PingsUnanswered { node: id, pause });
+        self.scene.after(self.scenario.machines.ping_limit, Event::PingsUnanswered { node: id, pause });
         if let Some(delay) = lasts {
             self.scene.after(delay, Event::Continues { node: id, pause });
         }

@@ -125,7 +125,7 @@ impl World<'_> {
             return Some("too few good blocks are left");
         }
         let lies = struck().any(|fault| matches!(fault, Fault::Lie { .. }));
-        if lies && scenario.parity && !self.can_check(&sound) {
+        if lies && scenario.checks.parity && !self.can_check(&sound) {
             return Some("a disk lies, and too few good blocks are left to find out which");
         }
         (self.fit_spares() < self.unfit_requestors()).then_some("no node can take the place of a requestor")
@@ -135,7 +135,7 @@ impl World<'_> {
         match *fault {
             Fault::Kill { node, .. } | Fault::Vanish { node } => node == CLIENT,
             Fault::Pause { node, lasts } => {
-                node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.ping_limit)
+                node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.machines.ping_limit)
             }
             // What a client holds nobody else does, so it must get through to everybody.
             Fault::Cut { a, b } => self.scenario.kind == Kind::Put && (a == CLIENT || b == CLIENT),
@@ -186,7 +186,8 @@ impl World<'_> {
     /// Whether wrong bytes are the fault of a disk that nobody could find out.
     fn may_be_wrong(&self) -> bool {
         let lies = self.scenario.faults.iter().any(|(_, fault)| matches!(fault, Fault::Lie { .. }));
-        let checked = self.scenario.digests || (self.scenario.parity && self.can_check(&self.sound_blocks()));
+        let checked = self.scenario.checks.digests
+            || (self.scenario.checks.parity && self.can_check(&self.sound_blocks()));
         lies && !(self.scenario.publishes() && checked)
     }
 

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 pub use dice::Dice;
 pub use faults::{Fault, When};
-pub use scenario::{CLIENT, Kind, Scenario};
+pub use scenario::{CLIENT, Checks, Kind, Machines, Scenario};
 pub use scene::Tracing;
 pub use world::{Ended, World};
 

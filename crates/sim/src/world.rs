@@ -77,14 +77,14 @@ impl<'a> World<'a> {
         let code = scenario.code.build().expect("scenarios have possible codes");
         let mut dice = Dice::new(scenario.seed);
         let truth = stripe::encode(&*code, scenario, &mut dice);
-        let mut network = Network::new(scenario.delay, scenario.window);
-        scenario.node_ids().into_iter().for_each(|node| network.add_port(node, scenario.rate));
+        let mut network = Network::new(scenario.machines.delay, scenario.machines.window);
+        scenario.node_ids().into_iter().for_each(|node| network.add_port(node, scenario.machines.rate));
         let scene = Scene {
             now: Duration::ZERO,
             agenda: Agenda::default(),
             dice,
             network,
-            control: Control::new(scenario.control_delay, scenario.json),
+            control: Control::new(scenario.machines.control_delay, scenario.machines.json),
             trace: Trace { how: tracing, lines: Vec::new() },
             slices_delivered: 0,
             reports: None,
@@ -117,8 +117,8 @@ impl<'a> World<'a> {
     fn place_blocks(&mut self) {
         let scenario = self.scenario;
         for id in scenario.node_ids() {
-            let disk = Disk::new(scenario.disk_latency, scenario.disk_rate);
-            self.nodes.insert(id, Node::new(id, disk, scenario.budget_bytes));
+            let disk = Disk::new(scenario.machines.disk_latency, scenario.machines.disk_rate);
+            self.nodes.insert(id, Node::new(id, disk, scenario.machines.budget_bytes));
         }
         for (index, bytes) in self.truth.iter().enumerate() {
             let block = BlockIndex(index as u16);

@@ -19,9 +19,9 @@ fn repair_of(code: &str, scheme: Scheme) -> Scenario {
     scenario.block_bytes = bytes;
     scenario.tail_bytes = bytes;
     scenario.policy.slice_bytes = Some(32 << 10);
-    scenario.window = 256 << 10;
+    scenario.machines.window = 256 << 10;
     // What follows the transfer is not its business.
-    (scenario.parity, scenario.reread) = (false, false);
+    (scenario.checks.parity, scenario.checks.reread) = (false, false);
     scenario
 }
 

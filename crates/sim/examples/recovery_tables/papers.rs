@@ -50,7 +50,7 @@ pub fn push() {
     );
     println!("|--|--|--|--|--|--|--|");
     for jobs in [1, 4, 8, 16] {
-        let at = |beside| Cluster { jobs_at_once: jobs, ..seventeen("rs-14-10", 640, beside) };
+        let at = |beside| Cluster { concurrency: crate::jobs(jobs), ..seventeen("rs-14-10", 640, beside) };
         let run = |beside, helpers, shape| 640.0 * 64.0 / seconds(&at(beside), helpers, shape);
         let blocks = Shape::Scheme(Scheme::PipeB);
         println!(
@@ -75,7 +75,7 @@ pub fn hdfs() {
         let rate = |base: &Cluster, helpers, shape| 160.0 * 64.0 / seconds(base, helpers, shape);
         let row = |beside, helpers, shape| {
             let base = seventeen(code, 160, beside);
-            let two = Cluster { jobs_at_once: 2, ..base.clone() };
+            let two = Cluster { concurrency: crate::jobs(2), ..base.clone() };
             let stars = rate(&two, HelperPolicy::LowestIndex, CONVENTIONAL);
             let more = rate(&base, HelperPolicy::LowestIndex, CONVENTIONAL);
             let ours = rate(&base, helpers, shape);

@@ -27,9 +27,10 @@ impl Fabric {
         let mut flows = Flows::default();
         let mut ports = Ports::default();
         (0..cluster.nodes).for_each(|_| ports.add(&mut flows, cluster.rates));
-        let (racks, rate) = cluster.racks.unwrap_or_default();
+        let (racks, rate) = cluster.bottlenecks.racks.unwrap_or_default();
         let trunks = (0..racks).map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
-        let pairs = cluster.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
+        let pairs =
+            cluster.bottlenecks.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
         Self { flows, ports, trunks, pairs, sharing: None }
     }
 

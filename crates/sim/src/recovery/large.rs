@@ -1,16 +1,15 @@
-//! Whole nodes of large clusters, without bytes: the scheduler and the planner are the real ones, jobs are fluids.
+//! Recoveries and drains of nodes in large clusters, without bytes: jobs of the coordinator's scheduler and planner are fluids.
 //!
-//! What a job moves is what its plan moves ([`Loads`]), and its links and disks are shared with all others as
-//! [`Flows`](super::flows::Flows) says. A node is lost or drained at the start, and the clock runs from one end of a job to
-//! the next; a thousand nodes take seconds.
+//! A job moves what its plan moves ([`Loads`]) and shares links and disks with all other jobs ([`Flows`](super::flows::Flows)).
+//! A node is lost or drained at the start, and the clock jumps from one end of a job to the next; a thousand nodes take seconds.
 //!
 //! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a node without a
 //! block of its stripe; at the end everything that could be repaired is.
 //!
-//! Deliberately absent: slices, so that the first of them come without delay (`job_seconds` stands for what a job
-//! takes beside its bytes), and faults other than a death.
+//! Deliberately absent: slices, control messages, and faults other than a death. What decides is the scheduler and the planner;
+//! this module only lets time pass between their decisions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +29,32 @@ use crate::dice::Dice;
 const REPAIR: RepairId = RepairId(1);
 /// The node that is lost or emptied.
 const NODE: NodeId = NodeId(0);
+
+/// What carries less than the links of all nodes together; nothing by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bottlenecks {
+    /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
+    pub racks: Option<(u32, f64)>,
+    /// Bytes per second from one node to another, where that is less than their links.
+    pub pairs: BTreeMap<(u32, u32), f64>,
+    /// Bytes per second that all nodes may send together.
+    pub cap: Option<f64>,
+}
+
+/// What repairs have in flight on a node at most; as much as with the coordinator by default.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Concurrency {
+    /// Parts of jobs.
+    pub jobs: u64,
+    /// Bytes of jobs, in seconds of the node's links and its disk.
+    pub seconds: f64,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { jobs: repair::recovery::JOBS_AT_ONCE, seconds: repair::recovery::SECONDS_AHEAD }
+    }
+}
 
 /// What happens to a large cluster.
 #[derive(Clone, Debug)]
@@ -52,14 +77,10 @@ pub struct Cluster {
     pub block_bytes: u64,
     /// What each node's links and disk carry.
     pub rates: Rates,
-    /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
-    pub racks: Option<(u32, f64)>,
-    /// Bytes per second from one node to another, where that is less than their links.
-    pub pairs: BTreeMap<(u32, u32), f64>,
-    /// Parts of jobs that a node takes at once.
-    pub jobs_at_once: u64,
-    /// Bytes of jobs that a node takes at once, in seconds of its links and its disk.
-    pub seconds_ahead: f64,
+    /// What carries less than the links of all nodes together.
+    pub bottlenecks: Bottlenecks,
+    /// What a node has in flight at most.
+    pub concurrency: Concurrency,
     /// What is asked for.
     pub spec: RepairSpec,
     /// How.
@@ -68,10 +89,6 @@ pub struct Cluster {
     pub shape: Shape,
     /// How nodes move slices on; the scheme's own way if `None`.
     pub pacing: Option<Pacing>,
-    /// Seconds from the start of a job until its bytes flow.
-    pub job_seconds: f64,
-    /// Bytes per second that all nodes may send together.
-    pub cap: Option<f64>,
 }
 
 /// What happens to the node.
@@ -150,16 +167,12 @@ impl Cluster {
             homes: None,
             block_bytes: 64 << 20,
             rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
-            racks: None,
-            pairs: BTreeMap::new(),
-            jobs_at_once: repair::recovery::JOBS_AT_ONCE,
-            seconds_ahead: repair::recovery::SECONDS_AHEAD,
+            bottlenecks: Bottlenecks::default(),
+            concurrency: Concurrency::default(),
             spec: RepairSpec::default(),
             loss: Loss::Dead,
             shape: Shape::Dealt,
             pacing: None,
-            job_seconds: 0.0,
-            cap: None,
         }
     }
 
@@ -187,7 +200,7 @@ impl Cluster {
 
     /// The same, with everything at once that can be: what helpers may have under way bounds nothing.
     pub fn all_at_once(self) -> Self {
-        Self { jobs_at_once: 1 << 20, seconds_ahead: 1e6, ..self }
+        Self { concurrency: Concurrency { jobs: 1 << 20, seconds: 1e6 }, ..self }
     }
 
     /// Whether the planner can rebuild in this shape what is lost.
@@ -213,8 +226,6 @@ impl Cluster {
 struct Job {
     proposal: Proposal,
     loads: Loads,
-    /// In rounds it is not faster than this.
-    least_seconds: f64,
 }
 
 struct Run<'a> {
@@ -226,8 +237,6 @@ struct Run<'a> {
     /// The stripes that have a block on the node, and their homes.
     homes: Vec<Vec<NodeId>>,
     running: BTreeMap<u64, Job>,
-    /// Jobs whose bytes do not flow yet.
-    starting: BTreeSet<(Duration, u64)>,
     death: Option<f64>,
     dead: bool,
     now: f64,
@@ -293,7 +302,6 @@ impl<'a> Run<'a> {
             topology: Topology::new(),
             fabric: Fabric::new(cluster),
             running: BTreeMap::new(),
-            starting: BTreeSet::new(),
             death: None,
             dead: cluster.loss == Loss::Dead,
             now: 0.0,
@@ -307,15 +315,15 @@ impl<'a> Run<'a> {
 
     fn set_up(&mut self) {
         let rates = self.cluster.rates;
-        let ahead = |rate: f64| (rate * self.cluster.seconds_ahead) as u64;
+        let ahead = |rate: f64| (rate * self.cluster.concurrency.seconds) as u64;
         let budget = Budget {
-            jobs: self.cluster.jobs_at_once,
+            jobs: self.cluster.concurrency.jobs,
             up_bytes: ahead(rates.up),
             down_bytes: ahead(rates.down),
             disk_bytes: ahead(rates.disk()),
         };
         for node in 0..self.cluster.nodes {
-            let rack = self.cluster.racks.map(|(racks, _)| format!("r{}", node % racks));
+            let rack = self.cluster.bottlenecks.racks.map(|(racks, _)| format!("r{}", node % racks));
             let helper = NodeProfile::helper("h", format!("h{node}:1"));
             let alive = !(self.dead && NodeId(node) == NODE);
             self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), alive, ..helper });
@@ -329,12 +337,12 @@ impl<'a> Run<'a> {
             };
             self.scheduler.set_node(NodeId(node), facts);
         }
-        let (racks, rate) = self.cluster.racks.unwrap_or_default();
+        let (racks, rate) = self.cluster.bottlenecks.racks.unwrap_or_default();
         for rack in 0..racks {
             let bytes = ahead(rate);
             self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
         }
-        if let Some(cap) = self.cluster.cap {
+        if let Some(cap) = self.cluster.bottlenecks.cap {
             self.fabric.set_cap(cap, rates.up, &self.topology);
         }
         let kind = match self.cluster.loss {
@@ -413,10 +421,9 @@ impl<'a> Run<'a> {
 
     /// Goes to the next thing that happens; `false` if there is none.
     fn pass_time(&mut self) -> bool {
-        let start = self.starting.first().map(|&(at, _)| at.as_secs_f64());
         let wake = self.scheduler.wakes_at().map(|at| at.as_secs_f64() + 1e-9);
         let deal = self.fabric.deals_at().filter(|_| !self.running.is_empty());
-        let others = [start, wake, self.death, deal].into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let others = [wake, self.death, deal].into_iter().flatten().fold(f64::INFINITY, f64::min);
         let others = (others - self.now).max(0.0);
         match self.fabric.next_ends() {
             Some((seconds, ends)) if seconds <= others => {
@@ -425,7 +432,6 @@ impl<'a> Run<'a> {
             }
             _ if others.is_finite() => {
                 self.advance(others);
-                self.begin();
                 if self.death.is_some_and(|at| at <= self.now) {
                     self.death = None;
                     self.die();
@@ -439,17 +445,6 @@ impl<'a> Run<'a> {
     fn advance(&mut self, seconds: f64) {
         self.now += seconds;
         self.fabric.advance(seconds, self.now, &self.scheduler);
-    }
-
-    /// Lets the bytes of jobs flow that were started some time ago.
-    fn begin(&mut self) {
-        let now = Duration::from_secs_f64(self.now + 1e-9);
-        while let Some(&(at, job)) = self.starting.first().filter(|(at, _)| *at <= now) {
-            self.starting.remove(&(at, job));
-            if let Some(job_now) = self.running.get(&job) {
-                self.fabric.start(job, &job_now.loads, job_now.least_seconds);
-            }
-        }
     }
 
     fn act(&mut self) {
@@ -485,11 +480,9 @@ impl<'a> Run<'a> {
             return;
         }
         self.tally.jobs = job;
-        self.running.insert(job, Job { proposal, loads, least_seconds });
+        self.fabric.start(job, &loads, least_seconds);
+        self.running.insert(job, Job { proposal, loads });
         self.tally.at_once = self.tally.at_once.max(self.running.len());
-        let at = Duration::from_secs_f64(self.now + self.cluster.job_seconds);
-        self.starting.insert((at, job));
-        self.begin();
     }
 
     /// What is delivered was lost or is to leave, and gets to a node of its own.

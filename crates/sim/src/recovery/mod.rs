@@ -9,5 +9,5 @@ mod large;
 mod reads;
 mod sharing;
 
-pub use large::{Cluster, Finish, Loss, Shape, Share};
+pub use large::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape, Share};
 pub use reads::{ReadTimes, Reads};
