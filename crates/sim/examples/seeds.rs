@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p mend-sim --example seeds -- --seeds 0..1000000`
 //!
-//! Prints one line per finished piece, and for every seed that fails its violation and the shortest script that still fails.
-//! Stops at the first failure unless `--keep-going` is given, and exits with 1 if anything failed.
+//! Prints one line per finished piece, and for every seed that fails its violation and the shortest script
+//! that still fails. Stops at the first failure unless `--keep-going` is given, and exits with 1 if anything
+//! failed.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -15,10 +16,10 @@ use sim::system::{Summary, Violation, check, shrink};
 const USAGE: &str =
     "usage: seeds --seeds FROM..TO [--piece SEEDS] [--threads N] [--keep-going] [--no-shrink]";
 
-/// What is played, and how.
+/// A range of seeds, and how it is played.
 struct Campaign {
     seeds: Range<u64>,
-    /// Seeds of which one line is printed.
+    /// Seeds per line of output.
     piece: u64,
     threads: u64,
     keeps_going: bool,

@@ -26,7 +26,7 @@ pub(crate) struct Disk {
     busy_until: Duration,
 }
 
-/// What a job has delivered and not committed; it is gone with its process.
+/// Deliveries of a job that are not committed; they end with the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deliveries(BTreeMap<BlockId, Delivery>);
 
@@ -60,10 +60,10 @@ impl Deliveries {
     }
 }
 
-/// What a store says of a block's bytes.
+/// Computes a store's digest of a block.
 type Digests = fn(&[u8]) -> Digest;
 
-/// What each sealed block's digest is.
+/// Sealed blocks with their digests.
 type Sealed = Vec<(BlockId, Option<Digest>)>;
 
 /// A block on a disk.
@@ -122,8 +122,8 @@ impl Disk {
         Self { digests: hash_of, ..Self::new(latency, rate) }
     }
 
-    /// When an operation on `bytes` that starts now will be done, from now on. Operations that are under
-    /// way together end in any order.
+    /// When an operation on `bytes` that starts now will be done, from now on. Concurrent operations end
+    /// in any order.
     pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
         self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
         self.busy_until - scene.now + scene.dice.up_to(self.latency)

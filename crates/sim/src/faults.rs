@@ -22,14 +22,14 @@ pub enum When {
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A process is killed: its connections are reset, what it has in memory is gone.
+    /// A process is killed: its connections are reset, its memory is lost.
     Kill {
         /// Whose.
         node: NodeId,
         /// When it is started again, if it is.
         back_after: Option<Duration>,
     },
-    /// A machine is gone without a word.
+    /// A machine vanishes without closing its connections.
     Vanish {
         /// Which.
         node: NodeId,
@@ -56,7 +56,7 @@ pub enum Fault {
         /// The block.
         block: BlockIndex,
     },
-    /// A block's file is gone.
+    /// A block's file is lost.
     Lose {
         /// The block.
         block: BlockIndex,
@@ -97,8 +97,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The node that it makes unfit for good, or for long enough that a job need not wait for it. Connections that break once, and
-    /// bits that flip once, make no node unfit, and of a cut link it depends on the other links.
+    /// The node that it makes unfit for good, or for long enough that a job need not wait for it. Connections
+    /// that break once, and bits that flip once, make no node unfit, and of a cut link it depends on the
+    /// other links.
     pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
             Self::Kill { node, .. }

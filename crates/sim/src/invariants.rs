@@ -1,4 +1,4 @@
-//! What must hold when a world has ended.
+//! Invariants at the end of a world.
 //!
 //! **Safety**, whatever happened: what is published, and what a client is told it has read, is what was
 //! stored; where a disk lies without its checksums noticing, this is asked for only if digests are
@@ -144,8 +144,8 @@ impl World<'_> {
         }
     }
 
-    /// Nodes that a job cannot be asked to use: those that a fault stopped or slowed down, and the ends of cut links that no other
-    /// node can relay.
+    /// Nodes that a job cannot be asked to use: those that a fault stopped or slowed down, and the ends of
+    /// cut links that no other node can relay.
     fn unfit(&self) -> BTreeSet<NodeId> {
         let faults = || self.scenario.faults.iter().map(|(_, fault)| fault);
         let struck: BTreeSet<NodeId> = faults().filter_map(Fault::unfit).collect();
@@ -197,7 +197,8 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
-        // Who is said to have broken a connection, or sent a bad frame, is given up if another node can take its place.
+        // Who is said to have broken a connection, or sent a bad frame, is given up if another node can take
+        // its place.
         let broke = |node: NodeId| {
             self.scenario.faults.iter().any(|(_, fault)| match *fault {
                 Fault::Break { a, b } => a == node || b == node,

@@ -1,7 +1,8 @@
-//! Drives one [`repair::Job`] without a coordinator: hands reports in and carries actions out. It decides nothing.
+//! Drives one [`repair::Job`] without a coordinator: hands reports in and carries actions out. It decides
+//! nothing.
 //!
-//! Its nodes are alive as long as they are connected, what the job publishes is kept in a table, and the rest is noted for
-//! the judge.
+//! Its nodes are alive as long as they are connected, what the job publishes is kept in a table, and the rest
+//! is noted for the judge.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ impl JobDriver {
         self.job.handle_tick(&self.topology, scene.now);
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node has ended.
     pub(crate) fn lose_node(&mut self, node: NodeId, scene: &mut Scene) {
         scene.note(|| format!("the coordinator has lost {node}"));
         scene.cut_control(node);

@@ -1,15 +1,18 @@
-//! Repairs on virtual time: the [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over modelled disks,
-//! links and control connections, with faults, all decided by one seed.
+//! Repairs on virtual time: the [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over
+//! modelled disks, links and control connections, with faults, all decided by one seed.
 //!
-//! - [`system`] plays whole systems around the coordinator's [`control::Control`]: clients, an operator, recoveries of nodes, faults.
-//! - [`run`] plays a random [`Scenario`] of one job in a [`World`] and checks the invariants of `invariants.rs`.
+//! - [`system`] plays whole systems around the coordinator's [`control::Control`]: clients, an operator,
+//!   recoveries of nodes, faults.
+//! - [`run`] plays a random [`Scenario`] of one job in a [`World`] and checks the invariants of
+//!   `invariants.rs`.
 //! - [`recovery`] times recoveries of large clusters without moving bytes.
 //! - [`durability`] computes from such times how long data lasts.
 //!
 //! A violation prints the command that replays it.
 //!
-//! Deliberately absent: any knowledge of how a repair works. Parts and jobs are surrounded by what the daemons have around
-//! them: sockets with bounded buffers, disks that answer in any order, messages with delays, processes that stop.
+//! Deliberately absent: any knowledge of how a repair works. Parts and jobs are surrounded by what the
+//! daemons have around them: sockets with bounded buffers, disks that answer in any order, messages with
+//! delays, processes that stop.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +44,7 @@ pub use scenario::{CLIENT, Checks, Kind, Machines, Scenario};
 pub use scene::Tracing;
 pub use world::{Ended, World};
 
-/// What came of a run, for statistics.
+/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The seed.
@@ -56,12 +59,12 @@ pub struct Summary {
     pub events: u64,
 }
 
-/// A run in which something happened that must not.
+/// A run that violated an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed.
     pub seed: u64,
-    /// What happened.
+    /// The violations.
     pub what: Vec<String>,
 }
 
@@ -75,7 +78,7 @@ impl std::fmt::Display for Violation {
 /// Plays the scenario of a seed.
 ///
 /// # Errors
-/// [`Violation`] if something happened that must not; assertions in the code under test count too.
+/// [`Violation`] of an invariant, or of an assertion in the code under test.
 pub fn check(seed: u64) -> Result<Summary, Violation> {
     let play = || {
         let scenario = Scenario::random(seed);
@@ -97,7 +100,7 @@ pub fn check(seed: u64) -> Result<Summary, Violation> {
 /// Plays the scenario of a seed.
 ///
 /// # Panics
-/// If something happened that must not; the message says how to replay it.
+/// If an invariant was violated; the message says how to replay it.
 pub fn run(seed: u64) -> Summary {
     check(seed).unwrap_or_else(|violation| panic!("{violation}"))
 }

@@ -10,7 +10,7 @@ use crate::dice::Dice;
 use crate::faults::{Fault, When};
 use crate::scenario::{CLIENT, Checks, Kind, Machines, Scenario};
 
-/// Codes beside Reed-Solomon, small enough for many runs.
+/// Codes other than Reed-Solomon, small enough for many runs.
 const OTHER_CODES: [&str; 10] = [
     "lrc-6-2-2",
     "lrc-4-2-1",

@@ -16,7 +16,7 @@ use crate::faults::{Fault, When};
 /// The node that is a client, where one takes part.
 pub const CLIENT: NodeId = NodeId(1000);
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A client reads the wanted blocks, or a part of them.
@@ -37,7 +37,7 @@ pub enum Kind {
     Migrate,
 }
 
-/// What is checked of the result of a job.
+/// Checks of a job's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
     /// Whether the blocks' digests are recorded.
@@ -105,19 +105,19 @@ pub struct Scenario {
     pub holders: u32,
     /// Nodes without a block of the stripe.
     pub spares: u32,
-    /// Blocks that nobody holds.
+    /// Blocks without a holder.
     pub lost: BTreeSet<BlockIndex>,
-    /// What is asked for.
+    /// The request.
     pub kind: Kind,
     /// Of which blocks.
     pub wanted: Vec<BlockIndex>,
     /// How.
     pub policy: Policy,
-    /// What is checked of the result.
+    /// Checks of the result.
     pub checks: Checks,
     /// Links, disks and messages.
     pub machines: Machines,
-    /// What goes wrong, and when.
+    /// Faults, and when they strike.
     pub faults: Vec<(When, Fault)>,
 }
 
@@ -172,8 +172,8 @@ impl Scenario {
         repair::plan(&request.stripe, &plan_request, topology)
     }
 
-    /// The time that the best plan should take if it were known from the start that a node's links and disk are slower by
-    /// `factor`.
+    /// The time that the best plan should take if it were known from the start that a node's links and disk
+    /// are slower by `factor`.
     ///
     /// # Errors
     /// [`PlanError`] if what is asked for cannot be done.
@@ -268,8 +268,8 @@ impl Scenario {
         topology
     }
 
-    /// The stripe with the recorded digests of what is wanted. Sources have none: here a disk that lies has the digest
-    /// that is asked for.
+    /// The stripe with the recorded digests of the wanted blocks. Sources have none: here a disk that lies
+    /// has the digest that is asked for.
     fn stripe(&self, code: Arc<dyn Code>, digests: &[Digest]) -> Stripe {
         let recorded = |index: &BlockIndex| self.checks.digests && self.wanted.contains(index);
         let block = |index: BlockIndex| StripeBlock {
@@ -282,7 +282,7 @@ impl Scenario {
         Stripe { id: StripeId("s".into()), chunking: self.chunking(&*code), code, blocks, label: None }
     }
 
-    /// Where the sub-blocks of its blocks are.
+    /// The layout of sub-blocks in its blocks.
     pub(crate) fn chunking(&self, code: &dyn Code) -> Chunking {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }

@@ -1,4 +1,5 @@
-//! A world of one job: nodes, the job with its driver, and the loop that lets things happen in order of virtual time.
+//! A world of one job: nodes, the job with its driver, and the loop that lets things happen in order of
+//! virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::stripe;
 
 /// No job takes longer: the sum of all limits that a job has, many times over.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
-/// What is still under way when a job ends is over after this long.
+/// After the end of a job, messages in flight get this long to arrive.
 const SETTLE: Duration = Duration::from_secs(30);
 /// How long a node that was started again, or cut off, takes to register.
 const REGISTER_LIMIT: Duration = Duration::from_millis(500);
@@ -38,7 +39,7 @@ pub struct World<'a> {
     pub(crate) struck: Vec<bool>,
     /// Blocks published with other bytes than they should have.
     pub(crate) published_wrong: Vec<BlockIndex>,
-    /// What the client had been delivered when the job ended, if it was still there.
+    /// Deliveries to the client at the end of the job, if it still runs.
     pub(crate) delivered_to_client: Option<Deliveries>,
     pub(crate) events: u64,
     pub(crate) ended_at: Option<Duration>,
@@ -53,7 +54,7 @@ pub struct Ended {
     pub after: Duration,
     /// Bytes of payload that were sent over each edge, over all plans.
     pub edges: BTreeMap<(NodeId, NodeId), u64>,
-    /// What happened that must not happen.
+    /// Violated invariants.
     pub violations: Vec<String>,
     /// The events as text, if they were kept.
     pub trace: Vec<String>,

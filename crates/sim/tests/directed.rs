@@ -183,8 +183,8 @@ fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
     assert!(ended.after > Duration::from_secs(8));
 }
 
-/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links between
-/// helpers.
+/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links
+/// between helpers.
 #[test]
 fn two_links_that_break_between_helpers_are_gone_around() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
@@ -281,8 +281,8 @@ fn without_faults_every_scheme_moves_what_its_plan_says() {
     }
 }
 
-/// A client reads all data of a stripe with a lost block. It needs four of the five surviving blocks, so it can lose two links only if
-/// blocks are relayed.
+/// A client reads all data of a stripe with a lost block. It needs four of the five surviving blocks, so it
+/// can lose two links only if blocks are relayed.
 #[test]
 fn two_links_that_break_to_a_client_are_gone_around() {
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Conventional] {

@@ -1,14 +1,15 @@
-//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone, but for some drains by
-//! stars (`MOST_BY_STARS`).
+//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone, but
+//! for some drains by stars (`MOST_BY_STARS`).
 //!
-//! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p
-//! mend-sim --test drains -- --nocapture` plays more seeds and prints every case.
+//! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20
+//! cargo test -p mend-sim --test drains -- --nocapture` plays more seeds and prints every case.
 
 use repair::recovery::{Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
 use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape};
 
-/// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few a little.
+/// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few
+/// a little.
 const MOST: f64 = 1.02;
 /// The same of stars: the first ones start before it is known how much they bring to their takers.
 const MOST_BY_STARS: f64 = 1.11;

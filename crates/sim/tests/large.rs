@@ -55,8 +55,8 @@ fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
     }
 }
 
-/// Chains of whole blocks through the nodes of the lowest indices fall unevenly: with even shares the node of most chains
-/// would hold the others up.
+/// Chains of whole blocks through the nodes of the lowest indices fall unevenly: with even shares the node of
+/// most chains would hold the others up.
 #[test]
 fn a_cap_on_all_together_is_used_however_uneven_chains_are() {
     let spec = RepairSpec { helpers: HelperPolicy::LowestIndex, ..RepairSpec::default() };

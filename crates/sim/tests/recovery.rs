@@ -1,4 +1,5 @@
-//! Recoveries of whole nodes by the real coordinator. `MEND_SIM_RUNS` and `MEND_SIM_BASE` ask for more, or for others.
+//! Recoveries of whole nodes by the real coordinator. `MEND_SIM_RUNS` and `MEND_SIM_BASE` ask for more, or
+//! for others.
 
 use sim::Tracing;
 use sim::system::{Script, Summary, Violation, play};

@@ -1,5 +1,5 @@
-//! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p mend-sim --example recovery_tables`, and with a word
-//! behind `--` only those whose titles contain it.
+//! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p mend-sim --example
+//! recovery_tables`, and with a word behind `--` only those whose titles contain it.
 
 mod fastpr;
 mod papers;

@@ -21,7 +21,8 @@ fn seconds(base: &Cluster, helpers: HelperPolicy, shape: Shape) -> f64 {
     mean(&Cluster { spec, shape, ..base.clone() }, |finish| finish.seconds)
 }
 
-/// So many blocks of a dead node among 17, rebuilt on so many nodes beside, or on the 16 others if there are none beside.
+/// So many blocks of a dead node among 17, rebuilt on so many nodes beside, or on the 16 others if there are
+/// none beside.
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };

@@ -9,7 +9,7 @@ use super::flows::{Flows, Ports, ResourceNo};
 use super::large::Cluster;
 use super::sharing::Sharing;
 
-/// What is due within so many seconds is due now.
+/// Events within so many seconds count as simultaneous.
 const NOW: f64 = 1e-9;
 
 /// See the module's documentation.
@@ -40,7 +40,7 @@ impl Fabric {
         self.sharing = Some(Sharing::new(cap, topology, uplinks, rate, &mut self.flows));
     }
 
-    /// Nodes have come or gone.
+    /// The set of live nodes has changed.
     pub fn set_nodes(&mut self, topology: &Topology) {
         if let Some(sharing) = &mut self.sharing {
             sharing.set_nodes(topology, &mut self.flows);

@@ -1,13 +1,15 @@
-//! Recoveries and drains of nodes in large clusters, without bytes: jobs of the coordinator's scheduler and planner are fluids.
+//! Recoveries and drains of nodes in large clusters, without bytes: jobs of the coordinator's scheduler and
+//! planner are fluids.
 //!
-//! A job moves what its plan moves ([`Loads`]) and shares links and disks with all other jobs ([`Flows`](super::flows::Flows)).
-//! A node is lost or drained at the start, and the clock jumps from one end of a job to the next; a thousand nodes take seconds.
+//! A job moves what its plan moves ([`Loads`]) and shares links and disks with all other jobs
+//! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from one end
+//! of a job to the next; a thousand nodes take seconds.
 //!
-//! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a node without a
-//! block of its stripe; at the end everything that could be repaired is.
+//! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a
+//! node without a block of its stripe; at the end everything that could be repaired is.
 //!
-//! Deliberately absent: slices, control messages, and faults other than a death. What decides is the scheduler and the planner;
-//! this module only lets time pass between their decisions.
+//! Deliberately absent: slices, control messages, and faults other than a death. The scheduler and the
+//! planner decide; this module lets time pass between their decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ const REPAIR: RepairId = RepairId(1);
 /// The node that is lost or emptied.
 const NODE: NodeId = NodeId(0);
 
-/// What carries less than the links of all nodes together; nothing by default.
+/// Limits on traffic between nodes; none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bottlenecks {
     /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
@@ -41,7 +43,7 @@ pub struct Bottlenecks {
     pub cap: Option<f64>,
 }
 
-/// What repairs have in flight on a node at most; as much as with the coordinator by default.
+/// The most that repairs have in flight on a node; by default the limits of the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Concurrency {
     /// Parts of jobs.
@@ -56,7 +58,7 @@ impl Default for Concurrency {
     }
 }
 
-/// What happens to a large cluster.
+/// A large cluster, and the loss that it suffers.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Decides where blocks are.
@@ -71,17 +73,18 @@ pub struct Cluster {
     pub stripes: u32,
     /// Whether every stripe has a block on the node.
     pub all_on_node: bool,
-    /// Where the blocks of each stripe are, by nodes' numbers of which that of the lost one is 0; drawn by lot if `None`.
+    /// Where the blocks of each stripe are, by nodes' numbers of which that of the lost one is 0; drawn by
+    /// lot if `None`.
     pub homes: Option<Vec<Vec<u32>>>,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// What each node's links and disk carry.
+    /// Bytes per second of each node's links and disk.
     pub rates: Rates,
-    /// What carries less than the links of all nodes together.
+    /// Limits on traffic between nodes.
     pub bottlenecks: Bottlenecks,
-    /// What a node has in flight at most.
+    /// The most that a node has in flight.
     pub concurrency: Concurrency,
-    /// What is asked for.
+    /// The repair's specification.
     pub spec: RepairSpec,
     /// How.
     pub loss: Loss,
@@ -91,7 +94,7 @@ pub struct Cluster {
     pub pacing: Option<Pacing>,
 }
 
-/// What happens to the node.
+/// The fate of the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// It is dead.
@@ -134,7 +137,7 @@ pub struct Finish {
     pub down: Share,
     /// The same of their disks.
     pub disk: Share,
-    /// What went wrong.
+    /// Violated invariants.
     pub violations: Vec<String>,
 }
 
@@ -143,7 +146,7 @@ pub struct Finish {
 pub struct Share {
     /// In the mean over the survivors.
     pub mean: f64,
-    /// Of the survivor that used most of it.
+    /// Of the busiest survivor.
     pub most: f64,
 }
 
@@ -179,8 +182,8 @@ impl Cluster {
     /// More lost blocks than this take long to play; times grow in proportion to them.
     pub const MOST_LOST: u32 = 5_000;
 
-    /// A node is dead that had one block each of so many stripes, by turns the first of them, the second and so on; other
-    /// blocks are anywhere.
+    /// A node is dead that had one block each of so many stripes, by turns the first of them, the second and
+    /// so on; other blocks are anywhere.
     ///
     /// # Panics
     /// If the code is beyond its limits, or wider than there are nodes.
@@ -198,12 +201,12 @@ impl Cluster {
         Self { homes: Some(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
     }
 
-    /// The same, with everything at once that can be: what helpers may have under way bounds nothing.
+    /// The same without a limit on the work in flight.
     pub fn all_at_once(self) -> Self {
         Self { concurrency: Concurrency { jobs: 1 << 20, seconds: 1e6 }, ..self }
     }
 
-    /// Whether the planner can rebuild in this shape what is lost.
+    /// Whether the planner can rebuild the lost blocks in this shape.
     ///
     /// # Errors
     /// [`PlanError`] if it cannot; running it would panic.
@@ -245,7 +248,7 @@ struct Run<'a> {
     violations: Vec<String>,
 }
 
-/// What was done so far.
+/// Counters of finished work.
 struct Tally {
     jobs: u64,
     at_once: usize,
@@ -485,7 +488,8 @@ impl<'a> Run<'a> {
         self.tally.at_once = self.tally.at_once.max(self.running.len());
     }
 
-    /// What is delivered was lost or is to leave, and gets to a node of its own.
+    /// Checks that a delivered block was lost or leaves the node, and goes to a node without a block of its
+    /// stripe.
     fn check(&mut self, proposal: &Proposal) {
         let homes = &self.homes[stripe_of(proposal)];
         for wanted in &proposal.wanted {
@@ -498,7 +502,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a proposal moves, and how long that takes if nothing else is under way, where it goes in rounds.
+    /// The load of a proposal, and the time that its rounds take alone, if it has rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
@@ -551,7 +555,7 @@ impl<'a> Run<'a> {
         plan(&stripe, &request, &self.topology)
     }
 
-    /// Whether what the first stripes have lost can be rebuilt anywhere in this shape.
+    /// Whether the lost blocks of the first stripes can be rebuilt in this shape.
     fn check_shape(&self) -> Result<(), PlanError> {
         let scheme = match self.cluster.shape {
             Shape::Dealt => Scheme::Pipelined,
@@ -598,7 +602,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What is sent on slice by slice is as fast as its links and disks; what goes in rounds waits in between.
+/// The time that a plan takes alone if it waits between rounds; pipelined plans are as fast as links and
+/// disks.
 pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
     match plan.pacing() {
         Pacing::Pipelined => 0.0,

@@ -1,5 +1,5 @@
-//! The time that recoveries take in large clusters, without bytes: [`Cluster`] drives the scheduler and the planner of the
-//! coordinator, and [`Reads`] has clients read whole blocks.
+//! The time that recoveries take in large clusters, without bytes: [`Cluster`] drives the scheduler and the
+//! planner of the coordinator, and [`Reads`] has clients read whole blocks.
 //!
 //! Recoveries with bytes, faults and the whole coordinator are played by [`system`](crate::system).
 

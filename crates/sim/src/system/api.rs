@@ -1,4 +1,5 @@
-//! Requests of the API and their answers in flight. Each request is answered once, or its connection breaks with the coordinator.
+//! Requests of the API and their answers in flight. Each request is answered once, or its connection breaks
+//! with the coordinator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,14 +66,14 @@ impl Requests {
         self.open.get_mut(&request).and_then(|open| open.command.take())
     }
 
-    /// Sends an answer back to whoever asked; `None` if the connection broke.
+    /// Sends an answer back; `None` if the connection broke.
     pub(crate) fn send_answer(request: RequestId, answer: Option<Answer>, scene: &mut Scene) {
         let delay = scene.dice.up_to(DELAY);
         let answer = answer.map(Box::new);
         scene.after(delay, Event::System(Happening::Answered { request, answer }));
     }
 
-    /// Closes a request; who asked, unless nobody did.
+    /// Closes a request and returns its asker; `None` if there is no such request.
     pub(crate) fn close(&mut self, request: RequestId) -> Option<Asker> {
         self.open.remove(&request).map(|open| open.asker)
     }

@@ -1,8 +1,8 @@
-//! The system under test: the coordinator, helpers and clients as processes, their control connections and the network
-//! between them, and the truth about what they store.
+//! The system under test: the coordinator, helpers and clients as processes, their control connections and
+//! the network between them, and the truth about what they store.
 //!
-//! It carries messages and does what the coordinator's driver does. Decisions of people are made elsewhere: `clients`, the
-//! `operator` and the faults of the script act on it.
+//! It carries messages and does what the coordinator's driver does. Decisions of people are made elsewhere:
+//! `clients`, the `operator` and the faults of the script act on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -157,8 +157,8 @@ impl System {
         }
     }
 
-    /// Sends what the coordinator and the processes have to say to each other, and schedules the coordinator's next steps.
-    /// Whether the storage got a batch.
+    /// Sends what the coordinator and the processes have to say to each other, and schedules the
+    /// coordinator's next steps. Whether the storage got a batch.
     pub(crate) fn settle(&mut self) -> bool {
         loop {
             let mut moved = self.carry_out();
@@ -185,7 +185,8 @@ impl System {
         fed.is_some()
     }
 
-    /// The coordinator's process has ended, and starts again after a while. `quietly`: its connections fall silent.
+    /// The coordinator's process has ended, and starts again after a while. `quietly`: its connections fall
+    /// silent.
     pub(crate) fn coordinator_ended(
         &mut self,
         open: Option<BTreeSet<RequestId>>,
@@ -307,7 +308,8 @@ impl System {
 
     // ---- what is stored ----
 
-    /// Blocks of a stripe that are where the catalog says and hold the right bytes, on disks that are not gone for good.
+    /// Blocks of a stripe that are where the catalog says and hold the right bytes, on disks that are not
+    /// gone for good.
     pub(crate) fn good_blocks(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, ProcessId)> {
         self.processes.good_blocks(stripe, &self.truth)
     }

@@ -1,8 +1,8 @@
 //! Clients: they put files stripe by stripe, read them back and remove them, as the client library does.
 //!
-//! A put is stored on the control connection and begun and committed through the API. A stripe counts as stored if what the
-//! helpers found of its data blocks are the digests of the file's bytes. A read asks for the layout, then for all data blocks
-//! of each stripe, and holds each block against its recorded digest.
+//! A put is begun and committed through the API; its stripes are stored on the control connection. A stripe
+//! counts as stored if the helpers report the digests of the file's bytes. A read asks for the layout, then
+//! for all data blocks of each stripe, and holds each block against its recorded digest.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -224,7 +224,7 @@ impl Clients {
         system.say(connection, FromNode::Open { tag, request });
     }
 
-    /// Tries a step again after a pause, unless that was done for too long already.
+    /// Retries a step after a pause, unless the client has run out of patience.
     fn later(&mut self, process: ProcessId, number: u64, system: &mut System) {
         let (now, life) = (system.scene.now, system.processes.get(process).life);
         let Some(flow) = self.client(process).flows.get(&number) else { return };
@@ -361,7 +361,7 @@ impl Clients {
         }
     }
 
-    /// The data blocks of a stripe have come: they are what was stored, or their digests tell.
+    /// The data blocks of a stripe have arrived: they have the stored bytes, or their digests differ.
     fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries, system: &mut System) {
         let Some(Flow { what: What::Read { layout: Some(layout), next, .. }, .. }) =
             self.client(process).flows.get(&number)
@@ -423,7 +423,7 @@ impl Clients {
         self.check_read(process, number, Some(bytes), system);
     }
 
-    /// A file was read, or is not there: it must be one that may be there.
+    /// Checks that the contents of a file, or its absence, are possible.
     fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>, system: &mut System) {
         let Some(Flow { file, what: What::Read { before, .. }, .. }) =
             self.client(process).flows.remove(&number)
@@ -477,7 +477,7 @@ impl Clients {
         true
     }
 
-    /// What the blocks of a stripe have to be that is being stored.
+    /// Notes the right bytes of a stripe that is being stored.
     fn note_stripe(&mut self, assignment: &Assignment, data: &[Vec<u8>], system: &mut System) {
         let Some(local) = assignment.locals.first() else { return };
         let Some((stripe, _)) = local.id.0.rsplit_once('.') else { return };
@@ -495,7 +495,7 @@ impl Clients {
         }
     }
 
-    /// The session of a client is lost: its requests are, and what they were for is tried again or given up.
+    /// The session of a client is lost, and its requests with it. Reads are retried, changes are given up.
     pub(crate) fn lost_session(&mut self, process: ProcessId, system: &mut System) {
         let requests = std::mem::take(&mut self.client(process).requests);
         for request in requests.into_values() {
@@ -509,7 +509,7 @@ impl Clients {
         }
     }
 
-    /// A client's process is gone, and what it was doing with it.
+    /// A client's process has died, and its operations with it.
     pub(crate) fn died(&mut self, process: ProcessId, system: &mut System) {
         let client = self.client(process);
         client.requests.clear();
@@ -523,7 +523,7 @@ impl Clients {
         system.processes.get_mut(process).disk.blocks.clear();
     }
 
-    /// What a client is told outside of jobs.
+    /// A message to a client outside of jobs.
     pub(crate) fn hears(&mut self, process: ProcessId, message: ToNode, system: &mut System) {
         if let ToNode::Closed { tag, result } = message {
             self.closed(process, tag, result, system);

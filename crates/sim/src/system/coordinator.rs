@@ -1,7 +1,9 @@
-//! The coordinator's process: the real [`Control`] over the real catalog, and what its driver does around them.
+//! The coordinator's process: the real [`Control`] over the real catalog, and what its driver does around
+//! them.
 //!
-//! One batch is with the storage at a time, as in the driver. Whether its transaction happens when it is handed over or
-//! when it is answered is chance: a coordinator that dies in between has stored it, or has not.
+//! One batch is with the storage at a time, as in the driver. Whether its transaction happens when it is
+//! handed over or when it is answered is chance: a coordinator that dies in between has stored it, or has
+//! not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -119,8 +121,8 @@ impl Coordinator {
         opened.map_err(|error| error.to_string())
     }
 
-    /// Kills the process; with `power` its machine loses power, and writes that were not synced may be lost. Returns the
-    /// requests that it has not answered.
+    /// Kills the process; with `power` its machine loses power, and writes that were not synced may be lost.
+    /// Returns the requests that it has not answered.
     pub(crate) fn die(&mut self, power: bool, dice: &mut Dice) -> Option<BTreeSet<RequestId>> {
         let running = self.running.take()?;
         match power {
@@ -217,7 +219,7 @@ impl Coordinator {
         Some(now + dice.up_to(delay))
     }
 
-    /// What the storage answers to the batch that it has.
+    /// The storage's answers to its batch.
     pub(crate) fn storage_done(&mut self) -> (Vec<Event>, Vec<Answer>) {
         let Some(running) = &mut self.running else { return Default::default() };
         match running.batch.take() {
@@ -230,7 +232,8 @@ impl Coordinator {
         }
     }
 
-    /// Stops the process once the storage has carried out everything. Returns the requests that it has not answered.
+    /// Stops the process once the storage has carried out everything. Returns the requests that it has not
+    /// answered.
     pub(crate) fn stop(&mut self) -> Option<BTreeSet<RequestId>> {
         let mut running = self.running.take()?;
         if let Some(Batch::Waiting(asks)) = running.batch.take() {
@@ -268,7 +271,8 @@ impl Coordinator {
         snapshot.write_on(copy.handle()).ok().map(|()| copy)
     }
 
-    /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a file.
+    /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a
+    /// file.
     pub(crate) fn stripes(&self) -> Vec<(StripeRecord, bool)> {
         let mut stripes = Vec::new();
         let mut visit = |stripe, is_pending: bool| stripes.push((stripe, !is_pending));

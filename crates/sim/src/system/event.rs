@@ -1,4 +1,4 @@
-//! What happens in a whole system, apart from slices and disks.
+//! Events of a whole system, apart from those of slices and disks.
 
 use control::{Answer, ConnectionId, RequestId};
 use repair::wire::control::ToNode;
@@ -19,7 +19,7 @@ pub(crate) enum Happening {
     Tick {
         run: u32,
     },
-    /// The storage has done what it was asked.
+    /// The storage has carried out a batch.
     StorageDone {
         run: u32,
     },
@@ -73,9 +73,9 @@ pub(crate) enum Happening {
         at: Option<ProcessId>,
     },
     FaultEnds(Fault),
-    /// Somebody copies the catalog.
+    /// A backup of the catalog is made.
     Copies,
-    /// All faults cease.
+    /// All faults end.
     Calm,
     /// The operator looks at the system.
     Look,

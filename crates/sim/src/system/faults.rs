@@ -1,5 +1,4 @@
-//! Faults of the script, and their ends. A fault that would lose more than the code tolerates is left out: that loss would be
-//! no defect.
+//! Faults of the script, and their ends. A fault that would lose more than the code tolerates is skipped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +27,7 @@ pub(crate) struct Copy {
     changes: BTreeMap<String, u64>,
 }
 
-/// Faults of which clients or the judge have to know.
+/// Faults that clients or the judge have to know of.
 impl World {
     /// The time of a fault has come: it strikes, or waits for its trigger.
     pub(crate) fn arm(&mut self, number: usize) {
@@ -113,7 +112,8 @@ impl World {
         }
     }
 
-    /// Stops the coordinator, restores a backup of its catalog, and starts it again. Changes of files since then are forgotten.
+    /// Stops the coordinator, restores a backup of its catalog, and starts it again. Changes of files since
+    /// then are forgotten.
     fn restore_catalog(&mut self, age: Duration, back_after: Duration) {
         let system = &mut self.system;
         let before = system.scene.now.saturating_sub(age);
@@ -183,7 +183,7 @@ impl System {
         }
     }
 
-    /// Ends all faults; processes that are not gone for good start again.
+    /// Ends all faults; processes that are to come back start again.
     pub(crate) fn cease(&mut self) {
         self.scene.note(|| "calm".to_owned());
         for fault in std::mem::take(&mut self.struck) {
@@ -231,7 +231,8 @@ impl System {
         Some((helper, block.clone()))
     }
 
-    /// Whether everything that is stored can still be read after a fault, from good blocks on disks that are not gone for good.
+    /// Whether everything that is stored can still be read after a fault, from good blocks on disks that are
+    /// not gone for good.
     fn is_tolerable(&self, fault: Fault) -> bool {
         let (gone, struck) = match fault {
             Fault::HelperDies { helper, back_after: None, .. } => (Some(helper), None),

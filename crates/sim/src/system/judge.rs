@@ -1,11 +1,11 @@
-//! What must hold.
+//! Invariants.
 //!
-//! **Always**: a stripe has at most one job that publishes; every request is answered once; what is read is what was stored;
-//! what waits is bounded.
+//! **Always**: a stripe has at most one job that publishes; every request is answered once; a read returns
+//! the bytes that were stored; queues are bounded.
 //!
-//! **In the end**, when all faults have ceased: everything is repaired within a bounded time, and the status says so; then,
-//! after a scrub, every block of every file is where the catalog says, on a helper that is up, and what it has to be; every
-//! file that may be there reads as what it may be; nothing is in flight.
+//! **In the end**, when all faults have ceased: everything is repaired within a bounded time, and the status
+//! says so; then, after a scrub, every block of every file is where the catalog says, on a helper that is up,
+//! and what it has to be; every file that may be there reads as what it may be; nothing is in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,13 +21,14 @@ use super::operator::{Operator, Wanted};
 
 /// The operator looks this often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Everything is repaired within this time: the sum of all pauses that the coordinator makes, many times over.
+/// Everything is repaired within this time: the sum of all pauses that the coordinator makes, many times
+/// over.
 const BOUND: Duration = Duration::from_secs(3600);
 /// No more jobs run at once, and no more writes wait.
 const MOST_JOBS: usize = 512;
 const MOST_WRITES: usize = 4096 + 64;
 
-/// What the operator waits for.
+/// The judge's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The script is being played.
@@ -44,7 +45,7 @@ pub(crate) enum Phase {
     Over,
 }
 
-/// What is known of the system by watching it, and how far its judgement is.
+/// Observations of the system, and the progress of its judgement.
 pub(crate) struct Judge {
     pub(crate) phase: Phase,
     /// When the last fault ceased.
@@ -67,12 +68,12 @@ impl Judge {
         self.calm_since.is_some()
     }
 
-    /// A coordinator starts: what the one before had not stored is forgotten.
+    /// A coordinator starts, which knows only what the one before it has stored.
     pub(crate) fn coordinator_starts(&mut self) {
         self.told_bad.clear();
     }
 
-    /// A block is harmed anew: what was said of it before is of another time.
+    /// A fault strikes a block: earlier reports about it no longer count.
     pub(crate) fn forget_told(&mut self, block: &BlockId, holder: ProcessId) {
         self.told_bad.remove(&(block.clone(), holder));
     }
@@ -89,7 +90,7 @@ impl Judge {
         }
     }
 
-    /// What must hold after every event.
+    /// Checks the invariants that hold after every event.
     pub(crate) fn check_always(&mut self, system: &mut System) {
         let Some(running) = &system.coordinator.running else { return };
         let mut seen = BTreeSet::new();
@@ -178,7 +179,7 @@ impl Judge {
         };
     }
 
-    /// The status says that all is well: nothing that the coordinator was told to be bad counts as good.
+    /// The status says that all is well: no block that the coordinator was told to be bad counts as good.
     fn judge_told(&self, system: &mut System) {
         let mut wrong = Vec::new();
         for (stripe, is_of_a_file) in system.coordinator.stripes() {
@@ -196,7 +197,7 @@ impl Judge {
         wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
     }
 
-    /// Nothing is left of all that was done; what the steady scrub does at the moment ends before it does the next.
+    /// Checks that nothing is in flight any more. A read of the steady scrub ends before the next one begins.
     fn judge_end(&mut self, system: &System) {
         let in_flight = system.coordinator.running.as_ref().map(|running| running.control.in_flight());
         let mut left: Vec<String> = system
@@ -222,7 +223,7 @@ impl Judge {
     }
 }
 
-/// What the coordinator knows is what its catalog has.
+/// The coordinator knows the stripes and files of its catalog.
 fn judge_counts(status: &Status, system: &mut System) {
     let (stripes, files) = (system.coordinator.stripes().len() as u64, system.coordinator.files().0);
     if (status.stripes.stripes, status.files) != (stripes, files) {
@@ -233,7 +234,7 @@ fn judge_counts(status: &Status, system: &mut System) {
     }
 }
 
-/// The status says that all is well: so it is.
+/// The status says that all is well: every block of every file is good where the catalog places it.
 fn judge_blocks(system: &mut System) {
     let mut wrong = Vec::new();
     for (stripe, is_of_a_file) in system.coordinator.stripes() {
@@ -251,7 +252,8 @@ fn judge_blocks(system: &mut System) {
     wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
 }
 
-/// Blocks on helpers that are up which the catalog does not place there, and of which the status does not speak.
+/// Blocks on helpers that are up which the catalog does not place there, and of which the status does not
+/// speak.
 fn untidy(status: &Status, system: &System) -> Vec<String> {
     let mut placed = BTreeSet::new();
     for (stripe, _) in system.coordinator.stripes() {

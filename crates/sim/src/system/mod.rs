@@ -1,13 +1,15 @@
-//! Whole systems on virtual time: the very coordinator ([`control::Control`]) over the very catalog
-//! ([`stores::dir::DirCatalog`]), helpers around the very [`repair::Part`], clients, an operator, and faults, all decided by
-//! one seed.
+//! Whole systems on virtual time: the coordinator's [`control::Control`] over its catalog
+//! ([`stores::dir::DirCatalog`]), helpers around [`repair::Part`], clients, an operator, and faults, all
+//! decided by one seed.
 //!
-//! [`check`] plays the [`Script`] of a seed and holds what happens against what must hold (see `judge.rs`). A violation
-//! says how to replay it and which part of its script suffices.
+//! [`check`] plays the [`Script`] of a seed and checks the invariants of `judge.rs`. A violation prints the
+//! command that replays it, and the replay ends with the shortest part of the script that still fails.
 //!
-//! Deliberately absent: any idea of what the coordinator should do. What is around it is what its driver, its helpers and
-//! its clients do: connections that break and fall silent, a storage that takes its time and fails, disks, and people who
-//! ask for things.
+//! [`World`](world::World) routes events; the state is split: the [`System`](assembly::System) under test
+//! with its coordinator, processes and wires, the clients, the operator, and the judge.
+//!
+//! Deliberately absent: any knowledge of what the coordinator should do. It is surrounded by connections that
+//! break and fall silent, a storage that is slow and fails, disks, and people who ask for things.
 
 mod api;
 mod assembly;
@@ -36,7 +38,7 @@ pub use shrink::shrink;
 use crate::Tracing;
 use world::World;
 
-/// What came of a run, for statistics.
+/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The seed.
@@ -55,16 +57,16 @@ pub struct Summary {
     pub after: Duration,
     /// Events that happened.
     pub events: u64,
-    /// What happened as text, if it was kept.
+    /// The trace, if it was kept.
     pub trace: Vec<String>,
 }
 
-/// A run in which something happened that must not.
+/// A run that violated an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The script.
     pub script: Box<Script>,
-    /// What happened.
+    /// The violations.
     pub what: Vec<String>,
 }
 
@@ -82,7 +84,7 @@ impl std::fmt::Display for Violation {
 /// Plays the script of a seed.
 ///
 /// # Errors
-/// [`Violation`] if something happened that must not; assertions in the code under test count too.
+/// [`Violation`] of an invariant, or of an assertion in the code under test.
 pub fn check(seed: u64) -> Result<Summary, Violation> {
     play(&Script::random(seed), Tracing::Off)
 }
@@ -90,7 +92,7 @@ pub fn check(seed: u64) -> Result<Summary, Violation> {
 /// Plays a script.
 ///
 /// # Errors
-/// [`Violation`] if something happened that must not; assertions in the code under test count too.
+/// [`Violation`] of an invariant, or of an assertion in the code under test.
 pub fn play(script: &Script, tracing: Tracing) -> Result<Summary, Violation> {
     let violation = |what| Violation { script: Box::new(script.clone()), what };
     let ended = catch_unwind(AssertUnwindSafe(|| World::new(script, tracing).run()));

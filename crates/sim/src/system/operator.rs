@@ -17,7 +17,7 @@ use super::event::ProcessId;
 use super::process::name_of;
 use super::script::Operation;
 
-/// What the operator does with an answer.
+/// The operator's use of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Nothing.

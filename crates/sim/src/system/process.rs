@@ -1,4 +1,5 @@
-//! Helpers and clients: their sessions with the coordinator, their tasks of jobs, and what helpers are asked outside of jobs.
+//! Helpers and clients: their sessions with the coordinator, their tasks of jobs, and what helpers are asked
+//! outside of jobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(crate) struct Process {
     pub(crate) node: Option<NodeId>,
     pub(crate) tasks: BTreeMap<JobId, JobTask>,
     numbers: TaskId,
-    /// What jobs have delivered to a client that their tasks have forgotten since.
+    /// Deliveries to a client, of jobs whose tasks have forgotten them since.
     received: BTreeMap<JobId, Deliveries>,
 }
 
@@ -106,7 +107,7 @@ impl Process {
         matches!(self.session, Session::Up(_))
     }
 
-    /// What it says first.
+    /// Its first message on a connection.
     pub(crate) fn hello(&self) -> FromNode {
         match self.is_client() {
             true => FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None },
@@ -303,8 +304,8 @@ impl Processes {
         }
     }
 
-    /// Blocks of a stripe that are where the catalog says, with the bytes that they have to have, on disks that are not gone for
-    /// good.
+    /// Blocks of a stripe that are where the catalog says, with the bytes that they have to have, on disks
+    /// that are not gone for good.
     pub(crate) fn good_blocks(&self, stripe: &StripeRecord, truth: &Truth) -> Vec<(BlockIndex, ProcessId)> {
         let good = (0..).map(BlockIndex).zip(&stripe.blocks).filter_map(|(index, block)| {
             let process = self.of_node(block.node?)?;

@@ -1,4 +1,4 @@
-//! What is played: a cluster, what its clients and its operator do, and what goes wrong, all from a seed.
+//! Scripts: a cluster, the operations of its clients and its operator, and faults, all from a seed.
 
 use std::time::Duration;
 
@@ -43,11 +43,11 @@ pub struct Script {
     pub helpers: u32,
     /// Clients.
     pub clients: u32,
-    /// How long a helper may be gone before it is rebuilt.
+    /// How long a helper may be away before its blocks are rebuilt.
     pub repair_after: Duration,
-    /// Whether damage is repaired without being asked for.
+    /// Whether damage is repaired automatically.
     pub heals: bool,
-    /// What the steady scrub reads in a second, if it runs.
+    /// Bytes per second of the steady scrub, if it runs.
     pub scrub_bytes_per_s: Option<u64>,
     /// Bytes per second of each link.
     pub link_rate: u64,
@@ -57,9 +57,9 @@ pub struct Script {
     pub message_delay: Duration,
     /// Whether control messages go through their bytes on the wire.
     pub json: bool,
-    /// What is done, and when.
+    /// Operations, and when they begin.
     pub operations: Vec<(Duration, Operation)>,
-    /// What goes wrong, and when.
+    /// Faults, and when they strike.
     pub faults: Vec<(When, Fault)>,
 }
 
@@ -72,14 +72,15 @@ pub struct When {
     pub on: Option<Trigger>,
 }
 
-/// A moment in the middle of something. A fault that names a helper strikes the helper that the moment is about.
+/// A moment in the middle of something. A fault that names a helper strikes the helper that the moment is
+/// about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     /// A helper registers.
     Registers,
     /// A helper gets its tasks of a plan.
     Assigned,
-    /// A helper is told to commit what was delivered to it.
+    /// A helper is told to commit its deliveries.
     Commits,
     /// A helper has committed it.
     Committed,
@@ -136,7 +137,7 @@ impl Trigger {
     }
 }
 
-/// What a client or the operator does.
+/// An operation of a client or the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Operation {
@@ -157,13 +158,13 @@ pub enum Operation {
         client: ProcessId,
         file: u32,
     },
-    /// The operator has all that is lost repaired.
+    /// The operator orders the repair of all lost blocks.
     RepairAll,
-    /// The operator has a helper that is down rebuilt.
+    /// The operator orders the recovery of a helper that is down.
     RepairNode {
         helper: ProcessId,
     },
-    /// The operator has a helper emptied, and no longer so.
+    /// The operator drains a helper, or stops the drain.
     Drain {
         helper: ProcessId,
     },
@@ -175,7 +176,7 @@ pub enum Operation {
         paused: bool,
     },
     CancelRepairs,
-    /// The operator has all blocks read, and their parity checked.
+    /// The operator starts a scrub, with parity checks or without.
     Scrub {
         parity: bool,
     },
@@ -191,17 +192,17 @@ pub enum Operation {
     Cap {
         bytes_per_s: Option<u64>,
     },
-    /// The operator evens helpers out.
+    /// The operator rebalances helpers.
     Rebalance,
     /// The operator removes blocks that no stripe knows.
     RemoveOrphans,
-    /// The operator has links measured.
+    /// The operator measures links.
     Probe,
     /// The operator looks at everything.
     Look,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Fault {
@@ -209,16 +210,16 @@ pub enum Fault {
     CoordinatorDies { power: bool, back_after: Duration },
     /// The coordinator is stopped in order and started again.
     CoordinatorRestarts { back_after: Duration },
-    /// A helper's process is killed; `unheard`: its machine is gone without a word. Without `back_after` it stays away
-    /// for good, with its disk.
+    /// A helper's process is killed; `unheard`: its machine vanishes without closing connections. Without
+    /// `back_after` it stays away for good, with its disk.
     HelperDies { helper: ProcessId, unheard: bool, back_after: Option<Duration> },
     /// A client's process is killed and started again.
     ClientDies { client: ProcessId, back_after: Duration },
     /// A control connection is reset.
     WireBreaks { process: ProcessId },
-    /// Nothing passes between a process and the coordinator, one way or both.
+    /// A partition between a process and the coordinator, in one direction or both.
     Partition { process: ProcessId, up: bool, down: bool, lasts: Duration },
-    /// No data passes between two helpers.
+    /// A partition of the data path between two helpers.
     DataPartition { a: ProcessId, b: ProcessId, lasts: Duration },
     /// Control messages of a process take long.
     SlowControl { process: ProcessId, limit: Duration, lasts: Duration },
@@ -232,7 +233,7 @@ pub enum Fault {
     StorageSlow { limit: Duration, lasts: Duration },
     /// A helper's disk takes nothing more.
     DiskFull { helper: ProcessId, lasts: Duration },
-    /// A block of a helper is gone.
+    /// A helper loses a block.
     BlockLost { helper: ProcessId, nth: u32 },
     /// A block of a helper differs from its checksums.
     BlockCorrupt { helper: ProcessId, nth: u32 },
@@ -244,7 +245,7 @@ pub enum Fault {
     ClockJumps { by_s: i32 },
 }
 
-/// Which faults a script has.
+/// The kinds of faults that a script has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weather {
     /// None.
@@ -309,7 +310,8 @@ impl Script {
         script
     }
 
-    /// Many stripes on nodes that die and come back; the operator has each dead node recovered. Nothing else is at fault.
+    /// Many stripes on nodes that die and come back; the operator has each dead node recovered. There are no
+    /// other faults.
     pub fn recovery(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x7265_636f);
         let base = Self::in_weather(seed, Weather::Calm);
@@ -374,7 +376,7 @@ impl Script {
         (0..self.clients).map(|client| ProcessId(FIRST_CLIENT + client))
     }
 
-    /// Whether all whom its operations and faults name are there.
+    /// Whether the processes that its operations and faults name exist.
     pub(crate) fn is_possible(&self) -> bool {
         let is_there = |process: ProcessId| match process.0.checked_sub(FIRST_CLIENT) {
             Some(client) => client < self.clients,
@@ -385,7 +387,8 @@ impl Script {
         operations.chain(faults).all(is_there)
     }
 
-    /// When a fault strikes: mostly soon after something else has begun, so that it strikes in the middle of it.
+    /// When a fault strikes: mostly soon after something else has begun, so that it strikes in the middle of
+    /// it.
     fn moment(&self, dice: &mut Dice) -> When {
         let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
         let after = match dice.below(4) {
@@ -410,7 +413,8 @@ impl Script {
         ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
     }
 
-    /// In half of the scripts, most operations and faults are about one helper and two files, so that they meet.
+    /// In half of the scripts, most operations and faults are about one helper and two files, so that they
+    /// meet.
     fn focus(&self) -> Option<ProcessId> {
         (self.seed / 8)
             .is_multiple_of(2)

@@ -10,7 +10,8 @@ pub(crate) type Bytes = Rc<Vec<u8>>;
 
 /// The contents that a file may have; `None` stands for no file.
 ///
-/// A change that was never answered may have happened or not. A reader that overlaps with a change may see either content.
+/// A change that was never answered may have happened or not. A reader that overlaps with a change may see
+/// either content.
 #[derive(Clone, Debug)]
 pub(crate) struct FileTruth {
     pub(crate) possible: Vec<Option<Bytes>>,
@@ -18,9 +19,10 @@ pub(crate) struct FileTruth {
     pub(crate) ever: Vec<Option<Bytes>>,
     /// Changes in flight.
     pub(crate) writers: u32,
-    /// The catalog was once put back to before a change: what it says of the file may be neither there nor whole.
+    /// The catalog was once put back to before a change: what it says of the file may be neither there nor
+    /// whole.
     pub(crate) is_forgotten: bool,
-    /// Counts changes, so that a reader knows whether there were any.
+    /// Counts changes: a reader compares the counts before and after.
     pub(crate) changes: u64,
 }
 

@@ -1,7 +1,8 @@
-//! Control connections: messages in order in each direction, with delays, and with partitions of one direction or both.
+//! Control connections: messages in order in each direction, with delays, and with partitions of one
+//! direction or both.
 //!
-//! A partition holds messages back, as TCP does, which retransmits until one end gives up. The ends give up as the
-//! daemons do: the coordinator after 5 s of silence, helpers and clients after 6.
+//! A partition holds messages back, as TCP does, which retransmits until one end gives up. The ends give up
+//! as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -133,7 +134,8 @@ impl Wires {
         self.tidy(connection);
     }
 
-    /// A process closes its end of a connection. If `quietly`, the coordinator learns of it only by the silence.
+    /// A process closes its end of a connection. If `quietly`, the coordinator learns of it only by the
+    /// silence.
     pub(crate) fn hang_up(&mut self, connection: ConnectionId, quietly: bool, scene: &mut Scene) {
         let Some(wire) = self.all.get_mut(&connection) else { return };
         wire.process_open = false;
@@ -143,7 +145,8 @@ impl Wires {
         self.tidy(connection);
     }
 
-    /// The coordinator's process is gone, with all its connections. If `quietly`, processes learn of it only by the silence.
+    /// The coordinator's process has ended, and its connections with it. If `quietly`, processes learn of it
+    /// only by the silence.
     pub(crate) fn drop_all(&mut self, quietly: bool, scene: &mut Scene) {
         for connection in self.all.keys().copied().collect::<Vec<_>>() {
             let wire = self.all.get_mut(&connection).expect("it was just listed");
@@ -170,7 +173,7 @@ impl Wires {
         self.cut.insert((process, way));
     }
 
-    /// Ends all partitions of a process. What they held back arrives now.
+    /// Ends all partitions of a process. Messages that they held back arrive now.
     pub(crate) fn join(&mut self, process: ProcessId, scene: &mut Scene) {
         for way in [Way::Up, Way::Down] {
             self.cut.remove(&(process, way));
