@@ -481,10 +481,16 @@ impl Clients {
     fn note_stripe(&mut self, assignment: &Assignment, data: &[Vec<u8>], system: &mut System) {
         let Some(local) = assignment.locals.first() else { return };
         let Some((stripe, _)) = local.id.0.rsplit_once('.') else { return };
+        let stripe = StripeId(stripe.to_owned());
+        match system.truth.stripes.get(&stripe) {
+            Some(known) if known[..data.len()] == *data => return, // Another plan of the same put.
+            Some(_) => system.scene.violate(format!("the name {stripe} is given to two stripes")),
+            None => {}
+        }
         let size = BlockSize::whole(assignment.chunking.block_bytes());
         let chunking = size.chunking(&*system.code).expect("it is a possible size");
         let blocks = encode_data(&*system.code, &chunking, data.to_vec());
-        system.truth.stripes.insert(StripeId(stripe.to_owned()), Rc::new(blocks));
+        system.truth.stripes.insert(stripe, Rc::new(blocks));
     }
 
     /// A client has no blocks but those that it puts.

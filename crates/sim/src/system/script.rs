@@ -296,7 +296,11 @@ impl Script {
         }
         for _ in 0..dice.between(4, 20) {
             let operation = script.operation(dice, weather);
-            script.operations.push((Duration::from_secs(3) + dice.up_to(BUSY), operation));
+            let at = match dice.one_in(2) {
+                true => Duration::from_secs(3) + dice.up_to(BUSY),
+                false => script.soon_after_another(dice),
+            };
+            script.operations.push((at, operation));
         }
         if weather > Weather::Calm {
             for _ in 0..dice.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) {
@@ -387,16 +391,24 @@ impl Script {
         operations.chain(faults).all(is_there)
     }
 
-    /// When a fault strikes: mostly soon after something else has begun, so that it strikes in the middle of
-    /// it.
-    fn moment(&self, dice: &mut Dice) -> When {
+    /// A time in the middle of another operation.
+    fn soon_after_another(&self, dice: &mut Dice) -> Duration {
+        let other = self.operations[dice.below(self.operations.len() as u64) as usize].0;
         let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
-        let after = match dice.below(4) {
+        other + dice.up_to(soon)
+    }
+
+    /// When a fault strikes: mostly in the middle of something else.
+    fn moment(&self, dice: &mut Dice) -> When {
+        let at = match dice.below(4) {
             0 => Duration::from_secs(3) + dice.up_to(BUSY),
-            1 if !self.faults.is_empty() => self.faults[dice.below(self.faults.len() as u64) as usize].0.at,
-            _ => self.operations[dice.below(self.operations.len() as u64) as usize].0,
+            1 if !self.faults.is_empty() => {
+                let other = self.faults[dice.below(self.faults.len() as u64) as usize].0.at;
+                other + dice.up_to(Duration::from_secs(1))
+            }
+            _ => self.soon_after_another(dice),
         };
-        When { at: after + dice.up_to(soon), on: dice.one_in(2).then(|| dice.pick(&Trigger::ALL)) }
+        When { at, on: dice.one_in(2).then(|| dice.pick(&Trigger::ALL)) }
     }
 
     fn put(&self, dice: &mut Dice, file: u32) -> Operation {
