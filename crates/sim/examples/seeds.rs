@@ -34,6 +34,8 @@ struct Totals {
     reads: AtomicU64,
     commits: AtomicU64,
     starts: AtomicU64,
+    /// The longest virtual time of a seed.
+    longest_s: AtomicU64,
 }
 
 fn main() -> ExitCode {
@@ -134,6 +136,7 @@ impl Totals {
         for (total, count) in counts {
             total.fetch_add(count, Ordering::Relaxed);
         }
+        self.longest_s.fetch_max(summary.after.as_secs(), Ordering::Relaxed);
     }
 }
 
@@ -142,7 +145,7 @@ impl std::fmt::Display for Totals {
         let count = |total: &AtomicU64| total.load(Ordering::Relaxed);
         write!(f, "{} events, {} puts, ", count(&self.events), count(&self.puts))?;
         write!(f, "{} reads, {} commits, ", count(&self.reads), count(&self.commits))?;
-        write!(f, "{} coordinator starts", count(&self.starts))
+        write!(f, "{} coordinator starts, the longest {} s", count(&self.starts), count(&self.longest_s))
     }
 }
 
