@@ -29,6 +29,8 @@ use crate::stripe::encode_data;
 
 /// A client gives up an operation after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A file that was asked for can be read at least this long, also if it is replaced.
+const LEASE: Duration = Duration::from_secs(20);
 /// The pause before a failed step is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
@@ -71,10 +73,29 @@ struct Flow {
     what: What,
 }
 
+/// The coordinator keeps the stripes of a file for a reader that has asked for its layout, also if the file is replaced.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lease {
+    /// The start of the coordinator that gave it.
+    run: u32,
+    since: Duration,
+}
+
+impl Lease {
+    /// Whether it certainly holds.
+    fn holds(self, system: &System) -> bool {
+        self.run == system.coordinator.run && system.scene.now < self.since + LEASE
+    }
+}
+
+fn is_unknown_stripe(error: &RequestFailure) -> bool {
+    matches!(error, RequestFailure::Refused { detail, .. } if detail.contains("there is no stripe"))
+}
+
 #[derive(Debug)]
 enum What {
     Put { bytes: Bytes, replace: bool, put: Option<PutView>, next: usize, commits: bool },
-    Read { before: FileTruth, layout: Option<FileLayout>, next: usize, bytes: Vec<u8> },
+    Read { before: FileTruth, layout: Option<FileLayout>, lease: Lease, next: usize, bytes: Vec<u8> },
     Remove,
 }
 
@@ -131,7 +152,7 @@ impl Clients {
             return;
         }
         let before = system.truth.file(file);
-        let what = What::Read { before, layout: None, next: 0, bytes: Vec::new() };
+        let what = What::Read { before, layout: None, lease: Lease::default(), next: 0, bytes: Vec::new() };
         let flow = self.begin_flow(process, file.to_owned(), must, what, system);
         self.go_on(process, flow, system);
     }
@@ -266,9 +287,10 @@ impl Clients {
                 }
             }
             What::Put { .. } => {}
-            What::Read { layout, .. } => match answer.map(Answer::take::<FileLayout>) {
+            What::Read { layout, lease, .. } => match answer.map(Answer::take::<FileLayout>) {
                 Some(Ok(found)) => {
                     *layout = Some(found);
+                    *lease = Lease { run: system.coordinator.run, since: system.scene.now };
                     self.go_on(process, number, system);
                 }
                 Some(Err(RequestError::NoSuchFile(_))) => self.check_read(process, number, None, system),
@@ -354,7 +376,11 @@ impl Clients {
             }
             (What::Put { .. }, Err(error)) => self.fail(process, number, &error.to_string(), system),
             (What::Read { .. }, Ok(_)) => self.take_stripe(process, number, &received, system),
-            (What::Read { .. }, Err(error)) => {
+            (What::Read { lease, .. }, Err(error)) => {
+                let is_leased = lease.holds(system);
+                if is_leased && is_unknown_stripe(&error) {
+                    system.scene.violate(format!("a read of {} fails as it is replaced: {error}", flow.file));
+                }
                 self.fail_or_retry(process, number, &error.to_string(), system)
             }
             (What::Remove, _) => {}

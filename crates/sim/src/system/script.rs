@@ -408,7 +408,15 @@ impl Script {
             }
             _ => self.soon_after_another(dice),
         };
-        When { at, on: dice.one_in(2).then(|| dice.pick(&Trigger::ALL)) }
+        When { at, on: dice.one_in(2).then(|| self.trigger(dice)) }
+    }
+
+    /// A moment in the middle of something; often the discovery of a bad block, if there are any.
+    fn trigger(&self, dice: &mut Dice) -> Trigger {
+        match self.faults.iter().any(|(_, fault)| fault.spoils()) && dice.one_in(2) {
+            true => Trigger::FindsBad,
+            false => dice.pick(&Trigger::ALL),
+        }
     }
 
     fn put(&self, dice: &mut Dice, file: u32) -> Operation {
@@ -541,6 +549,11 @@ impl Fault {
             | Self::DiskFull { lasts, .. } => Some(lasts),
             _ => None,
         }
+    }
+
+    /// Whether it makes a block bad.
+    fn spoils(&self) -> bool {
+        matches!(self, Self::BlockLost { .. } | Self::BlockCorrupt { .. } | Self::BlockForged { .. })
     }
 
     /// The same fault at another helper, if it is about one.
