@@ -5,8 +5,8 @@
 //! [`check`] plays the [`Script`] of a seed and checks the invariants of `judge.rs`. A violation prints the
 //! command that replays it, and the replay ends with the shortest part of the script that still fails.
 //!
-//! [`World`](world::World) routes events; the state is split: the [`System`](assembly::System) under test
-//! with its coordinator, processes and wires, the clients, the operator, and the judge.
+//! `world.rs` routes events. The state is split: the system under test with its coordinator, processes and wires
+//! (`assembly.rs`), the clients, the operator, and the judge.
 //!
 //! Deliberately absent: any knowledge of what the coordinator should do. It is surrounded by connections that
 //! break and fall silent, a storage that is slow and fails, disks, and people who ask for things.
