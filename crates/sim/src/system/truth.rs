@@ -22,13 +22,22 @@ pub(crate) struct FileTruth {
     /// The catalog was once put back to before a change: what it says of the file may be neither there nor
     /// whole.
     pub(crate) is_forgotten: bool,
+    /// The same happened during the change in flight: its answer tells nothing of the file any more.
+    forgets_change: bool,
     /// Counts changes: a reader compares the counts before and after.
     pub(crate) changes: u64,
 }
 
 impl Default for FileTruth {
     fn default() -> Self {
-        Self { possible: vec![None], ever: vec![None], writers: 0, is_forgotten: false, changes: 0 }
+        Self {
+            possible: vec![None],
+            ever: vec![None],
+            writers: 0,
+            is_forgotten: false,
+            forgets_change: false,
+            changes: 0,
+        }
     }
 }
 
@@ -67,7 +76,8 @@ impl Truth {
         let file = self.files.get_mut(file).expect("its change has begun");
         file.writers -= 1;
         file.changes += 1;
-        if let Some(bytes) = is {
+        let was_forgotten = std::mem::take(&mut file.forgets_change);
+        if let Some(bytes) = is.filter(|_| !was_forgotten) {
             file.possible = vec![bytes];
         }
     }
@@ -85,6 +95,7 @@ impl Truth {
             if changes.get(name) != Some(&file.changes) || file.writers > 0 {
                 file.possible.clone_from(&file.ever);
                 (file.is_forgotten, file.changes) = (true, file.changes + 1);
+                file.forgets_change = file.writers > 0;
             }
         }
     }
