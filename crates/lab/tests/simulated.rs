@@ -158,11 +158,14 @@ fn simulated_read(scheme: Scheme) -> f64 {
         kind: sim::Kind::Read { window: 0..READ_BLOCK, sub_blocks: None },
         wanted: vec![BlockIndex(0)],
         policy: Policy { scheme, slice_bytes: Some(SLICE_BYTES), ..Policy::default() },
-        parity: false,
-        rate: payload(READ_MEGABITS),
-        window: 1 << 20,
-        disk_rate: 2e9,
-        budget_bytes: 16 << 20,
+        checks: sim::Checks { digests: true, parity: false, reread: true },
+        machines: sim::Machines {
+            rate: payload(READ_MEGABITS),
+            window: 1 << 20,
+            disk_rate: 2e9,
+            budget_bytes: 16 << 20,
+            ..sim::Machines::default()
+        },
         ..sim::Scenario::repair(code, scheme)
     };
     let ended = sim::World::new(&scenario, sim::Tracing::Off).run();

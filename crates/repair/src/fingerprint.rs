@@ -108,7 +108,7 @@ pub fn fingerprints<E>(
     let subs: Vec<u16> = (0..chunking.sub_blocks()).collect();
     let mut done = vec![Fingerprint::zero(); subs.len()];
     let mut begun: BTreeMap<u16, Fingerprinter> = BTreeMap::new();
-    let mut buffer = vec![0; READ_THROUGH_BYTES];
+    let mut buffer = vec![0; READ_THROUGH_BYTES.min(block_bytes as usize)];
     for range in joined(chunking, &subs, &window, 1) {
         let range = range.start..range.end.min(block_bytes);
         for start in range.clone().step_by(READ_THROUGH_BYTES) {

@@ -26,7 +26,7 @@ pub(crate) struct Disk {
     busy_until: Duration,
 }
 
-/// What a job has delivered and not committed; it is gone with its process.
+/// Deliveries of a job that are not committed; they end with the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deliveries(BTreeMap<BlockId, Delivery>);
 
@@ -60,10 +60,10 @@ impl Deliveries {
     }
 }
 
-/// What a store says of a block's bytes.
+/// Computes a store's digest of a block.
 type Digests = fn(&[u8]) -> Digest;
 
-/// What each sealed block's digest is.
+/// Sealed blocks with their digests.
 type Sealed = Vec<(BlockId, Option<Digest>)>;
 
 /// A block on a disk.
@@ -88,19 +88,27 @@ impl Stored {
         Self { corrupt_at: None, label: None, digest: digests(&bytes), bytes }
     }
 
-    /// Fills `target` from `offset` on; what lies beyond the end is zeros.
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), BlockProblem> {
-        let end = offset + target.len() as u64;
-        if let Some(at) = self.corrupt_at.filter(|at| (offset..end).contains(at)) {
-            return Err(BlockProblem::Corrupt(format!("checksum at byte {at}")));
-        }
-        let start = self.bytes.len().min(offset as usize);
-        let end = self.bytes.len().min(end as usize);
-        let (head, tail) = target.split_at_mut(end - start);
-        head.copy_from_slice(&self.bytes[start..end]);
-        tail.fill(0);
-        Ok(())
+        read_checked(&self.bytes, self.corrupt_at, offset, target)
     }
+}
+
+/// Fills `target` from `offset` on, with zeros beyond the end, unless it touches a corrupt byte.
+fn read_checked(
+    bytes: &[u8],
+    corrupt_at: Option<u64>,
+    offset: u64,
+    target: &mut [u8],
+) -> Result<(), BlockProblem> {
+    let end = offset + target.len() as u64;
+    if let Some(at) = corrupt_at.filter(|at| (offset..end).contains(at)) {
+        return Err(BlockProblem::Corrupt(format!("checksum at byte {at}")));
+    }
+    let (start, end) = (bytes.len().min(offset as usize), bytes.len().min(end as usize));
+    let (head, tail) = target.split_at_mut(end - start);
+    head.copy_from_slice(&bytes[start..end]);
+    tail.fill(0);
+    Ok(())
 }
 
 impl Disk {
@@ -114,8 +122,8 @@ impl Disk {
         Self { digests: hash_of, ..Self::new(latency, rate) }
     }
 
-    /// When an operation on `bytes` that starts now will be done, from now on. Operations that are under
-    /// way together end in any order.
+    /// When an operation on `bytes` that starts now will be done, from now on. Concurrent operations end
+    /// in any order.
     pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
         self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
         self.busy_until - scene.now + scene.dice.up_to(self.latency)
@@ -172,14 +180,16 @@ impl Disk {
         deliveries: &Deliveries,
         asked: &FingerprintErrand,
     ) -> Result<Vec<Fingerprint>, BlockProblem> {
-        let delivery = deliveries.get(&asked.block.id).map(|bytes| Stored::good(bytes.to_vec()));
-        let stored = match &delivery {
-            Some(delivery) => delivery,
-            None => self.open(&asked.block)?,
+        let window = asked.window.0..asked.window.1;
+        let (bytes, corrupt_at) = match deliveries.get(&asked.block.id) {
+            Some(delivery) => (delivery, None),
+            None => {
+                let stored = self.open(&asked.block)?;
+                (&stored.bytes[..], stored.corrupt_at)
+            }
         };
-        let (window, bytes) = (asked.window.0..asked.window.1, stored.bytes.len() as u64);
-        let read = |offset: u64, target: &mut [u8]| stored.read(offset, target);
-        repair::fingerprints(&asked.chunking, &window, asked.seed, bytes, read)
+        let read = |offset: u64, target: &mut [u8]| read_checked(bytes, corrupt_at, offset, target);
+        repair::fingerprints(&asked.chunking, &window, asked.seed, bytes.len() as u64, read)
     }
 
     /// A block, if it is the one that is recorded.

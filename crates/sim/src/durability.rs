@@ -5,8 +5,9 @@
 //! lacks and leads back to the first state, at a constant rate too, the inverse of its mean time.
 //! `docs/explanation/whole-nodes.md` has the formulas.
 //!
-//! **Assumed**: nodes fail independently of each other; all stripes are counted as if they were, which makes the time of a
-//! cluster too short and never too long. Deliberately absent: bad sectors, wrong bytes, racks that fail, people.
+//! **Assumed**: nodes fail independently of each other; all stripes are counted as if they were, which makes
+//! the time of a cluster too short and never too long. Deliberately absent: bad sectors, wrong bytes, racks
+//! that fail, people.
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::Rates;
@@ -33,7 +34,7 @@ pub struct Durability {
     pub stripes: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// What repairs may use of each node's links and disk.
+    /// The part of each node's links and disk that repairs may use.
     pub rates: Rates,
     /// The part of all nodes that fails for good in a year.
     pub failing_in_a_year: f64,
@@ -83,8 +84,9 @@ impl Durability {
         Lifetime { stripe_years, cluster_years: stripe_years / self.stripes as f64, states }
     }
 
-    /// Seconds from the start of a repair until a block is back, in the mean over the blocks of the stripes that have lost so
-    /// many with so many nodes: they go before all others, and each block counts as rebuilt by itself.
+    /// Seconds from the start of a repair until a block is back, in the mean over the blocks of the stripes
+    /// that have lost so many with so many nodes: they go before all others, and each block counts as rebuilt
+    /// by itself.
     fn rebuild_seconds(&self, blocks: usize, lost: usize) -> f64 {
         let on_lost =
             |nodes: f64, gone: usize| nodes * (blocks - gone) as f64 / f64::from(self.nodes - gone as u32);
@@ -104,13 +106,14 @@ impl Durability {
     }
 }
 
-/// The mean time until data of a stripe is lost that has `blocks` blocks, on nodes that each fail `failures` times a second.
+/// The mean time until data of a stripe is lost that has `blocks` blocks, on nodes that each fail `failures`
+/// times a second.
 ///
-/// `fatal_at_first` is the chance that a whole stripe's first loss is fatal, and `states` are those with lost blocks, from one
-/// on, of which the last has no other way on than its repair or the loss of data.
+/// `fatal_at_first` is the chance that a whole stripe's first loss is fatal, and `states` are those with lost
+/// blocks, from one on, of which the last has no other way on than its repair or the loss of data.
 pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, states: &[Degraded]) -> f64 {
-    // From the state with i losses, it takes `seconds` until data is lost or the stripe is whole, and the former comes first
-    // with `chance`: never computed as the complement of what is nearly one.
+    // From the state with i losses, it takes `seconds` until data is lost or the stripe is whole, and the
+    // former comes first with `chance`: never computed as the complement of what is nearly one.
     let (mut seconds, mut chance) = (0.0, 1.0);
     for state in states.iter().rev() {
         let next = (blocks - state.lost) as f64 * failures;

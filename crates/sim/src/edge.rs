@@ -60,14 +60,11 @@ pub(crate) struct Network {
     pub(crate) window: u64,
     /// Pairs of nodes between which nothing passes.
     pub(crate) cut: Vec<(NodeId, NodeId)>,
-    /// Processes that share another's machine, and so its port.
-    pub(crate) machines: BTreeMap<NodeId, NodeId>,
 }
 
 impl Network {
     pub(crate) fn new(delay: Duration, window: u64) -> Self {
-        let (edges, ports, machines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { edges, ports, delay, window, cut: Vec::new(), machines }
+        Self { edges: BTreeMap::new(), ports: BTreeMap::new(), delay, window, cut: Vec::new() }
     }
 
     pub(crate) fn is_cut(&self, id: EdgeId) -> bool {
@@ -94,15 +91,13 @@ impl Network {
         now: Duration,
         jitter: Duration,
     ) -> Option<Duration> {
-        let machine = |node: NodeId| self.machines.get(&node).copied().unwrap_or(node);
-        let (sender, receiver) = (machine(id.from), machine(id.to));
         let edge = self.edges.get_mut(&id).expect("has_room said yes");
         edge.under_way += bytes as u64;
         let seconds = |rate: f64| Duration::from_secs_f64(bytes as f64 / rate);
-        let from = self.ports.get_mut(&sender).expect("every node has a port");
+        let from = self.ports.get_mut(&id.from).expect("every node has a port");
         from.sends_until = from.sends_until.max(now) + seconds(from.rate);
         let left = from.sends_until + self.delay + jitter;
-        let to = self.ports.get_mut(&receiver).expect("every node has a port");
+        let to = self.ports.get_mut(&id.to).expect("every node has a port");
         // What a slow sender will send later does not keep the port busy until then.
         to.receives_until = to.receives_until.max(now + self.delay) + seconds(to.rate);
         edge.last_arrival = edge.last_arrival.max(to.receives_until).max(left);
@@ -113,5 +108,12 @@ impl Network {
     pub(crate) fn live_edges_of(&self, node: NodeId) -> Vec<EdgeId> {
         let live = self.edges.iter().filter(|(id, edge)| !edge.closed && (id.from == node || id.to == node));
         live.map(|(&id, _)| id).collect()
+    }
+
+    /// Flips a bit in the next frame on each live edge of a node.
+    pub(crate) fn flip_next_frames(&mut self, node: NodeId) {
+        for edge in self.live_edges_of(node) {
+            self.edges.get_mut(&edge).expect("it was just listed").flip_next = true;
+        }
     }
 }

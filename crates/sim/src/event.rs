@@ -1,4 +1,4 @@
-//! What will happen, in order of virtual time.
+//! Events in order of virtual time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use repair::{BlockProblem, Buffer, Epoch, JobId, NodeId, Report};
 use crate::edge::EdgeId;
 use crate::system::Happening;
 
-/// A number that tells the tasks of a world apart, and the questions to its disks, so that completions of one that is
-/// gone find nobody.
+/// A number that tells the tasks of a world apart, and the questions to its disks, so that completions of one
+/// that is gone find nobody.
 pub(crate) type TaskId = u64;
 
 /// Something that happens at some time.
@@ -45,7 +45,7 @@ pub(crate) enum Event {
 /// Something that a node's process notices when it runs.
 #[derive(Debug)]
 pub(crate) enum NodeEvent {
-    /// What an assignment reads and delivers to is open.
+    /// The blocks and sinks of an assignment are open.
     Begun { task: TaskId },
     /// A local read has ended.
     ReadDone { task: TaskId, slice: u32, local: u16, result: Result<Buffer, BlockProblem> },
@@ -59,7 +59,7 @@ pub(crate) enum NodeEvent {
     EdgeClosed { edge: EdgeId, detail: &'static str },
     /// Time to look for stalls.
     Watch { task: TaskId },
-    /// The disk has done what it was asked.
+    /// The disk has carried out a request.
     DiskDone { ask: TaskId, report: Box<Report> },
 }
 

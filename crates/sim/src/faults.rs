@@ -22,14 +22,14 @@ pub enum When {
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A process is killed: its connections are reset, what it has in memory is gone.
+    /// A process is killed: its connections are reset, its memory is lost.
     Kill {
         /// Whose.
         node: NodeId,
         /// When it is started again, if it is.
         back_after: Option<Duration>,
     },
-    /// A machine is gone without a word.
+    /// A machine vanishes without closing its connections.
     Vanish {
         /// Which.
         node: NodeId,
@@ -56,7 +56,7 @@ pub enum Fault {
         /// The block.
         block: BlockIndex,
     },
-    /// A block's file is gone.
+    /// A block's file is lost.
     Lose {
         /// The block.
         block: BlockIndex,
@@ -97,8 +97,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The node that it makes unfit for good, or for long enough that a job need not wait for it. Connections that break once, and
-    /// bits that flip once, make no node unfit, and of a cut link it depends on the other links.
+    /// The node that it makes unfit for good, or for long enough that a job need not wait for it. Connections
+    /// that break once, and bits that flip once, make no node unfit, and of a cut link it depends on the
+    /// other links.
     pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
             Self::Kill { node, .. }
@@ -175,7 +176,7 @@ impl World<'_> {
             Fault::DiskFull { node } => self.node(node).disk.full = true,
             Fault::Slow { node, factor } => {
                 // A node that is struck twice is as slow as the worse of both makes it.
-                let (link, disk) = (self.scenario.rate, self.scenario.disk_rate);
+                let (link, disk) = (self.scenario.machines.rate, self.scenario.machines.disk_rate);
                 let port = self.scene.network.ports.get_mut(&node).expect("every node has a port");
                 port.rate = port.rate.min(link / f64::from(factor));
                 let store = &mut self.node(node).disk;
@@ -194,7 +195,7 @@ impl World<'_> {
         }
         node.die(&mut self.scene, unheard);
         let notice = match unheard {
-            true => self.scenario.ping_limit,
+            true => self.scenario.machines.ping_limit,
             false => self.scene.dice.up_to(Duration::from_millis(200)),
         };
         let connection = self.scene.connection(id);
@@ -212,7 +213,7 @@ impl World<'_> {
         node.state = State::Paused;
         node.pauses += 1;
         let pause = node.pauses;
-        self.scene.after(self.scenario.ping_limit, Event::PingsUnanswered { node: id, pause });
+        self.scene.after(self.scenario.machines.ping_limit, Event::PingsUnanswered { node: id, pause });
         if let Some(delay) = lasts {
             self.scene.after(delay, Event::Continues { node: id, pause });
         }

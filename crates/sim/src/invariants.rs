@@ -1,4 +1,4 @@
-//! What must hold when a world has ended.
+//! Invariants at the end of a world.
 //!
 //! **Safety**, whatever happened: what is published, and what a client is told it has read, is what was
 //! stored; where a disk lies without its checksums noticing, this is asked for only if digests are
@@ -46,8 +46,8 @@ impl World<'_> {
     /// Holds everything against everything at the end.
     pub(crate) fn judge(&mut self) {
         let mut violations = Vec::new();
-        match &self.coordinator.result {
-            None => violations.push(format!("no end: {:?}", self.coordinator.job.state())),
+        match &self.driver.result {
+            None => violations.push(format!("no end: {:?}", self.driver.job.state())),
             Some(Ok(_)) => violations.extend(self.judge_success()),
             Some(Err(error)) => violations.extend(self.judge_failure(error)),
         }
@@ -60,14 +60,14 @@ impl World<'_> {
 
     fn judge_success(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let Some(Ok(outcome)) = &self.coordinator.result else { return wrong };
+        let Some(Ok(outcome)) = &self.driver.result else { return wrong };
         for &block in &self.scenario.wanted {
             let Some(&home) = outcome.homes.get(&block) else {
                 wrong.push(format!("success without {block}"));
                 continue;
             };
             if self.scenario.publishes() {
-                if self.coordinator.catalog.get(&block).map(|&(node, _)| node) != Some(home) {
+                if self.driver.published.get(&block).map(|&(node, _)| node) != Some(home) {
                     wrong.push(format!("success without {block} being published at {home}"));
                 }
             } else if !self.client_has(block) && !self.may_be_wrong() {
@@ -125,7 +125,7 @@ impl World<'_> {
             return Some("too few good blocks are left");
         }
         let lies = struck().any(|fault| matches!(fault, Fault::Lie { .. }));
-        if lies && scenario.parity && !self.can_check(&sound) {
+        if lies && scenario.checks.parity && !self.can_check(&sound) {
             return Some("a disk lies, and too few good blocks are left to find out which");
         }
         (self.fit_spares() < self.unfit_requestors()).then_some("no node can take the place of a requestor")
@@ -135,7 +135,7 @@ impl World<'_> {
         match *fault {
             Fault::Kill { node, .. } | Fault::Vanish { node } => node == CLIENT,
             Fault::Pause { node, lasts } => {
-                node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.ping_limit)
+                node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.machines.ping_limit)
             }
             // What a client holds nobody else does, so it must get through to everybody.
             Fault::Cut { a, b } => self.scenario.kind == Kind::Put && (a == CLIENT || b == CLIENT),
@@ -144,8 +144,8 @@ impl World<'_> {
         }
     }
 
-    /// Nodes that a job cannot be asked to use: those that a fault stopped or slowed down, and the ends of cut links that no other
-    /// node can relay.
+    /// Nodes that a job cannot be asked to use: those that a fault stopped or slowed down, and the ends of
+    /// cut links that no other node can relay.
     fn unfit(&self) -> BTreeSet<NodeId> {
         let faults = || self.scenario.faults.iter().map(|(_, fault)| fault);
         let struck: BTreeSet<NodeId> = faults().filter_map(Fault::unfit).collect();
@@ -186,7 +186,8 @@ impl World<'_> {
     /// Whether wrong bytes are the fault of a disk that nobody could find out.
     fn may_be_wrong(&self) -> bool {
         let lies = self.scenario.faults.iter().any(|(_, fault)| matches!(fault, Fault::Lie { .. }));
-        let checked = self.scenario.digests || (self.scenario.parity && self.can_check(&self.sound_blocks()));
+        let checked = self.scenario.checks.digests
+            || (self.scenario.checks.parity && self.can_check(&self.sound_blocks()));
         lies && !(self.scenario.publishes() && checked)
     }
 
@@ -196,7 +197,8 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
-        // Who is said to have broken a connection, or sent a bad frame, is given up if another node can take its place.
+        // Who is said to have broken a connection, or sent a bad frame, is given up if another node can take
+        // its place.
         let broke = |node: NodeId| {
             self.scenario.faults.iter().any(|(_, fault)| match *fault {
                 Fault::Break { a, b } => a == node || b == node,
@@ -227,18 +229,18 @@ impl World<'_> {
     /// Nobody is left with something of the job, and nothing is said of a block without reason.
     fn judge_manners(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (node, told_to_forget) in &self.coordinator.told {
+        for (node, told_to_forget) in &self.driver.told {
             if !told_to_forget {
                 wrong.push(format!("{node} was not told to forget"));
             }
         }
         for node in self.nodes.values() {
-            let reachable = node.state == State::Running && self.coordinator.topology.is_alive(node.id);
+            let reachable = node.state == State::Running && self.driver.topology.is_alive(node.id);
             if reachable && node.knows_job() {
                 wrong.push(format!("{} still has something of the job", node.id));
             }
         }
-        for (block, problem) in &self.coordinator.lost_blocks {
+        for (block, problem) in &self.driver.lost_blocks {
             if !self.scenario.faults.iter().any(|(_, fault)| explains(fault, *block, problem)) {
                 wrong.push(format!("{block} is said to be {problem}"));
             }
@@ -249,7 +251,7 @@ impl World<'_> {
     /// Without faults the plan is carried out to the byte.
     fn judge_quiet(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.coordinator.result) else {
+        let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.driver.result) else {
             return wrong;
         };
         if !outcome.replanned.is_empty() {

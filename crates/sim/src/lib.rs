@@ -1,18 +1,21 @@
-//! Repairs on virtual time: the very [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over
+//! Repairs on virtual time: the [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over
 //! modelled disks, links and control connections, with faults, all decided by one seed.
 //!
-//! [`run`] makes a random [`Scenario`], plays it in a [`World`] and holds the end against what must be true
-//! (see `invariants.rs`). A violation prints the line that replays it. [`recovery`] plays the recovery of whole nodes:
-//! many such jobs on the same machines, started by the very scheduler that the coordinator drives. [`durability`] makes of their times
-//! how long data lasts.
+//! - [`system`] plays whole systems around the coordinator's [`control::Control`]: clients, an operator,
+//!   recoveries of nodes, faults.
+//! - [`run`] plays a random [`Scenario`] of one job in a [`World`] and checks the invariants of
+//!   `invariants.rs`.
+//! - [`recovery`] times recoveries of large clusters without moving bytes.
+//! - [`durability`] computes from such times how long data lasts.
 //!
-//! Deliberately absent: any idea of how a repair is done. Around a part and a job there is only what the
-//! daemons have around them: sockets with bounded buffers, a disk that answers in any order, messages that
-//! take their time, processes that stop.
+//! A violation prints the command that replays it.
+//!
+//! Deliberately absent: any knowledge of how a repair works. Parts and jobs are surrounded by what the
+//! daemons have around them: sockets with bounded buffers, disks that answer in any order, messages with
+//! delays, processes that stop.
 
 #![forbid(unsafe_code)]
 
-mod coordinator;
 mod dice;
 mod disk;
 pub mod durability;
@@ -21,6 +24,7 @@ mod event;
 pub mod fastpr;
 mod faults;
 mod invariants;
+mod job_driver;
 mod motion;
 mod node;
 mod random;
@@ -37,11 +41,11 @@ use std::time::Duration;
 
 pub use dice::Dice;
 pub use faults::{Fault, When};
-pub use scenario::{CLIENT, Kind, Scenario};
+pub use scenario::{CLIENT, Checks, Kind, Machines, Scenario};
 pub use scene::Tracing;
 pub use world::{Ended, World};
 
-/// What came of a run, for statistics.
+/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The seed.
@@ -56,12 +60,12 @@ pub struct Summary {
     pub events: u64,
 }
 
-/// A run in which something happened that must not.
+/// A run that violated an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed.
     pub seed: u64,
-    /// What happened.
+    /// The violations.
     pub what: Vec<String>,
 }
 
@@ -75,7 +79,7 @@ impl std::fmt::Display for Violation {
 /// Plays the scenario of a seed.
 ///
 /// # Errors
-/// [`Violation`] if something happened that must not; assertions in the code under test count too.
+/// [`Violation`] of an invariant, or of an assertion in the code under test.
 pub fn check(seed: u64) -> Result<Summary, Violation> {
     let play = || {
         let scenario = Scenario::random(seed);
@@ -97,7 +101,7 @@ pub fn check(seed: u64) -> Result<Summary, Violation> {
 /// Plays the scenario of a seed.
 ///
 /// # Panics
-/// If something happened that must not; the message says how to replay it.
+/// If an invariant was violated; the message says how to replay it.
 pub fn run(seed: u64) -> Summary {
     check(seed).unwrap_or_else(|violation| panic!("{violation}"))
 }

@@ -1,4 +1,5 @@
-//! The sockets and the disk of a plan that runs on a node: what `helper` has around [`repair::Part`], on virtual time.
+//! The sockets and the disk of a plan that runs on a node: what `helper` has around [`repair::Part`], on
+//! virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -14,7 +14,7 @@ pub(crate) enum State {
     Running,
     /// Stopped by SIGSTOP; its kernel goes on.
     Paused,
-    /// There is no process; what it held in memory is gone.
+    /// There is no process; its memory is lost.
     Dead,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct Node {
     pub(crate) registered: bool,
     pub(crate) disk: Disk,
     pub(crate) task: JobTask,
-    /// What will be noticed when the process goes on.
+    /// Events and messages that the process handles once it goes on.
     pub(crate) deferred: Vec<Waiting>,
 }
 
-/// What reaches a process that is stopped.
+/// An event or message for a stopped process.
 #[derive(Debug)]
 pub(crate) enum Waiting {
     Event(NodeEvent),

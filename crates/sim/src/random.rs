@@ -8,9 +8,9 @@ use repair::{NodeId, Pacing, Policy, Scheme};
 
 use crate::dice::Dice;
 use crate::faults::{Fault, When};
-use crate::scenario::{CLIENT, Kind, Scenario};
+use crate::scenario::{CLIENT, Checks, Kind, Machines, Scenario};
 
-/// Codes beside Reed-Solomon, small enough for many runs.
+/// Codes other than Reed-Solomon, small enough for many runs.
 const OTHER_CODES: [&str; 10] = [
     "lrc-6-2-2",
     "lrc-4-2-1",
@@ -41,18 +41,18 @@ impl Scenario {
             tail_bytes: if dice.one_in(4) { dice.below(block_bytes + 1) } else { block_bytes },
             block_bytes,
             chunk_bytes: Some(chunk_bytes),
-            digests: dice.one_in(2),
-            parity: !dice.one_in(3),
-            reread: !dice.one_in(3),
-            rate: dice.between(2, 100) as f64 * 1e6,
-            delay: dice.up_to(Duration::from_millis(2)),
-            window: dice.pick(&[1_000, 4_200, 10_000, 65_536, 1 << 20]),
-            disk_latency: Duration::from_micros(dice.pick(&[50, 500, 5_000, 20_000])),
-            disk_rate: dice.between(20, 500) as f64 * 1e6,
-            control_delay: Duration::from_micros(dice.pick(&[100, 1_000, 10_000, 80_000])),
-            ping_limit: Duration::from_secs(dice.between(3, 15)),
-            budget_bytes: dice.pick(&[1, 50_000, 1 << 20, 4 << 20]),
-            json: dice.one_in(10),
+            checks: Checks { digests: dice.one_in(2), parity: !dice.one_in(3), reread: !dice.one_in(3) },
+            machines: Machines {
+                rate: dice.between(2, 100) as f64 * 1e6,
+                delay: dice.up_to(Duration::from_millis(2)),
+                window: dice.pick(&[1_000, 4_200, 10_000, 65_536, 1 << 20]),
+                disk_latency: Duration::from_micros(dice.pick(&[50, 500, 5_000, 20_000])),
+                disk_rate: dice.between(20, 500) as f64 * 1e6,
+                control_delay: Duration::from_micros(dice.pick(&[100, 1_000, 10_000, 80_000])),
+                ping_limit: Duration::from_secs(dice.between(3, 15)),
+                budget_bytes: dice.pick(&[1, 50_000, 1 << 20, 4 << 20]),
+                json: dice.one_in(10),
+            },
             lost: BTreeSet::new(),
             kind: Kind::Put,
             wanted: Vec::new(),
@@ -113,7 +113,8 @@ impl Scenario {
     fn spoil(&mut self, dice: &mut Dice) {
         // The moment that a plan takes, predicted; where there is none, the job ends at once.
         let Ok(plan) = self.plan() else { return };
-        let busy = plan.predict(&self.topology()) + self.control_delay * 2 + self.disk_latency * 2;
+        let busy =
+            plan.predict(&self.topology()) + (self.machines.control_delay + self.machines.disk_latency) * 2;
         let slices = plan.slices().len() * plan.outputs().len() as u32;
         let faults = dice.pick(&[0, 0, 1, 1, 1, 1, 2, 2, 3, 4]);
         for _ in 0..faults {

@@ -16,7 +16,7 @@ use crate::faults::{Fault, When};
 /// The node that is a client, where one takes part.
 pub const CLIENT: NodeId = NodeId(1000);
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A client reads the wanted blocks, or a part of them.
@@ -37,6 +37,57 @@ pub enum Kind {
     Migrate,
 }
 
+/// Checks of a job's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checks {
+    /// Whether the blocks' digests are recorded.
+    pub digests: bool,
+    /// Whether a parity equation is checked.
+    pub parity: bool,
+    /// Whether published blocks are read back.
+    pub reread: bool,
+}
+
+/// Links, disks, control messages and memory of all nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machines {
+    /// Bytes per second of each link.
+    pub rate: f64,
+    /// The latency of a link.
+    pub delay: Duration,
+    /// The most bytes in flight on one edge.
+    pub window: u64,
+    /// The longest latency of a disk operation.
+    pub disk_latency: Duration,
+    /// Bytes per second of each disk.
+    pub disk_rate: f64,
+    /// The usual limit of the delay of a control message.
+    pub control_delay: Duration,
+    /// How long the coordinator waits for a node that does not answer.
+    pub ping_limit: Duration,
+    /// Bytes of slices that a relay may hold.
+    pub budget_bytes: usize,
+    /// Whether control messages are encoded and decoded on their way.
+    pub json: bool,
+}
+
+impl Default for Machines {
+    /// Links of 10 MB/s, faster disks, prompt messages.
+    fn default() -> Self {
+        Self {
+            rate: 10e6,
+            delay: Duration::from_micros(100),
+            window: 64 << 10,
+            disk_latency: Duration::from_micros(200),
+            disk_rate: 200e6,
+            control_delay: Duration::from_millis(1),
+            ping_limit: Duration::from_secs(10),
+            budget_bytes: 1 << 20,
+            json: false,
+        }
+    }
+}
+
 /// A whole scenario. Helpers are `n1`, `n2`, …: first those that hold blocks, then spare ones.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -54,39 +105,19 @@ pub struct Scenario {
     pub holders: u32,
     /// Nodes without a block of the stripe.
     pub spares: u32,
-    /// Blocks that nobody holds.
+    /// Blocks without a holder.
     pub lost: BTreeSet<BlockIndex>,
-    /// What is asked for.
+    /// The request.
     pub kind: Kind,
     /// Of which blocks.
     pub wanted: Vec<BlockIndex>,
     /// How.
     pub policy: Policy,
-    /// Whether the blocks' digests are recorded.
-    pub digests: bool,
-    /// Whether a parity equation is checked.
-    pub parity: bool,
-    /// Whether published blocks are read back.
-    pub reread: bool,
-    /// Bytes per second of each link.
-    pub rate: f64,
-    /// Time that a byte is under way.
-    pub delay: Duration,
-    /// Bytes that may be under way on one edge.
-    pub window: u64,
-    /// The longest that a disk operation takes beyond moving its bytes.
-    pub disk_latency: Duration,
-    /// Bytes per second of each disk.
-    pub disk_rate: f64,
-    /// The longest that a control message usually takes.
-    pub control_delay: Duration,
-    /// How long the coordinator waits for a node that does not answer.
-    pub ping_limit: Duration,
-    /// Bytes of slices that a relay may hold.
-    pub budget_bytes: usize,
-    /// Whether control messages are written to bytes and read back.
-    pub json: bool,
-    /// What goes wrong, and when.
+    /// Checks of the result.
+    pub checks: Checks,
+    /// Links, disks and messages.
+    pub machines: Machines,
+    /// Faults, and when they strike.
     pub faults: Vec<(When, Fault)>,
 }
 
@@ -107,18 +138,8 @@ impl Scenario {
             kind: Kind::Repair { in_place: false },
             wanted,
             policy: Policy { scheme, slice_bytes: Some(Geometry::MIN_SLICE_BYTES), ..Policy::default() },
-            digests: true,
-            parity: true,
-            reread: true,
-            rate: 10e6,
-            delay: Duration::from_micros(100),
-            window: 64 << 10,
-            disk_latency: Duration::from_micros(200),
-            disk_rate: 200e6,
-            control_delay: Duration::from_millis(1),
-            ping_limit: Duration::from_secs(10),
-            budget_bytes: 1 << 20,
-            json: false,
+            checks: Checks { digests: true, parity: true, reread: true },
+            machines: Machines::default(),
             faults: Vec::new(),
         }
     }
@@ -151,8 +172,8 @@ impl Scenario {
         repair::plan(&request.stripe, &plan_request, topology)
     }
 
-    /// The time that the best plan should take if it were known from the start that a node's links and disk are slower by
-    /// `factor`.
+    /// The time that the best plan should take if it were known from the start that a node's links and disk
+    /// are slower by `factor`.
     ///
     /// # Errors
     /// [`PlanError`] if what is asked for cannot be done.
@@ -228,8 +249,8 @@ impl Scenario {
     /// What one connection can carry, as the coordinator would measure it: links are only as fast as what
     /// may be under way allows.
     fn link_rate(&self) -> f64 {
-        let round_trip = self.delay * 2 + Duration::from_micros(200);
-        self.rate.min(self.window.min(4096) as f64 / round_trip.as_secs_f64())
+        let round_trip = self.machines.delay * 2 + Duration::from_micros(200);
+        self.machines.rate.min(self.machines.window.min(4096) as f64 / round_trip.as_secs_f64())
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -240,17 +261,17 @@ impl Scenario {
                 true => NodeProfile::client("client"),
                 false => NodeProfile::helper(node.to_string(), format!("{node}:1")),
             };
-            let (link, disk) = (self.link_rate(), self.disk_rate);
+            let (link, disk) = (self.link_rate(), self.machines.disk_rate);
             let rates = Rates { up: link, down: link, read: disk, write: disk };
             topology.set(node, NodeProfile { rates, knows_links: true, ..profile });
         }
         topology
     }
 
-    /// The stripe with the recorded digests of what is wanted. Sources have none: here a disk that lies has the digest
-    /// that is asked for.
+    /// The stripe with the recorded digests of the wanted blocks. Sources have none: here a disk that lies
+    /// has the digest that is asked for.
     fn stripe(&self, code: Arc<dyn Code>, digests: &[Digest]) -> Stripe {
-        let recorded = |index: &BlockIndex| self.digests && self.wanted.contains(index);
+        let recorded = |index: &BlockIndex| self.checks.digests && self.wanted.contains(index);
         let block = |index: BlockIndex| StripeBlock {
             id: Self::block_id(index),
             bytes: self.bytes_of(index),
@@ -261,7 +282,7 @@ impl Scenario {
         Stripe { id: StripeId("s".into()), chunking: self.chunking(&*code), code, blocks, label: None }
     }
 
-    /// Where the sub-blocks of its blocks are.
+    /// The layout of sub-blocks in its blocks.
     pub(crate) fn chunking(&self, code: &dyn Code) -> Chunking {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }
@@ -288,9 +309,9 @@ impl Scenario {
             sub_blocks,
             policy: self.policy.clone(),
             verify: Verify {
-                parity: self.parity,
+                parity: self.checks.parity,
                 stretch_bytes: self.stretch_bytes(),
-                reread: self.reread,
+                reread: self.checks.reread,
                 doubted: false,
             },
             publish: self.publishes(),

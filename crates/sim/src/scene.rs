@@ -1,4 +1,5 @@
-//! What nodes and coordinator share: the time, the events to come, the network, the dice and the trace.
+//! The state that nodes and coordinator share: the time, the events to come, the network, the dice and the
+//! trace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,9 +24,9 @@ pub(crate) struct Scene {
     pub(crate) trace: Trace,
     /// Slices written to sinks so far, of all plans: what faults may wait for.
     pub(crate) slices_delivered: u32,
-    /// What parts report to a coordinator that has connections of its own; the world carries it.
+    /// Reports of parts, where the world carries them on connections of its own.
     pub(crate) reports: Option<Vec<(NodeId, FromNode)>>,
-    /// What cannot happen, and did.
+    /// Violated invariants.
     pub(crate) violations: Vec<String>,
 }
 
@@ -77,7 +78,7 @@ impl Scene {
         }
     }
 
-    /// Something that must not happen, whatever the faults.
+    /// Notes a violated invariant.
     pub(crate) fn violate(&mut self, what: String) {
         self.note(|| format!("VIOLATION: {what}"));
         self.violations.push(what);
@@ -97,7 +98,7 @@ impl Scene {
         self.control.connections.get(&node).copied().unwrap_or(0)
     }
 
-    /// What is still under way between the coordinator and `node` will be dropped.
+    /// Drops the messages in flight between the coordinator and `node`.
     pub(crate) fn cut_control(&mut self, node: NodeId) {
         *self.control.connections.entry(node).or_insert(0) += 1;
     }
@@ -219,7 +220,7 @@ impl Scene {
     }
 }
 
-/// What the other end reads when a message is written.
+/// Encodes and decodes a message.
 pub(crate) fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> M {
     let bytes = control::encode(message);
     let length: [u8; 4] = bytes[..4].try_into().expect("four bytes");

@@ -1,4 +1,5 @@
-//! A node's part of one job, with its sockets and its disk on virtual time: what `helper` has in its `JobTask`.
+//! A node's part of one job, with its sockets and its disk on virtual time: what `helper` has in its
+//! `JobTask`.
 //!
 //! What the part does is decided by [`repair::Part`], as in a helper.
 
@@ -19,13 +20,13 @@ pub(crate) struct JobTask {
     budget_bytes: usize,
     part: Option<Part>,
     motion: Option<Motion>,
-    /// What was delivered and not committed.
+    /// Deliveries that are not committed.
     pub(crate) deliveries: Deliveries,
-    /// What was delivered when the job was last forgotten: what a client has read.
+    /// The deliveries when the job was last forgotten: the bytes that a client has read.
     pub(crate) forgotten: Deliveries,
     /// The number of the next task or question to the disk.
     next: TaskId,
-    /// What the disk was asked last.
+    /// The last request to the disk.
     asked: TaskId,
 }
 
@@ -133,7 +134,7 @@ impl JobTask {
         self.pump(disk, scene);
     }
 
-    /// Moves whatever can move until nothing can.
+    /// Makes progress until nothing is ready.
     fn pump(&mut self, disk: &mut Disk, scene: &mut Scene) {
         loop {
             let mut moved = self.moves(scene, Motion::take_frames);

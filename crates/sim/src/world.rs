@@ -1,4 +1,5 @@
-//! A world: nodes, a coordinator, and the loop that lets things happen in order of virtual time.
+//! A world of one job: nodes, the job with its driver, and the loop that lets things happen in order of
+//! virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use codes::{BlockIndex, Code};
 use repair::{JobError, NodeId, Outcome};
 
-use crate::coordinator::{Coordinator, TICK_MS};
 use crate::dice::Dice;
 use crate::disk::{Deliveries, Disk, Stored, digest_of};
 use crate::edge::Network;
 use crate::event::{Agenda, Event, NodeEvent};
+use crate::job_driver::{JobDriver, TICK_MS};
 use crate::node::{Node, State, Waiting};
 use crate::scenario::{CLIENT, Scenario};
 use crate::scene::{Control, Scene, Trace, Tracing};
@@ -19,7 +20,7 @@ use crate::stripe;
 
 /// No job takes longer: the sum of all limits that a job has, many times over.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
-/// What is still under way when a job ends is over after this long.
+/// After the end of a job, messages in flight get this long to arrive.
 const SETTLE: Duration = Duration::from_secs(30);
 /// How long a node that was started again, or cut off, takes to register.
 const REGISTER_LIMIT: Duration = Duration::from_millis(500);
@@ -30,7 +31,7 @@ pub struct World<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) scene: Scene,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
-    pub(crate) coordinator: Coordinator,
+    pub(crate) driver: JobDriver,
     /// Every block as it should be, padded to the stripe's block length.
     pub(crate) truth: Vec<Vec<u8>>,
     pub(crate) code: Arc<dyn Code>,
@@ -38,7 +39,7 @@ pub struct World<'a> {
     pub(crate) struck: Vec<bool>,
     /// Blocks published with other bytes than they should have.
     pub(crate) published_wrong: Vec<BlockIndex>,
-    /// What the client had been delivered when the job ended, if it was still there.
+    /// Deliveries to the client at the end of the job, if it still runs.
     pub(crate) delivered_to_client: Option<Deliveries>,
     pub(crate) events: u64,
     pub(crate) ended_at: Option<Duration>,
@@ -53,7 +54,7 @@ pub struct Ended {
     pub after: Duration,
     /// Bytes of payload that were sent over each edge, over all plans.
     pub edges: BTreeMap<(NodeId, NodeId), u64>,
-    /// What happened that must not happen.
+    /// Violated invariants.
     pub violations: Vec<String>,
     /// The events as text, if they were kept.
     pub trace: Vec<String>,
@@ -77,14 +78,14 @@ impl<'a> World<'a> {
         let code = scenario.code.build().expect("scenarios have possible codes");
         let mut dice = Dice::new(scenario.seed);
         let truth = stripe::encode(&*code, scenario, &mut dice);
-        let mut network = Network::new(scenario.delay, scenario.window);
-        scenario.node_ids().into_iter().for_each(|node| network.add_port(node, scenario.rate));
+        let mut network = Network::new(scenario.machines.delay, scenario.machines.window);
+        scenario.node_ids().into_iter().for_each(|node| network.add_port(node, scenario.machines.rate));
         let scene = Scene {
             now: Duration::ZERO,
             agenda: Agenda::default(),
             dice,
             network,
-            control: Control::new(scenario.control_delay, scenario.json),
+            control: Control::new(scenario.machines.control_delay, scenario.machines.json),
             trace: Trace { how: tracing, lines: Vec::new() },
             slices_delivered: 0,
             reports: None,
@@ -95,13 +96,13 @@ impl<'a> World<'a> {
             digest_of(&block[..bytes])
         });
         let request = scenario.request(code.clone(), &digests.collect::<Vec<_>>());
-        let coordinator = Coordinator::new(request, scenario.seed, scenario.topology(), &scene);
+        let driver = JobDriver::new(request, scenario.seed, scenario.topology(), &scene);
         let struck = vec![false; scenario.faults.len()];
         let mut world = Self {
             scenario,
             scene,
             nodes: BTreeMap::new(),
-            coordinator,
+            driver,
             truth,
             code,
             struck,
@@ -117,8 +118,8 @@ impl<'a> World<'a> {
     fn place_blocks(&mut self) {
         let scenario = self.scenario;
         for id in scenario.node_ids() {
-            let disk = Disk::new(scenario.disk_latency, scenario.disk_rate);
-            self.nodes.insert(id, Node::new(id, disk, scenario.budget_bytes));
+            let disk = Disk::new(scenario.machines.disk_latency, scenario.machines.disk_rate);
+            self.nodes.insert(id, Node::new(id, disk, scenario.machines.budget_bytes));
         }
         for (index, bytes) in self.truth.iter().enumerate() {
             let block = BlockIndex(index as u16);
@@ -151,7 +152,7 @@ impl<'a> World<'a> {
             *edges.entry((id.from, id.to)).or_insert(0) += edge.payload_bytes;
         }
         Ended {
-            result: self.coordinator.result,
+            result: self.driver.result,
             after: self.ended_at.unwrap_or(self.scene.now),
             edges,
             violations: self.scene.violations,
@@ -167,8 +168,8 @@ impl<'a> World<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Tick => {
-                self.coordinator.tick(&self.scene);
-                if self.coordinator.result.is_none() {
+                self.driver.tick(&self.scene);
+                if self.driver.result.is_none() {
                     self.scene.after(Duration::from_millis(TICK_MS), Event::Tick);
                 }
             }
@@ -180,24 +181,24 @@ impl<'a> World<'a> {
             Event::FromNode { node, connection, epoch, report } => {
                 if connection == self.scene.connection(node) {
                     self.scene.note(|| format!("{node} {epoch:?} reports {report:?}"));
-                    self.coordinator.take_report(node, epoch, *report, &self.scene);
+                    self.driver.take_report(node, epoch, *report, &self.scene);
                 }
             }
             Event::NodeLost { node, connection } => {
                 if connection == self.scene.connection(node) {
-                    self.coordinator.lose_node(node, &mut self.scene);
+                    self.driver.lose_node(node, &mut self.scene);
                 }
             }
             Event::PingsUnanswered { node, pause } => {
                 let paused = self.nodes[&node].state == State::Paused && self.nodes[&node].pauses == pause;
-                if paused && self.coordinator.topology.is_alive(node) {
-                    self.coordinator.lose_node(node, &mut self.scene);
+                if paused && self.driver.topology.is_alive(node) {
+                    self.driver.lose_node(node, &mut self.scene);
                 }
             }
             Event::Registers { node } => {
                 if self.nodes[&node].state != State::Dead {
                     self.node(node).registered = true;
-                    self.coordinator.register(node, &mut self.scene);
+                    self.driver.register(node, &mut self.scene);
                 }
             }
             Event::Fault(number) => self.strike(number),
@@ -246,7 +247,7 @@ impl<'a> World<'a> {
         self.scene.note(|| format!("{id} goes on"));
         node.state = State::Running;
         let deferred = std::mem::take(&mut node.deferred);
-        if !self.coordinator.topology.is_alive(id) {
+        if !self.driver.topology.is_alive(id) {
             node.forget_all(&mut self.scene);
             let delay = self.scene.dice.up_to(REGISTER_LIMIT);
             return self.scene.after(delay, Event::Registers { node: id });
@@ -256,10 +257,10 @@ impl<'a> World<'a> {
 
     /// Does what the job asks, and holds what it publishes against the truth.
     fn act(&mut self) {
-        for (block, node, digest) in self.coordinator.act(&mut self.scene) {
+        for (block, node, digest) in self.driver.act(&mut self.scene) {
             self.check_published(block, node, digest);
         }
-        if self.coordinator.result.is_some() && self.ended_at.is_none() {
+        if self.driver.result.is_some() && self.ended_at.is_none() {
             self.ended_at = Some(self.scene.now);
             if let Some(client) = self.nodes.get(&CLIENT).filter(|client| client.state != State::Dead) {
                 self.delivered_to_client = Some(client.task.deliveries.clone());

@@ -26,7 +26,7 @@ const MIDDLE: When = When::Delivered(20);
 /// RS(9,6), one block to be rebuilt, with so little between the nodes that none can run far ahead.
 fn repair_by(scheme: Scheme) -> Scenario {
     let mut scenario = Scenario::repair(CodeSpec::reed_solomon(9, 6), scheme);
-    (scenario.window, scenario.budget_bytes) = (10_000, 1);
+    (scenario.machines.window, scenario.machines.budget_bytes) = (10_000, 1);
     scenario
 }
 
@@ -86,7 +86,7 @@ fn a_helper_that_stops_is_found_by_its_neighbours() {
             outcome.replanned.iter().any(|why| why.starts_with(&format!("{helper} stalled"))),
             "{scheme}"
         );
-        assert!(ended.after < scenario.ping_limit, "{scheme}: found before its pings are missed");
+        assert!(ended.after < scenario.machines.ping_limit, "{scheme}: found before its pings are missed");
         check_kept(&scenario, &ended);
     }
 }
@@ -122,7 +122,7 @@ fn a_flipped_bit_on_the_way_costs_one_plan() {
 fn a_lying_disk_is_found_out_by_parity_alone() {
     for scheme in DECODING {
         let mut scenario = repair_by(scheme);
-        scenario.digests = false;
+        scenario.checks.digests = false;
         let (_, outcome) =
             play(&scenario.with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) }));
         assert_eq!(outcome.parity, ParityOutcome::Holds, "{scheme}");
@@ -135,7 +135,7 @@ fn a_lying_disk_is_found_out_by_parity_alone() {
 #[test]
 fn a_lie_that_was_read_before_a_failure_is_still_found_out() {
     let mut scenario = repair_by(Scheme::Pipelined);
-    scenario.digests = false;
+    scenario.checks.digests = false;
     let scenario = scenario
         .with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) })
         .with(When::Delivered(60), Fault::Kill { node: NodeId(4), back_after: Some(Duration::from_secs(2)) });
@@ -146,7 +146,7 @@ fn a_lie_that_was_read_before_a_failure_is_still_found_out() {
 #[test]
 fn a_lie_that_cannot_be_found_fails_the_job() {
     let mut scenario = Scenario::repair(CodeSpec::reed_solomon(8, 6), Scheme::Pipelined);
-    scenario.digests = false;
+    scenario.checks.digests = false;
     let scenario = scenario.with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) });
     let ended = World::new(&scenario, Tracing::Keep).run();
     assert!(ended.violations.is_empty(), "{:#?}", ended.violations);
@@ -183,8 +183,8 @@ fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
     assert!(ended.after > Duration::from_secs(8));
 }
 
-/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links between
-/// helpers.
+/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links
+/// between helpers.
 #[test]
 fn two_links_that_break_between_helpers_are_gone_around() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
@@ -245,7 +245,7 @@ fn a_put_survives_a_helper_that_dies_while_the_others_commit() {
     scenario.kind = Kind::Put;
     scenario.wanted = (0..9).map(BlockIndex).collect();
     scenario.lost.clear();
-    scenario.control_delay = Duration::from_millis(40);
+    scenario.machines.control_delay = Duration::from_millis(40);
     for ms in (0..600).step_by(10) {
         let dies = Fault::Kill { node: NodeId(9), back_after: None };
         play(&scenario.clone().with(When::At(Duration::from_millis(ms)), dies));
@@ -281,8 +281,8 @@ fn without_faults_every_scheme_moves_what_its_plan_says() {
     }
 }
 
-/// A client reads all data of a stripe with a lost block. It needs four of the five surviving blocks, so it can lose two links only if
-/// blocks are relayed.
+/// A client reads all data of a stripe with a lost block. It needs four of the five surviving blocks, so it
+/// can lose two links only if blocks are relayed.
 #[test]
 fn two_links_that_break_to_a_client_are_gone_around() {
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Conventional] {

@@ -1,14 +1,15 @@
-//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone, but for some drains by
-//! stars (`MOST_BY_STARS`).
+//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone, but
+//! for some drains by stars (`MOST_BY_STARS`).
 //!
 //! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p
 //! sim --test drains -- --nocapture` plays more seeds and prints every case.
 
 use recovery::{Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
-use sim::recovery::{Cluster, Finish, Loss, Shape};
+use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape};
 
-/// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few a little.
+/// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few
+/// a little.
 const MOST: f64 = 1.02;
 /// The same of stars: the first ones start before it is known how much they bring to their takers.
 const MOST_BY_STARS: f64 = 1.11;
@@ -69,9 +70,10 @@ fn both_ways_are_no_slower_than_either_wherever_blocks_go() {
 fn both_ways_are_no_slower_than_either_however_much_is_under_way() {
     for code in ["rs-9-6", "rs-14-10"] {
         for size in SIZES {
-            for (jobs_at_once, seconds_ahead) in BUDGETS {
-                let name = format!("{code}, {size:?}, {jobs_at_once} jobs, {seconds_ahead} s");
-                check(&name, &Cluster { jobs_at_once, seconds_ahead, ..cluster(code, size, 0) });
+            for (jobs, seconds) in BUDGETS {
+                let name = format!("{code}, {size:?}, {jobs} jobs, {seconds} s");
+                let concurrency = Concurrency { jobs, seconds };
+                check(&name, &Cluster { concurrency, ..cluster(code, size, 0) });
             }
         }
     }
@@ -109,7 +111,8 @@ fn both_ways_are_no_slower_than_either_with_slow_disks_large_blocks_and_racks() 
             let disks = Rates { read: 100e6, write: 100e6, ..base.rates };
             check(&format!("{code}, {size:?}, disks"), &Cluster { rates: disks, ..base.clone() });
             check(&format!("{code}, {size:?}, 1 GiB"), &Cluster { block_bytes: 1 << 30, ..base.clone() });
-            check(&format!("{code}, {size:?}, racks"), &Cluster { racks: Some((5, 250e6)), ..base });
+            let bottlenecks = Bottlenecks { racks: Some((5, 250e6)), ..Bottlenecks::default() };
+            check(&format!("{code}, {size:?}, racks"), &Cluster { bottlenecks, ..base });
         }
     }
 }

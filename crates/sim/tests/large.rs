@@ -3,7 +3,9 @@
 use codes::CodeSpec;
 use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
-use sim::recovery::{Cluster, Finish, Loss, ReadTimes, Reads, Shape};
+use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, ReadTimes, Reads, Shape};
+
+const ONE_JOB: Concurrency = Concurrency { jobs: 1, seconds: recovery::SECONDS_AHEAD };
 
 fn run(cluster: &Cluster) -> Finish {
     let finish = cluster.run();
@@ -53,8 +55,8 @@ fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
     }
 }
 
-/// Chains of whole blocks through the nodes of the lowest indices fall unevenly: with even shares the node of most chains
-/// would hold the others up.
+/// Chains of whole blocks through the nodes of the lowest indices fall unevenly: with even shares the node of
+/// most chains would hold the others up.
 #[test]
 fn a_cap_on_all_together_is_used_however_uneven_chains_are() {
     let spec = RepairSpec { helpers: HelperPolicy::LowestIndex, ..RepairSpec::default() };
@@ -62,7 +64,8 @@ fn a_cap_on_all_together_is_used_however_uneven_chains_are() {
     let base = Cluster { spec, shape, ..Cluster::new("rs-6-3", 16, 400) }.all_at_once();
     for seed in 1..=3 {
         for cap in [20e6, 200e6] {
-            let finish = run(&Cluster { cap: Some(cap), seed, ..base.clone() });
+            let bottlenecks = Bottlenecks { cap: Some(cap), ..Bottlenecks::default() };
+            let finish = run(&Cluster { bottlenecks, seed, ..base.clone() });
             let sent = 3.0 * finish.rebuilt as f64 * base.block_bytes as f64;
             let part = sent / finish.seconds / cap;
             assert!((0.95..1.0001).contains(&part), "{part} of {cap} B/s with seed {seed}");
@@ -80,10 +83,12 @@ fn the_same_seed_does_the_same() {
 fn slow_trunks_and_pairs_are_felt() {
     let base = Cluster { all_on_node: true, ..Cluster::new("rs-6-4", 16, 40) };
     let free = run(&base).seconds;
-    let trunks = run(&Cluster { racks: Some((4, 125e6)), ..base.clone() }).seconds;
+    let racks = Bottlenecks { racks: Some((4, 125e6)), ..Bottlenecks::default() };
+    let trunks = run(&Cluster { bottlenecks: racks, ..base.clone() }).seconds;
     assert!(trunks > free * 1.3, "four nodes share what one could send: {trunks} s, {free} s");
     let pairs = (0..16).flat_map(|from| (0..16).map(move |to| ((from, to), 12.5e6))).collect();
-    let pairs = run(&Cluster { pairs, ..base }).seconds;
+    let pairs = Bottlenecks { pairs, ..Bottlenecks::default() };
+    let pairs = run(&Cluster { bottlenecks: pairs, ..base }).seconds;
     assert!(pairs > free * 1.3, "{pairs} s, {free} s");
 }
 
@@ -121,7 +126,7 @@ fn codes_that_read_less_and_schemes_without_chains_are_played_too() {
 
 #[test]
 fn a_budget_of_one_job_is_kept_to() {
-    let cluster = Cluster { jobs_at_once: 1, ..Cluster::new("rs-6-4", 20, 60) };
+    let cluster = Cluster { concurrency: ONE_JOB, ..Cluster::new("rs-6-4", 20, 60) };
     assert!(run(&cluster).at_once <= 3, "five or six nodes each, of nineteen");
 }
 
@@ -160,7 +165,7 @@ fn rounds_are_slower_than_slices_and_links_say_how_busy_they_were() {
     let ppr = Cluster {
         shape: Shape::Scheme(Scheme::Ppr),
         all_on_node: true,
-        jobs_at_once: 1,
+        concurrency: ONE_JOB,
         ..Cluster::new("rs-9-6", 20, 10)
     };
     let slices = run(&ppr);

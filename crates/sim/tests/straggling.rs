@@ -1,5 +1,5 @@
-//! Helpers that become slow in the middle of a repair: it goes on without them, and ends nearly as soon as it would have
-//! if that had been known.
+//! Helpers that become slow in the middle of a repair: it goes on without them, and ends nearly as soon as it
+//! would have if that had been known.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ fn repair_of(code: &str, scheme: Scheme) -> Scenario {
     scenario.block_bytes = bytes;
     scenario.tail_bytes = bytes;
     scenario.policy.slice_bytes = Some(32 << 10);
-    scenario.window = 256 << 10;
+    scenario.machines.window = 256 << 10;
     // What follows the transfer is not its business.
-    (scenario.parity, scenario.reread) = (false, false);
+    (scenario.checks.parity, scenario.checks.reread) = (false, false);
     scenario
 }
 
@@ -32,7 +32,8 @@ fn play(scenario: &Scenario) -> Ended {
     ended
 }
 
-/// The repair with a node that becomes slow when so many of the 1024 slices are there, in parts of what could be predicted.
+/// The repair with a node that becomes slow when so many of the 1024 slices are there, in parts of what could
+/// be predicted.
 fn ratio(scenario: &Scenario, node: NodeId, slices: u32) -> (f64, Vec<String>) {
     ratio_by(FACTOR, scenario, node, slices)
 }
@@ -63,8 +64,8 @@ fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
     }
 }
 
-/// A helper that carries half or a third of what figures say, from the beginning or soon after, is found out, and gets as much
-/// work as it can do, which may be none.
+/// A helper that carries half or a third of what figures say, from the beginning or soon after, is found out,
+/// and gets as much work as it can do, which may be none.
 #[test]
 fn a_repair_goes_on_with_less_of_a_helper_that_is_slower_than_was_known() {
     for scheme in [Scheme::Auto, Scheme::Scatter] {

@@ -1,5 +1,5 @@
-//! Whole systems: the real coordinator, catalog, jobs and parts on virtual time. `MEND_SIM_RUNS` and `MEND_SIM_BASE` ask for
-//! more runs, or for others; `MEND_SIM_SEED` replays one.
+//! Whole systems: the real coordinator, catalog, jobs and parts on virtual time. `MEND_SIM_RUNS` and
+//! `MEND_SIM_BASE` ask for more runs, or for others; `MEND_SIM_SEED` replays one.
 
 use std::time::Instant;
 

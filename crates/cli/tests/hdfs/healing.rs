@@ -1,7 +1,7 @@
 //! Mend's automatic reaction to lost blocks, DataNodes and flipped bits, and HDFS's view of the results.
 
-use repair::{Permit, Sink, SinkEnd};
 use hdfs::HdfsBlocks;
+use repair::{Permit, Sink, SinkEnd};
 use store_api::{Delivery, Sinks};
 use testbed::{Mend, eventually};
 

@@ -6,7 +6,7 @@ mod papers;
 
 use recovery::{HelperPolicy, Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
-use sim::recovery::{Cluster, Finish, Loss, Shape};
+use sim::recovery::{Cluster, Concurrency, Finish, Loss, Shape};
 
 const SEEDS: u64 = 3;
 
@@ -32,10 +32,15 @@ fn main() {
     }
 }
 
+/// So many parts of jobs on a node, and as many bytes as usual.
+fn jobs(jobs: u64) -> Concurrency {
+    Concurrency { jobs, ..Concurrency::default() }
+}
+
 fn bounds() {
     println!("| case | under way | time | bound | of the bound | jobs at once |\n|--|--|--|--|--|--|");
     for (name, cluster) in cases() {
-        row(name, "16 jobs", &Cluster { jobs_at_once: 16, ..cluster.clone() });
+        row(name, "16 jobs", &Cluster { concurrency: jobs(16), ..cluster.clone() });
         row(name, "as usual", &cluster);
         row(name, "everything", &cluster.all_at_once());
     }

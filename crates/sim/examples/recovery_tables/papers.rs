@@ -21,7 +21,8 @@ fn seconds(base: &Cluster, helpers: HelperPolicy, shape: Shape) -> f64 {
     mean(&Cluster { spec, shape, ..base.clone() }, |finish| finish.seconds)
 }
 
-/// So many blocks of a dead node among 17, rebuilt on so many nodes beside, or on the 16 others if there are none beside.
+/// So many blocks of a dead node among 17, rebuilt on so many nodes beside, or on the 16 others if there are
+/// none beside.
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
@@ -50,7 +51,7 @@ pub fn push() {
     );
     println!("|--|--|--|--|--|--|--|");
     for jobs in [1, 4, 8, 16] {
-        let at = |beside| Cluster { jobs_at_once: jobs, ..seventeen("rs-14-10", 640, beside) };
+        let at = |beside| Cluster { concurrency: crate::jobs(jobs), ..seventeen("rs-14-10", 640, beside) };
         let run = |beside, helpers, shape| 640.0 * 64.0 / seconds(&at(beside), helpers, shape);
         let blocks = Shape::Scheme(Scheme::PipeB);
         println!(
@@ -75,7 +76,7 @@ pub fn hdfs() {
         let rate = |base: &Cluster, helpers, shape| 160.0 * 64.0 / seconds(base, helpers, shape);
         let row = |beside, helpers, shape| {
             let base = seventeen(code, 160, beside);
-            let two = Cluster { jobs_at_once: 2, ..base.clone() };
+            let two = Cluster { concurrency: crate::jobs(2), ..base.clone() };
             let stars = rate(&two, HelperPolicy::LowestIndex, CONVENTIONAL);
             let more = rate(&base, HelperPolicy::LowestIndex, CONVENTIONAL);
             let ours = rate(&base, helpers, shape);

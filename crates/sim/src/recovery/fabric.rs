@@ -9,7 +9,7 @@ use super::flows::{Flows, Ports, ResourceNo};
 use super::large::Cluster;
 use super::sharing::Sharing;
 
-/// What is due within so many seconds is due now.
+/// Events within so many seconds count as simultaneous.
 const NOW: f64 = 1e-9;
 
 /// See the module's documentation.
@@ -27,9 +27,10 @@ impl Fabric {
         let mut flows = Flows::default();
         let mut ports = Ports::default();
         (0..cluster.nodes).for_each(|_| ports.add(&mut flows, cluster.rates));
-        let (racks, rate) = cluster.racks.unwrap_or_default();
+        let (racks, rate) = cluster.bottlenecks.racks.unwrap_or_default();
         let trunks = (0..racks).map(|_| (flows.add_resource(rate), flows.add_resource(rate))).collect();
-        let pairs = cluster.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
+        let pairs =
+            cluster.bottlenecks.pairs.iter().map(|(&pair, &rate)| (pair, flows.add_resource(rate))).collect();
         Self { flows, ports, trunks, pairs, sharing: None }
     }
 
@@ -39,7 +40,7 @@ impl Fabric {
         self.sharing = Some(Sharing::new(cap, topology, uplinks, rate, &mut self.flows));
     }
 
-    /// Nodes have come or gone.
+    /// The set of live nodes has changed.
     pub fn set_nodes(&mut self, topology: &Topology) {
         if let Some(sharing) = &mut self.sharing {
             sharing.set_nodes(topology, &mut self.flows);

@@ -1,9 +1,10 @@
 //! Many jobs that share links and disks, as fluids: no bytes, only rates.
 //!
-//! A job uses resources in fixed proportions, as its slices pass all its nodes at one pace: whichever of its links is
-//! slowest sets the pace of all. Rates are max-min fair: the paces of all jobs grow alike until some resource is used up;
-//! the jobs that use it stay at that pace, and the others grow on. A job that is carried out in rounds takes as long as its rounds
-//! even if nothing else is under way, so that it has a pace that it never exceeds.
+//! A job uses resources in fixed proportions, as its slices pass all its nodes at one pace: whichever of its
+//! links is slowest sets the pace of all. Rates are max-min fair: the paces of all jobs grow alike until some
+//! resource is used up; the jobs that use it stay at that pace, and the others grow on. A job that is carried
+//! out in rounds takes as long as its rounds even if nothing else is under way, so that it has a pace that it
+//! never exceeds.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -110,7 +111,7 @@ impl Flows {
 pub(super) struct Ports(Vec<[ResourceNo; 3]>);
 
 impl Ports {
-    /// Of one more node.
+    /// Adds the ports of a node.
     pub fn add(&mut self, flows: &mut Flows, rates: Rates) {
         self.0.push([rates.up, rates.down, rates.disk()].map(|rate| flows.add_resource(rate)));
     }

@@ -1,16 +1,17 @@
-//! Whole nodes of large clusters, without bytes: the scheduler and the planner are the real ones, jobs are fluids.
+//! Recoveries and drains of nodes in large clusters, without bytes: jobs of the coordinator's scheduler and
+//! planner are fluids.
 //!
-//! What a job moves is what its plan moves ([`Loads`]), and its links and disks are shared with all others as
-//! [`Flows`](super::flows::Flows) says. A node is lost or drained at the start, and the clock runs from one end of a job to
-//! the next; a thousand nodes take seconds.
+//! A job moves what its plan moves ([`Loads`]) and shares links and disks with all other jobs
+//! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from one end
+//! of a job to the next; a thousand nodes take seconds.
 //!
-//! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a node without a
-//! block of its stripe; at the end everything that could be repaired is.
+//! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a
+//! node without a block of its stripe; at the end everything that could be repaired is.
 //!
-//! Deliberately absent: slices, so that the first of them come without delay (`job_seconds` stands for what a job
-//! takes beside its bytes), and faults other than a death.
+//! Deliberately absent: slices, control messages, and faults other than a death. The scheduler and the
+//! planner decide; this module lets time pass between their decisions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,33 @@ const REPAIR: RepairId = RepairId(1);
 /// The node that is lost or emptied.
 const NODE: NodeId = NodeId(0);
 
-/// What happens to a large cluster.
+/// Limits on traffic between nodes; none by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bottlenecks {
+    /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
+    pub racks: Option<(u32, f64)>,
+    /// Bytes per second from one node to another, where that is less than their links.
+    pub pairs: BTreeMap<(u32, u32), f64>,
+    /// Bytes per second that all nodes may send together.
+    pub cap: Option<f64>,
+}
+
+/// The most that repairs have in flight on a node; by default the limits of the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Concurrency {
+    /// Parts of jobs.
+    pub jobs: u64,
+    /// Bytes of jobs, in seconds of the node's links and its disk.
+    pub seconds: f64,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { jobs: recovery::JOBS_AT_ONCE, seconds: recovery::SECONDS_AHEAD }
+    }
+}
+
+/// A large cluster, and the loss that it suffers.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Decides where blocks are.
@@ -46,21 +73,18 @@ pub struct Cluster {
     pub stripes: u32,
     /// Whether every stripe has a block on the node.
     pub all_on_node: bool,
-    /// Where the blocks of each stripe are, by nodes' numbers of which that of the lost one is 0; drawn by lot if `None`.
+    /// Where the blocks of each stripe are, by nodes' numbers of which that of the lost one is 0; drawn by
+    /// lot if `None`.
     pub homes: Option<Vec<Vec<u32>>>,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// What each node's links and disk carry.
+    /// Bytes per second of each node's links and disk.
     pub rates: Rates,
-    /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
-    pub racks: Option<(u32, f64)>,
-    /// Bytes per second from one node to another, where that is less than their links.
-    pub pairs: BTreeMap<(u32, u32), f64>,
-    /// Parts of jobs that a node takes at once.
-    pub jobs_at_once: u64,
-    /// Bytes of jobs that a node takes at once, in seconds of its links and its disk.
-    pub seconds_ahead: f64,
-    /// What is asked for.
+    /// Limits on traffic between nodes.
+    pub bottlenecks: Bottlenecks,
+    /// The most that a node has in flight.
+    pub concurrency: Concurrency,
+    /// The repair's specification.
     pub spec: RepairSpec,
     /// How.
     pub loss: Loss,
@@ -68,13 +92,9 @@ pub struct Cluster {
     pub shape: Shape,
     /// How nodes move slices on; the scheme's own way if `None`.
     pub pacing: Option<Pacing>,
-    /// Seconds from the start of a job until its bytes flow.
-    pub job_seconds: f64,
-    /// Bytes per second that all nodes may send together.
-    pub cap: Option<f64>,
 }
 
-/// What happens to the node.
+/// The fate of the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// It is dead.
@@ -117,7 +137,7 @@ pub struct Finish {
     pub down: Share,
     /// The same of their disks.
     pub disk: Share,
-    /// What went wrong.
+    /// Violated invariants.
     pub violations: Vec<String>,
 }
 
@@ -126,7 +146,7 @@ pub struct Finish {
 pub struct Share {
     /// In the mean over the survivors.
     pub mean: f64,
-    /// Of the survivor that used most of it.
+    /// Of the busiest survivor.
     pub most: f64,
 }
 
@@ -150,24 +170,20 @@ impl Cluster {
             homes: None,
             block_bytes: 64 << 20,
             rates: Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 },
-            racks: None,
-            pairs: BTreeMap::new(),
-            jobs_at_once: recovery::JOBS_AT_ONCE,
-            seconds_ahead: recovery::SECONDS_AHEAD,
+            bottlenecks: Bottlenecks::default(),
+            concurrency: Concurrency::default(),
             spec: RepairSpec::default(),
             loss: Loss::Dead,
             shape: Shape::Dealt,
             pacing: None,
-            job_seconds: 0.0,
-            cap: None,
         }
     }
 
     /// More lost blocks than this take long to play; times grow in proportion to them.
     pub const MOST_LOST: u32 = 5_000;
 
-    /// A node is dead that had one block each of so many stripes, by turns the first of them, the second and so on; other
-    /// blocks are anywhere.
+    /// A node is dead that had one block each of so many stripes, by turns the first of them, the second and
+    /// so on; other blocks are anywhere.
     ///
     /// # Panics
     /// If the code is beyond its limits, or wider than there are nodes.
@@ -185,12 +201,12 @@ impl Cluster {
         Self { homes: Some(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
     }
 
-    /// The same, with everything at once that can be: what helpers may have under way bounds nothing.
+    /// The same without a limit on the work in flight.
     pub fn all_at_once(self) -> Self {
-        Self { jobs_at_once: 1 << 20, seconds_ahead: 1e6, ..self }
+        Self { concurrency: Concurrency { jobs: 1 << 20, seconds: 1e6 }, ..self }
     }
 
-    /// Whether the planner can rebuild in this shape what is lost.
+    /// Whether the planner can rebuild the lost blocks in this shape.
     ///
     /// # Errors
     /// [`PlanError`] if it cannot; running it would panic.
@@ -213,8 +229,6 @@ impl Cluster {
 struct Job {
     proposal: Proposal,
     loads: Loads,
-    /// In rounds it is not faster than this.
-    least_seconds: f64,
 }
 
 struct Run<'a> {
@@ -226,8 +240,6 @@ struct Run<'a> {
     /// The stripes that have a block on the node, and their homes.
     homes: Vec<Vec<NodeId>>,
     running: BTreeMap<u64, Job>,
-    /// Jobs whose bytes do not flow yet.
-    starting: BTreeSet<(Duration, u64)>,
     death: Option<f64>,
     dead: bool,
     now: f64,
@@ -236,7 +248,7 @@ struct Run<'a> {
     violations: Vec<String>,
 }
 
-/// What was done so far.
+/// Counters of finished work.
 struct Tally {
     jobs: u64,
     at_once: usize,
@@ -293,7 +305,6 @@ impl<'a> Run<'a> {
             topology: Topology::new(),
             fabric: Fabric::new(cluster),
             running: BTreeMap::new(),
-            starting: BTreeSet::new(),
             death: None,
             dead: cluster.loss == Loss::Dead,
             now: 0.0,
@@ -307,15 +318,15 @@ impl<'a> Run<'a> {
 
     fn set_up(&mut self) {
         let rates = self.cluster.rates;
-        let ahead = |rate: f64| (rate * self.cluster.seconds_ahead) as u64;
+        let ahead = |rate: f64| (rate * self.cluster.concurrency.seconds) as u64;
         let budget = Budget {
-            jobs: self.cluster.jobs_at_once,
+            jobs: self.cluster.concurrency.jobs,
             up_bytes: ahead(rates.up),
             down_bytes: ahead(rates.down),
             disk_bytes: ahead(rates.disk()),
         };
         for node in 0..self.cluster.nodes {
-            let rack = self.cluster.racks.map(|(racks, _)| format!("r{}", node % racks));
+            let rack = self.cluster.bottlenecks.racks.map(|(racks, _)| format!("r{}", node % racks));
             let helper = NodeProfile::helper("h", format!("h{node}:1"));
             let alive = !(self.dead && NodeId(node) == NODE);
             self.topology.set(NodeId(node), NodeProfile { rates, rack: rack.clone(), alive, ..helper });
@@ -329,12 +340,12 @@ impl<'a> Run<'a> {
             };
             self.scheduler.set_node(NodeId(node), facts);
         }
-        let (racks, rate) = self.cluster.racks.unwrap_or_default();
+        let (racks, rate) = self.cluster.bottlenecks.racks.unwrap_or_default();
         for rack in 0..racks {
             let bytes = ahead(rate);
             self.scheduler.set_trunk(&format!("r{rack}"), TrunkBudget { up_bytes: bytes, down_bytes: bytes });
         }
-        if let Some(cap) = self.cluster.cap {
+        if let Some(cap) = self.cluster.bottlenecks.cap {
             self.fabric.set_cap(cap, rates.up, &self.topology);
         }
         let kind = match self.cluster.loss {
@@ -413,10 +424,9 @@ impl<'a> Run<'a> {
 
     /// Goes to the next thing that happens; `false` if there is none.
     fn pass_time(&mut self) -> bool {
-        let start = self.starting.first().map(|&(at, _)| at.as_secs_f64());
         let wake = self.scheduler.wakes_at().map(|at| at.as_secs_f64() + 1e-9);
         let deal = self.fabric.deals_at().filter(|_| !self.running.is_empty());
-        let others = [start, wake, self.death, deal].into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let others = [wake, self.death, deal].into_iter().flatten().fold(f64::INFINITY, f64::min);
         let others = (others - self.now).max(0.0);
         match self.fabric.next_ends() {
             Some((seconds, ends)) if seconds <= others => {
@@ -425,7 +435,6 @@ impl<'a> Run<'a> {
             }
             _ if others.is_finite() => {
                 self.advance(others);
-                self.begin();
                 if self.death.is_some_and(|at| at <= self.now) {
                     self.death = None;
                     self.die();
@@ -439,17 +448,6 @@ impl<'a> Run<'a> {
     fn advance(&mut self, seconds: f64) {
         self.now += seconds;
         self.fabric.advance(seconds, self.now, &self.scheduler);
-    }
-
-    /// Lets the bytes of jobs flow that were started some time ago.
-    fn begin(&mut self) {
-        let now = Duration::from_secs_f64(self.now + 1e-9);
-        while let Some(&(at, job)) = self.starting.first().filter(|(at, _)| *at <= now) {
-            self.starting.remove(&(at, job));
-            if let Some(job_now) = self.running.get(&job) {
-                self.fabric.start(job, &job_now.loads, job_now.least_seconds);
-            }
-        }
     }
 
     fn act(&mut self) {
@@ -485,14 +483,13 @@ impl<'a> Run<'a> {
             return;
         }
         self.tally.jobs = job;
-        self.running.insert(job, Job { proposal, loads, least_seconds });
+        self.fabric.start(job, &loads, least_seconds);
+        self.running.insert(job, Job { proposal, loads });
         self.tally.at_once = self.tally.at_once.max(self.running.len());
-        let at = Duration::from_secs_f64(self.now + self.cluster.job_seconds);
-        self.starting.insert((at, job));
-        self.begin();
     }
 
-    /// What is delivered was lost or is to leave, and gets to a node of its own.
+    /// Checks that a delivered block was lost or leaves the node, and goes to a node without a block of its
+    /// stripe.
     fn check(&mut self, proposal: &Proposal) {
         let homes = &self.homes[stripe_of(proposal)];
         for wanted in &proposal.wanted {
@@ -505,7 +502,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a proposal moves, and how long that takes if nothing else is under way, where it goes in rounds.
+    /// The load of a proposal, and the time that its rounds take alone, if it has rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
@@ -558,7 +555,7 @@ impl<'a> Run<'a> {
         plan(&stripe, &request, &self.topology)
     }
 
-    /// Whether what the first stripes have lost can be rebuilt anywhere in this shape.
+    /// Whether the lost blocks of the first stripes can be rebuilt in this shape.
     fn check_shape(&self) -> Result<(), PlanError> {
         let scheme = match self.cluster.shape {
             Shape::Dealt => Scheme::Pipelined,
@@ -605,7 +602,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What is sent on slice by slice is as fast as its links and disks; what goes in rounds waits in between.
+/// The time that a plan takes alone if it waits between rounds; pipelined plans are as fast as links and
+/// disks.
 pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
     match plan.pacing() {
         Pacing::Pipelined => 0.0,

@@ -1,8 +1,9 @@
-//! Clients that read whole blocks one after the other, some of which are lost: rebuilt for the read, and not kept.
+//! Clients that read whole blocks one after the other, some of which are lost: rebuilt for the read, and not
+//! kept.
 //!
 //! Every read is a plan of the real planner, and shares links and disks with all others as [`Flows`] says.
 //!
-//! Deliberately absent: caches, and recoveries beside the reads.
+//! Deliberately absent: caches, and recoveries at the same time.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::flows::{Flows, Ports};
 use super::large::least_seconds;
 use crate::dice::Dice;
 
-/// Clients on links of their own, beside the nodes.
+/// Clients on links of their own.
 #[derive(Clone, Debug)]
 pub struct Reads {
     /// Decides where blocks are, and which are read.
@@ -34,7 +35,7 @@ pub struct Reads {
     pub lost_in: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// What each link and disk carries.
+    /// Bytes per second of each link and disk.
     pub rates: Rates,
     /// How lost blocks are rebuilt.
     pub scheme: Scheme,

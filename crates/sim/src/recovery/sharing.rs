@@ -22,7 +22,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Of a cap of so many bytes per second.
+    /// Shares a cap, in bytes per second.
     pub fn new(
         cap: f64,
         topology: &Topology,
@@ -36,7 +36,7 @@ impl Sharing {
         sharing
     }
 
-    /// Nodes have come or gone.
+    /// The set of live nodes has changed.
     pub fn set_nodes(&mut self, topology: &Topology, flows: &mut Flows) {
         let caps = Caps { cluster: Some(self.cap), ..Caps::default() };
         let nodes = (0..self.uplinks.len()).map(|node| NodeId(node as u32));

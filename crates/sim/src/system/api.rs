@@ -1,4 +1,5 @@
-//! Requests of the API, on their way there and back. Each is answered once, or its connection breaks with the coordinator.
+//! Requests of the API and their answers in flight. Each request is answered once, or its connection breaks
+//! with the coordinator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +8,10 @@ use control::{Answer, Command, Reply, RequestId};
 
 use super::event::{Happening, ProcessId};
 use super::operator::Wanted;
-use super::world::World;
 use crate::event::Event;
+use crate::scene::Scene;
 
-/// The longest that a request, or its answer, is on its way.
+/// The longest delay of a request, and of its answer.
 const DELAY: Duration = Duration::from_millis(5);
 
 /// Who asks.
@@ -20,11 +21,11 @@ pub(crate) enum Asker {
     Flow { process: ProcessId, life: u32, flow: u64 },
     /// The operator.
     Operator(Wanted),
-    /// Somebody who does not care for the answer.
+    /// A client that ignores the answer.
     Nobody,
 }
 
-/// Requests that were made and not answered.
+/// Requests that are not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     next: u64,
@@ -34,7 +35,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 struct Open {
     asker: Asker,
-    /// What is asked, until the coordinator has it.
+    /// The command, until the coordinator has it.
     command: Option<Command>,
 }
 
@@ -43,62 +44,37 @@ impl Requests {
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
-}
 
-impl World {
-    /// Asks for something.
-    pub(crate) fn ask<T: Send + 'static>(&mut self, asker: Asker, command: impl FnOnce(Reply<T>) -> Command) {
-        self.requests.next += 1;
-        let request = RequestId(self.requests.next);
+    /// Sends a request on its way to the coordinator.
+    pub(crate) fn ask<T: Send + 'static>(
+        &mut self,
+        asker: Asker,
+        command: impl FnOnce(Reply<T>) -> Command,
+        scene: &mut Scene,
+    ) {
+        self.next += 1;
+        let request = RequestId(self.next);
         let command = Some(command(Reply::to(request)));
-        self.scene.note(|| format!("{request:?}: {command:?}"));
-        let open = Open { asker, command };
-        self.requests.open.insert(request, open);
-        let delay = self.scene.dice.up_to(DELAY);
-        self.scene.after(delay, Event::System(Happening::Asked { request }));
+        scene.note(|| format!("{request:?}: {command:?}"));
+        self.open.insert(request, Open { asker, command });
+        let delay = scene.dice.up_to(DELAY);
+        scene.after(delay, Event::System(Happening::Asked { request }));
     }
 
-    /// A request reaches the coordinator's machine.
-    pub(crate) fn asked(&mut self, request: RequestId) {
-        let command = self.requests.open.get_mut(&request).and_then(|open| open.command.take());
-        match command {
-            Some(command) if self.coordinator.running.is_some() => {
-                self.coordinator.ask(request, command, self.scene.now);
-            }
-            _ => self.unanswered(request),
-        }
+    /// Takes the command of a request that has arrived.
+    pub(crate) fn take_command(&mut self, request: RequestId) -> Option<Command> {
+        self.open.get_mut(&request).and_then(|open| open.command.take())
     }
 
-    /// Nobody answers a request any more.
-    pub(crate) fn unanswered(&mut self, request: RequestId) {
-        let delay = self.scene.dice.up_to(DELAY);
-        self.scene.after(delay, Event::System(Happening::Answered { request, answer: None }));
+    /// Sends an answer back; `None` if the connection broke.
+    pub(crate) fn send_answer(request: RequestId, answer: Option<Answer>, scene: &mut Scene) {
+        let delay = scene.dice.up_to(DELAY);
+        let answer = answer.map(Box::new);
+        scene.after(delay, Event::System(Happening::Answered { request, answer }));
     }
 
-    /// The coordinator answers.
-    pub(crate) fn answer(&mut self, answer: Answer) {
-        let request = answer.request;
-        let is_open = self.coordinator.running.as_mut().is_some_and(|running| running.open.remove(&request));
-        if !is_open {
-            return self.scene.violate(format!("{request:?} is answered twice"));
-        }
-        let delay = self.scene.dice.up_to(DELAY);
-        let answer = Some(Box::new(answer));
-        self.scene.after(delay, Event::System(Happening::Answered { request, answer }));
-    }
-
-    pub(crate) fn answered(&mut self, request: RequestId, answer: Option<Answer>) {
-        let Some(open) = self.requests.open.remove(&request) else {
-            return self.scene.violate(format!("{request:?} is answered, and nobody has asked"));
-        };
-        match open.asker {
-            Asker::Flow { process, life, flow } => {
-                if self.processes[&process].life == life {
-                    self.flow_answered(process, flow, answer);
-                }
-            }
-            Asker::Operator(wanted) => self.operator_answered(wanted, answer),
-            Asker::Nobody => {}
-        }
+    /// Closes a request and returns its asker; `None` if there is no such request.
+    pub(crate) fn close(&mut self, request: RequestId) -> Option<Asker> {
+        self.open.remove(&request).map(|open| open.asker)
     }
 }

@@ -1,8 +1,8 @@
 //! Clients: they put files stripe by stripe, read them back and remove them, as the client library does.
 //!
-//! A put is stored on the control connection and begun and committed through the API. A stripe counts as stored if what the
-//! helpers found of its data blocks are the digests of the file's bytes. A read asks for the layout, then for all data blocks
-//! of each stripe, and holds each block against its recorded digest.
+//! A put is begun and committed through the API; its stripes are stored on the control connection. A stripe
+//! counts as stored if the helpers report the digests of the file's bytes. A read asks for the layout, then
+//! for all data blocks of each stripe, and holds each block against its recorded digest.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,26 +17,29 @@ use store_api::{BlockSize, PutId};
 use views::{FileLayout, FileStripe, FileView, PutRequest, PutView};
 
 use super::api::Asker;
+use super::assembly::System;
 use super::event::{Happening, ProcessId};
 use super::process::Session;
+use super::script::Script;
 use super::truth::{Bytes, FileTruth};
-use super::world::World;
 use crate::dice::Dice;
 use crate::disk::{Deliveries, Stored, hash_of};
 use crate::stripe::encode_data;
 
-/// A client gives up what it has tried for so long.
+/// A client gives up an operation after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// It tries again what failed after so long.
+/// A file that was asked for can be read at least this long, also if it is replaced.
+const LEASE: Duration = Duration::from_secs(20);
+/// The pause before a failed step is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// What makes a process a client.
+/// A client's requests, and the operations that they are for.
 #[derive(Debug, Default)]
-pub(crate) struct Client {
+struct Client {
     next: u64,
     /// Open requests on its connection, by tag.
     requests: BTreeMap<u64, Request>,
-    pub(crate) flows: BTreeMap<u64, Flow>,
+    flows: BTreeMap<u64, Flow>,
 }
 
 /// A request on the control connection.
@@ -46,45 +49,80 @@ struct Request {
     job: Option<JobId>,
     /// The data blocks of a stripe that is put.
     sources: Vec<Vec<u8>>,
-    /// What came, once its job is forgotten.
-    received: Option<Deliveries>,
 }
 
-/// Something that a client does with a file.
+/// All clients.
+pub(crate) struct Clients {
+    all: BTreeMap<ProcessId, Client>,
+    /// Files that were read.
+    pub(crate) reads: u64,
+    /// Files that were stored.
+    pub(crate) puts: u64,
+}
+
+/// A put, read or removal of a file.
 #[derive(Debug)]
-pub(crate) struct Flow {
-    pub(crate) file: String,
+struct Flow {
+    file: String,
     since: Duration,
-    /// How often it was tried in vain.
+    /// Failed attempts.
     tries: u32,
     /// Whether it must succeed.
-    pub(crate) must: bool,
+    must: bool,
     what: What,
+}
+
+/// The coordinator keeps the stripes of a file for a reader that has asked for its layout, also if the file is replaced.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lease {
+    /// The start of the coordinator that gave it.
+    run: u32,
+    since: Duration,
+}
+
+impl Lease {
+    /// Whether it certainly holds.
+    fn holds(self, system: &System) -> bool {
+        self.run == system.coordinator.run && system.scene.now < self.since + LEASE
+    }
+}
+
+fn is_unknown_stripe(error: &RequestFailure) -> bool {
+    matches!(error, RequestFailure::Refused { detail, .. } if detail.contains("there is no stripe"))
 }
 
 #[derive(Debug)]
 enum What {
     Put { bytes: Bytes, replace: bool, put: Option<PutView>, next: usize, commits: bool },
-    Read { before: FileTruth, layout: Option<FileLayout>, next: usize, bytes: Vec<u8> },
+    Read { before: FileTruth, layout: Option<FileLayout>, lease: Lease, next: usize, bytes: Vec<u8> },
     Remove,
 }
 
-impl Client {
-    /// What a job has delivered that is forgotten now.
-    pub(crate) fn take_delivered(&mut self, job: JobId, delivered: Deliveries) {
-        let request = self.requests.values_mut().find(|request| request.job == Some(job));
-        request.into_iter().for_each(|request| request.received = Some(delivered.clone()));
+impl Clients {
+    /// Clients that do nothing yet.
+    pub(crate) fn new(script: &Script) -> Self {
+        let all = script.client_ids().map(|id| (id, Client::default()));
+        Self { all: all.collect(), reads: 0, puts: 0 }
     }
-}
 
-impl World {
     fn client(&mut self, process: ProcessId) -> &mut Client {
-        let process = self.processes.get_mut(&process).expect("it is a process");
-        process.client.as_mut().expect("it is a client")
+        self.all.get_mut(&process).expect("the script names clients that exist")
     }
 
-    fn begin_flow(&mut self, process: ProcessId, file: String, must: bool, what: What) -> u64 {
-        let since = self.scene.now;
+    /// Whether no client does anything.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.all.values().all(|client| client.flows.is_empty())
+    }
+
+    fn begin_flow(
+        &mut self,
+        process: ProcessId,
+        file: String,
+        must: bool,
+        what: What,
+        system: &mut System,
+    ) -> u64 {
+        let since = system.scene.now;
         let client = self.client(process);
         client.next += 1;
         let number = client.next;
@@ -92,37 +130,44 @@ impl World {
         number
     }
 
-    pub(crate) fn put(&mut self, process: ProcessId, file: &str, bytes: Vec<u8>, replace: bool) {
-        if !self.processes[&process].alive || !self.truth.begin(file) {
+    pub(crate) fn put(
+        &mut self,
+        process: ProcessId,
+        file: &str,
+        bytes: Vec<u8>,
+        replace: bool,
+        system: &mut System,
+    ) {
+        if !system.processes.get(process).alive || !system.truth.begin(file) {
             return;
         }
         let what = What::Put { bytes: Rc::new(bytes), replace, put: None, next: 0, commits: false };
-        let flow = self.begin_flow(process, file.to_owned(), false, what);
-        self.go_on(process, flow);
+        let flow = self.begin_flow(process, file.to_owned(), false, what, system);
+        self.go_on(process, flow, system);
     }
 
-    pub(crate) fn read(&mut self, process: ProcessId, file: &str, must: bool) {
-        if !self.processes[&process].alive {
+    pub(crate) fn read(&mut self, process: ProcessId, file: &str, must: bool, system: &mut System) {
+        if !system.processes.get(process).alive {
             return;
         }
-        let before = self.truth.file(file);
-        let what = What::Read { before, layout: None, next: 0, bytes: Vec::new() };
-        let flow = self.begin_flow(process, file.to_owned(), must, what);
-        self.go_on(process, flow);
+        let before = system.truth.file(file);
+        let what = What::Read { before, layout: None, lease: Lease::default(), next: 0, bytes: Vec::new() };
+        let flow = self.begin_flow(process, file.to_owned(), must, what, system);
+        self.go_on(process, flow, system);
     }
 
-    pub(crate) fn remove(&mut self, process: ProcessId, file: &str) {
-        if !self.processes[&process].alive || !self.truth.begin(file) {
+    pub(crate) fn remove(&mut self, process: ProcessId, file: &str, system: &mut System) {
+        if !system.processes.get(process).alive || !system.truth.begin(file) {
             return;
         }
-        let flow = self.begin_flow(process, file.to_owned(), false, What::Remove);
-        self.go_on(process, flow);
+        let flow = self.begin_flow(process, file.to_owned(), false, What::Remove, system);
+        self.go_on(process, flow, system);
     }
 
     /// Takes the next step of a flow.
-    pub(crate) fn go_on(&mut self, process: ProcessId, number: u64) {
-        let life = self.processes[&process].life;
-        let session = self.processes[&process].session;
+    pub(crate) fn go_on(&mut self, process: ProcessId, number: u64, system: &mut System) {
+        let life = system.processes.get(process).life;
+        let session = system.processes.get(process).session;
         let asker = Asker::Flow { process, life, flow: number };
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let file = flow.file.clone();
@@ -137,17 +182,17 @@ impl World {
                     chunk_bytes: None,
                     replace,
                 };
-                self.ask(asker, |reply| Command::BeginPut(request, reply));
+                system.ask(asker, |reply| Command::BeginPut(request, reply));
             }
             What::Put { bytes, put: Some(put), next, .. } if *next >= put.stripes.len() => {
                 let (put, bytes) = (PutId(put.put), bytes.clone());
-                self.truth.may_be(&file, Some(bytes));
+                system.truth.may_be(&file, Some(bytes));
                 if let Some(Flow { what: What::Put { commits, .. }, .. }) =
                     self.client(process).flows.get_mut(&number)
                 {
                     *commits = true;
                 }
-                self.ask(asker, |reply| Command::CommitPut(put, reply));
+                system.ask(asker, |reply| Command::CommitPut(put, reply));
             }
             What::Put { bytes, put: Some(put), next, .. } => {
                 let stripe = &put.stripes[*next];
@@ -162,21 +207,21 @@ impl World {
                 };
                 let sources = (0..put.data_blocks).map(block).collect();
                 let request = ClientRequest::PutStripe { put: put.put, position: stripe.position as u32 };
-                self.open(process, number, session, request, sources);
+                self.open(process, number, session, request, sources, system);
             }
-            What::Read { layout: None, .. } => self.ask(asker, |reply| Command::File(file, reply)),
+            What::Read { layout: None, .. } => system.ask(asker, |reply| Command::File(file, reply)),
             What::Read { layout: Some(layout), next, .. } => match layout.layout.get(*next) {
-                None => self.end_read(process, number),
+                None => self.end_read(process, number, system),
                 Some(stripe) => {
                     let plain = flow.must || flow.tries > 0;
                     let (stripe, k, alpha) = (stripe.clone(), layout.data_blocks, layout.sub_blocks);
-                    let request = read_request(&stripe, k, alpha, (!plain).then_some(&mut self.scene.dice));
-                    self.open(process, number, session, request, Vec::new());
+                    let request = read_request(&stripe, k, alpha, (!plain).then_some(&mut system.scene.dice));
+                    self.open(process, number, session, request, Vec::new(), system);
                 }
             },
             What::Remove => {
-                self.truth.may_be(&file, None);
-                self.ask(asker, |reply| Command::RemoveFile(file, reply));
+                system.truth.may_be(&file, None);
+                system.ask(asker, |reply| Command::RemoveFile(file, reply));
             }
         }
     }
@@ -189,114 +234,132 @@ impl World {
         session: Session,
         request: ClientRequest,
         sources: Vec<Vec<u8>>,
+        system: &mut System,
     ) {
-        let Session::Up(connection) = session else { return self.later(process, flow) };
+        let Session::Up(connection) = session else { return self.later(process, flow, system) };
         let client = self.client(process);
         client.next += 1;
         let tag = client.next;
-        client.requests.insert(tag, Request { flow, job: None, sources, received: None });
-        self.say(connection, FromNode::Open { tag, request });
+        client.requests.insert(tag, Request { flow, job: None, sources });
+        system.say(connection, FromNode::Open { tag, request });
     }
 
-    /// Tries a step again after a pause, unless that was done for too long already.
-    fn later(&mut self, process: ProcessId, number: u64) {
-        let (now, calm, life) = (self.scene.now, self.calm_since.is_some(), self.processes[&process].life);
+    /// Retries a step after a pause, unless the client has run out of patience.
+    fn later(&mut self, process: ProcessId, number: u64, system: &mut System) {
+        let (now, life) = (system.scene.now, system.processes.get(process).life);
         let Some(flow) = self.client(process).flows.get(&number) else { return };
-        let patience = if flow.must && calm { PATIENCE * 10 } else { PATIENCE };
+        let patience = if flow.must { PATIENCE * 10 } else { PATIENCE };
         if now > flow.since + patience {
-            return self.fail(process, number, "nobody answers in time");
+            return self.fail(process, number, "nobody answers in time", system);
         }
-        self.scene
+        system
+            .scene
             .after(TRY_AGAIN, crate::event::Event::System(Happening::GoesOn { process, life, flow: number }));
     }
 
     /// The API has answered, or its connection broke.
-    pub(crate) fn flow_answered(&mut self, process: ProcessId, number: u64, answer: Option<Answer>) {
+    pub(crate) fn answered(
+        &mut self,
+        process: ProcessId,
+        number: u64,
+        answer: Option<Answer>,
+        system: &mut System,
+    ) {
         let Some(flow) = self.client(process).flows.get_mut(&number) else { return };
         match &mut flow.what {
             What::Put { put: put @ None, .. } => match answer.map(Answer::take::<PutView>) {
                 Some(Ok(begun)) => {
                     *put = Some(begun);
-                    self.go_on(process, number);
+                    self.go_on(process, number, system);
                 }
-                Some(Err(error)) => self.fail(process, number, &error.to_string()),
-                None => self.fail(process, number, "the coordinator is gone"),
+                Some(Err(error)) => self.fail(process, number, &error.to_string(), system),
+                None => self.fail(process, number, "the coordinator is gone", system),
             },
             What::Put { bytes, commits: true, .. } => {
                 let bytes = bytes.clone();
                 match answer.map(Answer::take::<FileView>) {
-                    Some(Ok(_)) => self.end_change(process, number, Some(Some(bytes))),
+                    Some(Ok(_)) => self.end_change(process, number, Some(Some(bytes)), system),
                     _ => {
-                        self.abort(process, number);
-                        self.end_change(process, number, None);
+                        self.abort(process, number, system);
+                        self.end_change(process, number, None, system);
                     }
                 }
             }
             What::Put { .. } => {}
-            What::Read { layout, .. } => match answer.map(Answer::take::<FileLayout>) {
+            What::Read { layout, lease, .. } => match answer.map(Answer::take::<FileLayout>) {
                 Some(Ok(found)) => {
                     *layout = Some(found);
-                    self.go_on(process, number);
+                    *lease = Lease { run: system.coordinator.run, since: system.scene.now };
+                    self.go_on(process, number, system);
                 }
-                Some(Err(RequestError::NoSuchFile(_))) => self.check_read(process, number, None),
-                _ => self.later(process, number),
+                Some(Err(RequestError::NoSuchFile(_))) => self.check_read(process, number, None, system),
+                _ => self.later(process, number, system),
             },
             What::Remove => match answer.map(Answer::take::<FileView>) {
                 Some(Ok(_)) | Some(Err(RequestError::NoSuchFile(_))) => {
-                    self.end_change(process, number, Some(None));
+                    self.end_change(process, number, Some(None), system);
                 }
-                _ => self.end_change(process, number, None),
+                _ => self.end_change(process, number, None, system),
             },
         }
     }
 
     /// A change of a file is over.
-    fn end_change(&mut self, process: ProcessId, number: u64, is: Option<Option<Bytes>>) {
+    fn end_change(
+        &mut self,
+        process: ProcessId,
+        number: u64,
+        is: Option<Option<Bytes>>,
+        system: &mut System,
+    ) {
         if let Some(flow) = self.client(process).flows.remove(&number) {
-            self.scene.note(|| match &is {
+            system.scene.note(|| match &is {
                 Some(is) => format!("{} is {}", flow.file, is.as_ref().map_or("gone", |_| "stored")),
                 None => format!("whether {} is changed is not known", flow.file),
             });
             self.puts += u64::from(matches!(is, Some(Some(_))));
-            self.truth.end(&flow.file, is);
+            system.truth.end(&flow.file, is);
         }
     }
 
     /// A flow is given up.
-    fn fail(&mut self, process: ProcessId, number: u64, why: &str) {
+    fn fail(&mut self, process: ProcessId, number: u64, why: &str, system: &mut System) {
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let (file, must) = (flow.file.clone(), flow.must);
-        self.scene.note(|| format!("{file}: given up, {why}"));
+        system.scene.note(|| format!("{file}: given up, {why}"));
         if must {
-            self.scene.violate(format!("{file} cannot be read at the end: {why}"));
+            system.scene.violate(format!("{file} cannot be read at the end: {why}"));
         }
         match self.client(process).flows[&number].what {
             What::Read { .. } => drop(self.client(process).flows.remove(&number)),
             What::Put { .. } | What::Remove => {
-                self.abort(process, number);
-                self.end_change(process, number, None);
+                self.abort(process, number, system);
+                self.end_change(process, number, None, system);
             }
         }
     }
 
-    fn abort(&mut self, process: ProcessId, number: u64) {
+    fn abort(&mut self, process: ProcessId, number: u64, system: &mut System) {
         if let What::Put { put: Some(put), .. } = &self.client(process).flows[&number].what {
             let put = PutId(put.put);
-            self.ask(Asker::Nobody, |reply| Command::AbortPut(put, reply));
+            system.ask(Asker::Nobody, |reply| Command::AbortPut(put, reply));
         }
     }
 
     /// A request on the control connection has ended.
-    pub(crate) fn closed(&mut self, process: ProcessId, tag: u64, result: Result<Ended, RequestFailure>) {
+    pub(crate) fn closed(
+        &mut self,
+        process: ProcessId,
+        tag: u64,
+        result: Result<Ended, RequestFailure>,
+        system: &mut System,
+    ) {
         let Some(request) = self.client(process).requests.remove(&tag) else { return };
         let (number, job) = (request.flow, request.job);
-        let received = match (request.received, job) {
-            (Some(received), _) => received,
-            (None, Some(job)) => self.processes[&process].delivered(job),
-            (None, None) => Deliveries::default(),
-        };
-        if let Some(job) = job {
-            self.forget_sources(process, job);
+        let received =
+            job.map(|job| system.processes.get_mut(process).take_received(job)).unwrap_or_default();
+        if job.is_some() {
+            self.forget_sources(process, system);
         }
         let Some(flow) = self.client(process).flows.get_mut(&number) else { return };
         match (&mut flow.what, result) {
@@ -305,20 +368,26 @@ impl World {
                 let mut stored = (0..).map(BlockIndex).zip(digests);
                 if stored.all(|(index, digest)| ended.digests.contains(&(index, digest))) {
                     *next += 1;
-                    self.go_on(process, number);
+                    self.go_on(process, number, system);
                 } else {
-                    self.fail(process, number, "something else was stored");
+                    self.fail(process, number, "something else was stored", system);
                 }
             }
-            (What::Put { .. }, Err(error)) => self.fail(process, number, &error.to_string()),
-            (What::Read { .. }, Ok(_)) => self.take_stripe(process, number, &received),
-            (What::Read { .. }, Err(error)) => self.fail_or_retry(process, number, &error.to_string()),
+            (What::Put { .. }, Err(error)) => self.fail(process, number, &error.to_string(), system),
+            (What::Read { .. }, Ok(_)) => self.take_stripe(process, number, &received, system),
+            (What::Read { lease, .. }, Err(error)) => {
+                let is_leased = lease.holds(system);
+                if is_leased && is_unknown_stripe(&error) {
+                    system.scene.violate(format!("a read of {} fails as it is replaced: {error}", flow.file));
+                }
+                self.fail_or_retry(process, number, &error.to_string(), system)
+            }
             (What::Remove, _) => {}
         }
     }
 
-    /// The data blocks of a stripe have come: they are what was stored, or their digests tell.
-    fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries) {
+    /// The data blocks of a stripe have arrived: they have the stored bytes, or their digests differ.
+    fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries, system: &mut System) {
         let Some(Flow { what: What::Read { layout: Some(layout), next, .. }, .. }) =
             self.client(process).flows.get(&number)
         else {
@@ -329,17 +398,17 @@ impl World {
         for block in &stripe.stripe.blocks[..k] {
             let id = BlockId(block.block.clone());
             let Some(bytes) = received.get(&id) else {
-                return self.scene.violate(format!("{id} was read and has not come"));
+                return system.scene.violate(format!("{id} was read and has not come"));
             };
             let recorded = block.digest.as_ref().and_then(|digest| digest.parse().ok());
             if recorded.is_some_and(|recorded: repair::Digest| recorded != hash_of(bytes)) {
-                if !self.forged.contains(&StripeId(stripe.stripe.stripe.clone())) {
-                    self.scene.violate(format!("{id} was read as something else"));
+                if !system.truth.forged.contains(&StripeId(stripe.stripe.stripe.clone())) {
+                    system.scene.violate(format!("{id} was read as something else"));
                 }
-                return self.fail_or_retry(process, number, "its digest differs");
+                return self.fail_or_retry(process, number, "its digest differs", system);
             }
-            if !self.truth.is_block(&id, bytes) {
-                self.scene.violate(format!("{id} was read with wrong bytes"));
+            if !system.truth.is_block(&id, bytes) {
+                system.scene.violate(format!("{id} was read with wrong bytes"));
             }
             data.extend_from_slice(bytes);
         }
@@ -351,10 +420,10 @@ impl World {
         };
         *next += 1;
         bytes.extend(data);
-        self.go_on(process, number);
+        self.go_on(process, number, system);
     }
 
-    fn fail_or_retry(&mut self, process: ProcessId, number: u64, why: &str) {
+    fn fail_or_retry(&mut self, process: ProcessId, number: u64, why: &str, system: &mut System) {
         let Some(flow) = self.client(process).flows.get_mut(&number) else { return };
         flow.tries += 1;
         if let What::Read { layout, next, bytes, .. } = &mut flow.what {
@@ -362,31 +431,31 @@ impl World {
             bytes.clear();
         }
         let file = flow.file.clone();
-        self.scene.note(|| format!("{file} cannot be read: {why}"));
-        let is_removed = self.truth.file(&file).possible.contains(&None);
-        if self.script.faults.is_empty() && !is_removed {
-            self.scene.violate(format!("nothing is broken, and {file} cannot be read: {why}"));
+        system.scene.note(|| format!("{file} cannot be read: {why}"));
+        let is_removed = system.truth.file(&file).possible.contains(&None);
+        if system.script.faults.is_empty() && !is_removed {
+            system.scene.violate(format!("nothing is broken, and {file} cannot be read: {why}"));
         }
-        self.later(process, number);
+        self.later(process, number, system);
     }
 
-    fn end_read(&mut self, process: ProcessId, number: u64) {
+    fn end_read(&mut self, process: ProcessId, number: u64, system: &mut System) {
         let Some(Flow { what: What::Read { bytes, .. }, .. }) = self.client(process).flows.get_mut(&number)
         else {
             return;
         };
         let bytes = std::mem::take(bytes);
-        self.check_read(process, number, Some(bytes));
+        self.check_read(process, number, Some(bytes), system);
     }
 
-    /// A file was read, or is not there: it must be one that may be there.
-    fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>) {
+    /// Checks that the contents of a file, or its absence, are possible.
+    fn check_read(&mut self, process: ProcessId, number: u64, got: Option<Vec<u8>>, system: &mut System) {
         let Some(Flow { file, what: What::Read { before, .. }, .. }) =
             self.client(process).flows.remove(&number)
         else {
             return;
         };
-        let now = self.truth.file(&file);
+        let now = system.truth.file(&file);
         let changed = now.changes != before.changes || now.writers + before.writers > 0;
         let candidates = if changed { &now.ever } else { &now.possible };
         let is = |candidate: &Option<Bytes>| match (candidate, &got) {
@@ -397,20 +466,25 @@ impl World {
         self.reads += u64::from(got.is_some());
         if !candidates.iter().any(is) {
             let got = got.as_ref().map_or("no file".to_owned(), |got| format!("{} bytes", got.len()));
-            self.scene.violate(format!("{file} reads as {got}, which it cannot be"));
+            system.scene.violate(format!("{file} reads as {got}, which it cannot be"));
         }
     }
 
     // ---- tasks ----
 
     /// An assignment for a client: it brings along what the request is about.
-    pub(crate) fn client_assigned(&mut self, process: ProcessId, assignment: &Assignment) -> bool {
+    pub(crate) fn assigned(
+        &mut self,
+        process: ProcessId,
+        assignment: &Assignment,
+        system: &mut System,
+    ) -> bool {
         let request = assignment.tag.and_then(|tag| self.client(process).requests.get_mut(&tag));
         let Some(request) = request else {
             let report = Report::Refused { why: Refusal::NotBrought { what: Brought::Sources } };
             let (job, epoch) = (assignment.job, assignment.epoch);
-            if let Session::Up(connection) = self.processes[&process].session {
-                self.say(connection, FromNode::Report { job, epoch, report });
+            if let Session::Up(connection) = system.processes.get(process).session {
+                system.say(connection, FromNode::Report { job, epoch, report });
             }
             return false;
         };
@@ -419,8 +493,8 @@ impl World {
         if sources.is_empty() {
             return true;
         }
-        self.note_stripe(assignment, &sources);
-        let disk = &mut self.processes.get_mut(&process).expect("it is a process").disk;
+        self.note_stripe(assignment, &sources, system);
+        let disk = &mut system.processes.get_mut(process).disk;
         for local in &assignment.locals {
             let bytes = sources[usize::from(local.index.0)][..local.bytes as usize].to_vec();
             disk.blocks.insert(local.id.clone(), Stored::with(bytes, hash_of));
@@ -428,54 +502,62 @@ impl World {
         true
     }
 
-    /// What the blocks of a stripe have to be that is being stored.
-    fn note_stripe(&mut self, assignment: &Assignment, data: &[Vec<u8>]) {
+    /// Notes the right bytes of a stripe that is being stored.
+    fn note_stripe(&mut self, assignment: &Assignment, data: &[Vec<u8>], system: &mut System) {
         let Some(local) = assignment.locals.first() else { return };
         let Some((stripe, _)) = local.id.0.rsplit_once('.') else { return };
+        let stripe = StripeId(stripe.to_owned());
+        match system.truth.stripes.get(&stripe) {
+            Some(known) if known[..data.len()] == *data => return, // Another plan of the same put.
+            Some(_) => system.scene.violate(format!("the name {stripe} is given to two stripes")),
+            None => {}
+        }
         let size = BlockSize::whole(assignment.chunking.block_bytes());
-        let chunking = size.chunking(&*self.code).expect("it is a possible size");
-        let blocks = encode_data(&*self.code, &chunking, data.to_vec());
-        self.truth.stripes.insert(StripeId(stripe.to_owned()), Rc::new(blocks));
+        let chunking = size.chunking(&*system.code).expect("it is a possible size");
+        let blocks = encode_data(&*system.code, &chunking, data.to_vec());
+        system.truth.stripes.insert(stripe, Rc::new(blocks));
     }
 
     /// A client has no blocks but those that it puts.
-    fn forget_sources(&mut self, process: ProcessId, _job: JobId) {
+    fn forget_sources(&mut self, process: ProcessId, system: &mut System) {
         let busy = self.client(process).requests.values().any(|request| !request.sources.is_empty());
         if !busy {
-            self.processes.get_mut(&process).expect("it is a process").disk.blocks.clear();
+            system.processes.get_mut(process).disk.blocks.clear();
         }
     }
 
-    /// The session of a client is lost: its requests are, and what they were for is tried again or given up.
-    pub(crate) fn client_lost_session(&mut self, process: ProcessId) {
+    /// The session of a client is lost, and its requests with it. Reads are retried, changes are given up.
+    pub(crate) fn lost_session(&mut self, process: ProcessId, system: &mut System) {
         let requests = std::mem::take(&mut self.client(process).requests);
         for request in requests.into_values() {
             let Some(flow) = self.client(process).flows.get(&request.flow) else { continue };
             match flow.what {
-                What::Read { .. } => self.fail_or_retry(process, request.flow, "the session is lost"),
-                What::Put { .. } | What::Remove => self.fail(process, request.flow, "the session is lost"),
+                What::Read { .. } => self.fail_or_retry(process, request.flow, "the session is lost", system),
+                What::Put { .. } | What::Remove => {
+                    self.fail(process, request.flow, "the session is lost", system)
+                }
             }
         }
     }
 
-    /// A client's process is gone, and what it was doing with it.
-    pub(crate) fn client_died(&mut self, process: ProcessId) {
+    /// A client's process has died, and its operations with it.
+    pub(crate) fn died(&mut self, process: ProcessId, system: &mut System) {
         let client = self.client(process);
         client.requests.clear();
         let flows = std::mem::take(&mut client.flows);
         for flow in flows.into_values() {
             match flow.what {
                 What::Read { .. } => {}
-                What::Put { .. } | What::Remove => self.truth.end(&flow.file, None),
+                What::Put { .. } | What::Remove => system.truth.end(&flow.file, None),
             }
         }
-        self.processes.get_mut(&process).expect("it is a process").disk.blocks.clear();
+        system.processes.get_mut(process).disk.blocks.clear();
     }
 
-    /// What a client is told outside of jobs.
-    pub(crate) fn client_hears(&mut self, process: ProcessId, message: ToNode) {
+    /// A message to a client outside of jobs.
+    pub(crate) fn hears(&mut self, process: ProcessId, message: ToNode, system: &mut System) {
         if let ToNode::Closed { tag, result } = message {
-            self.closed(process, tag, result);
+            self.closed(process, tag, result, system);
         }
     }
 }

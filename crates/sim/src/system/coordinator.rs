@@ -1,14 +1,16 @@
-//! The coordinator's process: the real [`Control`] over the real catalog, and what its driver does around them.
+//! The coordinator's process: the real [`Control`] over the real catalog, and what its driver does around
+//! them.
 //!
-//! One batch is with the storage at a time, as in the driver. Whether its transaction happens when it is handed over or
-//! when it is answered is chance: a coordinator that dies in between has stored it, or has not.
+//! One batch is with the storage at a time, as in the driver. Whether its transaction happens when it is
+//! handed over or when it is answered is chance: a coordinator that dies in between has stored it, or has
+//! not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::{Network, RepairAfter};
 use control::{
-    Answer, Ask, Command, ConnectionId, Control, Event, HealPolicy, Now, Opened, RequestId, Settings,
+    Answer, Ask, Command, ConnectionId, Control, Effect, Event, HealPolicy, Now, Opened, RequestId, Settings,
     carry_out,
 };
 use dir::DirCatalog;
@@ -26,23 +28,26 @@ const CATALOG: &str = "catalog.redb";
 const START_UNIX_MS: u64 = 1_790_000_000_000;
 /// Asks that are carried out together, at most.
 const TOGETHER: usize = 256;
-/// Files that are there need their coordinator; one that cannot start is started again.
+/// A coordinator that cannot start is started again after this time.
 pub(crate) const START_AGAIN: Duration = Duration::from_secs(2);
+
+/// The usual limit of the time that a batch takes.
+pub(crate) const STORAGE_DELAY: Duration = Duration::from_millis(3);
 
 /// See the module's documentation.
 pub(crate) struct Coordinator {
     pub(crate) platter: Platter,
-    /// Counts its processes.
+    /// Counts starts.
     pub(crate) run: u32,
     pub(crate) running: Option<Running>,
-    /// Seconds that its clock on the wall is wrong.
+    /// The error of its wall clock, in seconds.
     pub(crate) skew_s: i64,
     /// The longest that a batch takes.
     pub(crate) storage_delay: Duration,
     settings: Settings,
 }
 
-/// A process that runs.
+/// A running process.
 pub(crate) struct Running {
     pub(crate) control: Control,
     storage: Storage,
@@ -52,10 +57,10 @@ pub(crate) struct Running {
     /// When the next tick is due for which there is an event.
     pub(crate) tick_at: Option<Duration>,
     batch: Option<Batch>,
-    /// Connections whose messages it sends.
-    pub(crate) connections: BTreeSet<ConnectionId>,
+    /// Connections that are open at its end.
+    connections: BTreeSet<ConnectionId>,
     /// Requests that it has not answered.
-    pub(crate) open: BTreeSet<RequestId>,
+    open: BTreeSet<RequestId>,
 }
 
 enum Batch {
@@ -82,8 +87,7 @@ impl Coordinator {
         };
         let platter = Platter::default();
         DirCatalog::create_on(platter.handle(), CATALOG, CLUSTER).expect("the medium is new and takes all");
-        let storage_delay = Duration::from_millis(3);
-        Self { platter, run: 0, running: None, skew_s: 0, storage_delay, settings }
+        Self { platter, run: 0, running: None, skew_s: 0, storage_delay: STORAGE_DELAY, settings }
     }
 
     /// Starts a process, if the catalog can be opened.
@@ -117,19 +121,15 @@ impl Coordinator {
         opened.map_err(|error| error.to_string())
     }
 
-    /// The process ends at once; with `power` its machine does, and what was not synced may be lost. The requests that it
-    /// has not answered.
-    pub(crate) fn die(
-        &mut self,
-        power: bool,
-        dice: &mut Dice,
-    ) -> Option<(BTreeSet<RequestId>, BTreeSet<ConnectionId>)> {
+    /// Kills the process; with `power` its machine loses power, and writes that were not synced may be lost.
+    /// Returns the requests that it has not answered.
+    pub(crate) fn die(&mut self, power: bool, dice: &mut Dice) -> Option<BTreeSet<RequestId>> {
         let running = self.running.take()?;
         match power {
             true => self.platter.lose_power(dice),
             false => self.platter.let_go(),
         }
-        Some((running.open, running.connections))
+        Some(running.open)
     }
 
     fn unix_ms(&self, now: Duration) -> u64 {
@@ -154,6 +154,32 @@ impl Coordinator {
             running.open.insert(request);
         }
         self.handle(Event::Asked(Box::new(command)), now);
+    }
+
+    /// The next effect of the control plane.
+    pub(crate) fn poll(&mut self) -> Option<Effect> {
+        self.running.as_mut()?.control.poll()
+    }
+
+    pub(crate) fn is_connected(&self, connection: ConnectionId) -> bool {
+        self.running.as_ref().is_some_and(|running| running.connections.contains(&connection))
+    }
+
+    pub(crate) fn connect(&mut self, connection: ConnectionId) {
+        if let Some(running) = &mut self.running {
+            running.connections.insert(connection);
+        }
+    }
+
+    pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
+        if let Some(running) = &mut self.running {
+            running.connections.remove(&connection);
+        }
+    }
+
+    /// Notes that a request is answered; `false` if it was before.
+    pub(crate) fn has_answered(&mut self, request: RequestId) -> bool {
+        self.running.as_mut().is_some_and(|running| running.open.remove(&request))
     }
 
     /// Looks at the clock, if it is time.
@@ -193,7 +219,7 @@ impl Coordinator {
         Some(now + dice.up_to(delay))
     }
 
-    /// What the storage answers to the batch that it has.
+    /// The storage's answers to its batch.
     pub(crate) fn storage_done(&mut self) -> (Vec<Event>, Vec<Answer>) {
         let Some(running) = &mut self.running else { return Default::default() };
         match running.batch.take() {
@@ -206,8 +232,9 @@ impl Coordinator {
         }
     }
 
-    /// Has the storage carry out all that it was asked, and ends in order. The requests that are not answered.
-    pub(crate) fn stop(&mut self) -> Option<(BTreeSet<RequestId>, BTreeSet<ConnectionId>)> {
+    /// Stops the process once the storage has carried out everything. Returns the requests that it has not
+    /// answered.
+    pub(crate) fn stop(&mut self) -> Option<BTreeSet<RequestId>> {
         let mut running = self.running.take()?;
         if let Some(Batch::Waiting(asks)) = running.batch.take() {
             running.carry_out(asks);
@@ -222,7 +249,7 @@ impl Coordinator {
         }
         drop(running.storage);
         self.platter.let_go();
-        Some((running.open, running.connections))
+        Some(running.open)
     }
 
     /// How many files and how many unfinished puts the catalog has.
@@ -246,7 +273,8 @@ impl Coordinator {
         snapshot.write_on(copy.handle()).ok().map(|()| copy)
     }
 
-    /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a file.
+    /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a
+    /// file.
     pub(crate) fn stripes(&self) -> Vec<(StripeRecord, bool)> {
         let mut stripes = Vec::new();
         let mut visit = |stripe, is_pending: bool| stripes.push((stripe, !is_pending));

@@ -1,8 +1,9 @@
-//! What happens in a whole system, apart from slices and disks.
+//! Events of a whole system, apart from those of slices and disks.
 
 use control::{Answer, ConnectionId, RequestId};
 use repair::wire::control::ToNode;
 
+use super::script::Fault;
 use super::wires::Way;
 
 /// A helper or a client.
@@ -18,7 +19,7 @@ pub(crate) enum Happening {
     Tick {
         run: u32,
     },
-    /// The storage has done what it was asked.
+    /// The storage has carried out a batch.
     StorageDone {
         run: u32,
     },
@@ -64,12 +65,17 @@ pub(crate) enum Happening {
     },
     /// An operation of the script begins.
     Operation(usize),
-    /// A fault of the script strikes, or ends.
-    Fault(usize),
-    FaultEnds(usize),
-    /// Somebody copies the catalog.
+    /// The time of a fault of the script has come.
+    Arms(usize),
+    /// A fault strikes, at a helper if its trigger was about one.
+    Fault {
+        number: usize,
+        at: Option<ProcessId>,
+    },
+    FaultEnds(Fault),
+    /// A backup of the catalog is made.
     Copies,
-    /// All faults cease.
+    /// All faults end.
     Calm,
     /// The operator looks at the system.
     Look,

@@ -2,14 +2,17 @@
 //! ([`dir::DirCatalog`]), helpers around the very [`repair::Part`], clients, an operator, and faults, all decided by
 //! one seed.
 //!
-//! [`check`] plays the [`Script`] of a seed and holds what happens against what must hold (see `judge.rs`). A violation
-//! says how to replay it and which part of its script suffices.
+//! [`check`] plays the [`Script`] of a seed and checks the invariants of `judge.rs`. A violation prints the
+//! command that replays it, and the replay ends with the shortest part of the script that still fails.
 //!
-//! Deliberately absent: any idea of what the coordinator should do. What is around it is what its driver, its helpers and
-//! its clients do: connections that break and fall silent, a storage that takes its time and fails, disks, and people who
-//! ask for things.
+//! `world.rs` routes events. The state is split: the system under test with its coordinator, processes and wires
+//! (`assembly.rs`), the clients, the operator, and the judge.
+//!
+//! Deliberately absent: any knowledge of what the coordinator should do. It is surrounded by connections that
+//! break and fall silent, a storage that is slow and fails, disks, and people who ask for things.
 
 mod api;
+mod assembly;
 mod client;
 mod coordinator;
 mod event;
@@ -29,13 +32,13 @@ use std::time::Duration;
 
 pub(crate) use event::Happening;
 pub use event::ProcessId;
-pub use script::{Fault, Operation, Script, Weather};
+pub use script::{Fault, Operation, Script, Trigger, Weather, When};
 pub use shrink::shrink;
 
 use crate::Tracing;
 use world::World;
 
-/// What came of a run, for statistics.
+/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The seed.
@@ -46,22 +49,24 @@ pub struct Summary {
     pub puts: u64,
     /// How often helpers were told to make deliveries blocks of the store.
     pub commits: u64,
+    /// The most jobs that published blocks at the same time.
+    pub at_once: usize,
     /// Starts of the coordinator.
     pub starts: u32,
     /// When everything was over, in virtual time.
     pub after: Duration,
     /// Events that happened.
     pub events: u64,
-    /// What happened as text, if it was kept.
+    /// The trace, if it was kept.
     pub trace: Vec<String>,
 }
 
-/// A run in which something happened that must not.
+/// A run that violated an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The script.
     pub script: Box<Script>,
-    /// What happened.
+    /// The violations.
     pub what: Vec<String>,
 }
 
@@ -76,7 +81,7 @@ impl std::fmt::Display for Violation {
 /// Plays the script of a seed.
 ///
 /// # Errors
-/// [`Violation`] if something happened that must not; assertions in the code under test count too.
+/// [`Violation`] of an invariant, or of an assertion in the code under test.
 pub fn check(seed: u64) -> Result<Summary, Violation> {
     play(&Script::random(seed), Tracing::Off)
 }
@@ -84,22 +89,24 @@ pub fn check(seed: u64) -> Result<Summary, Violation> {
 /// Plays a script.
 ///
 /// # Errors
-/// [`Violation`] if something happened that must not; assertions in the code under test count too.
+/// [`Violation`] of an invariant, or of an assertion in the code under test.
 pub fn play(script: &Script, tracing: Tracing) -> Result<Summary, Violation> {
     let violation = |what| Violation { script: Box::new(script.clone()), what };
     let ended = catch_unwind(AssertUnwindSafe(|| World::new(script, tracing).run()));
     let world = ended.map_err(|panic| violation(vec![crate::text_of(&*panic)]))?;
-    if !world.scene.violations.is_empty() {
-        return Err(violation(world.scene.violations.clone()));
+    let World { system, clients, judge, commits, events, .. } = world;
+    if !system.scene.violations.is_empty() {
+        return Err(violation(system.scene.violations));
     }
     Ok(Summary {
         seed: script.seed,
-        reads: world.reads,
-        puts: world.puts,
-        commits: world.commits,
-        starts: world.coordinator.run,
-        after: world.scene.now,
-        events: world.events,
-        trace: world.scene.trace.lines.clone(),
+        reads: clients.reads,
+        puts: clients.puts,
+        commits,
+        at_once: judge.at_once,
+        starts: system.coordinator.run,
+        after: system.scene.now,
+        events,
+        trace: system.scene.trace.lines,
     })
 }

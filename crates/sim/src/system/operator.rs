@@ -1,50 +1,64 @@
-//! The operator: what is asked of the coordinator by hand, and what is looked at in the end.
+//! The operator: what people ask of the coordinator, and what they do about a status that is not well.
 
 use std::time::Duration;
 
 use control::{Answer, Command, ItemPage};
+use recovery::HelperPolicy;
+use repair::Scheme;
 use store_api::Snapshot;
 use views::{
     AcceptRequest, CapsRequest, MaintenanceRequest, ProbeRequest, RebalanceRequest, RecoveryState,
-    RepairRequest, RepairState, RepairView, ScrubState, ScrubView, Status,
+    RepairRequest, RepairState, RepairView, ScrubState, Status,
 };
 
 use super::api::Asker;
+use super::assembly::System;
 use super::event::ProcessId;
 use super::process::name_of;
 use super::script::Operation;
-use super::world::World;
 
-/// What the operator wants of an answer.
+/// The operator's use of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Nothing.
     Nothing,
-    /// To pause all repairs that are open, or let them go on.
+    /// Pauses all open repairs, or resumes them.
     Pause(bool),
-    /// To call off all repairs that are open.
+    /// Cancels all open repairs.
     Cancel,
-    /// To see whether all is well.
+    /// Judges the status.
     Status,
-    /// To know the scrub that was begun, and how far it is.
+    /// Notes the scrub's number and state.
     Scrub,
 }
 
-impl World {
+/// See the module's documentation.
+pub(crate) struct Operator<'s> {
+    system: &'s mut System,
+}
+
+impl<'s> Operator<'s> {
+    pub(crate) fn of(system: &'s mut System) -> Self {
+        Self { system }
+    }
+
+    /// Carries out an operation of the script, unless it is a client's.
     pub(crate) fn operate(&mut self, operation: Operation) {
         match operation {
-            Operation::Put { client, file, bytes, replace } => {
-                let bytes = self.scene.dice.bytes(bytes as usize);
-                self.put(client, &format!("f{file}"), bytes, replace);
+            Operation::Put { .. } | Operation::Read { .. } | Operation::Remove { .. } => {}
+            Operation::RepairAll => {
+                let how = self.any_way();
+                self.repair(RepairRequest { all: true, ..how });
             }
-            Operation::Read { client, file } => self.read(client, &format!("f{file}"), false),
-            Operation::Remove { client, file } => self.remove(client, &format!("f{file}")),
-            Operation::RepairAll => self.repair(RepairRequest { all: true, ..RepairRequest::default() }),
             Operation::RepairNode { helper } => {
-                self.repair(RepairRequest { node: Some(name_of(helper)), ..RepairRequest::default() });
+                let how = self.any_way();
+                self.repair(RepairRequest { node: Some(name_of(helper)), ..how });
             }
             Operation::Drain { helper } => {
-                self.repair(RepairRequest { drain: Some(name_of(helper)), ..RepairRequest::default() });
+                let way = self.system.scene.dice.pick(&[None, None, Some("migrate"), Some("rebuild")]);
+                let (drain, way) = (Some(name_of(helper)), way.map(str::to_owned));
+                let how = self.any_way();
+                self.repair(RepairRequest { drain, way, ..how });
             }
             Operation::StopDrain { helper } => self.stop_drain(name_of(helper)),
             Operation::PauseRepairs { paused } => self.look_at_repairs(Wanted::Pause(paused)),
@@ -67,9 +81,22 @@ impl World {
         }
     }
 
-    /// Asks for something whose answer does not matter.
+    /// A repair by any scheme and any choice of helpers; half of them by the defaults.
+    fn any_way(&mut self) -> RepairRequest {
+        let dice = &mut self.system.scene.dice;
+        if dice.one_in(2) {
+            return RepairRequest::default();
+        }
+        let rebuilds = |&scheme: &Scheme| scheme != Scheme::Migration;
+        let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(rebuilds).collect();
+        let (scheme, policy) = (dice.pick(&schemes), dice.pick(&HelperPolicy::ALL));
+        let (scheme, policy) = (Some(scheme.name().to_owned()), Some(policy.to_string()));
+        RepairRequest { scheme, policy, ..RepairRequest::default() }
+    }
+
+    /// Asks for something and ignores the answer.
     fn order<T: Send + 'static>(&mut self, command: impl FnOnce(control::Reply<T>) -> Command) {
-        self.ask(Asker::Operator(Wanted::Nothing), command);
+        self.system.ask(Asker::Operator(Wanted::Nothing), command);
     }
 
     pub(crate) fn repair(&mut self, request: RepairRequest) {
@@ -92,12 +119,12 @@ impl World {
     }
 
     fn look_at_repairs(&mut self, wanted: Wanted) {
-        self.ask(Asker::Operator(wanted), Command::Repairs);
+        self.system.ask(Asker::Operator(wanted), Command::Repairs);
     }
 
     /// Asks for every view.
     fn look_around(&mut self) {
-        let names: Vec<String> = self.processes.keys().map(|&process| name_of(process)).take(2).collect();
+        let names: Vec<String> = self.system.processes.ids().into_iter().map(name_of).take(2).collect();
         let safe = names.clone();
         self.order(Command::Status);
         self.order(Command::Nodes);
@@ -113,23 +140,23 @@ impl World {
         self.order(|reply| Command::RepairChange(1, None, Duration::from_secs(3), reply));
     }
 
-    /// Takes back all that the operator has asked for and that would keep the system from being whole.
+    /// Takes back every order that would keep the system from becoming whole.
     pub(crate) fn take_back(&mut self) {
         self.look_at_repairs(Wanted::Pause(false));
         self.cap(None);
-        for helper in self.script.helper_ids() {
+        for helper in self.system.script.helper_ids() {
             self.stop_drain(name_of(helper));
             self.order(|reply| Command::EndMaintenance(name_of(helper), reply));
         }
     }
 
-    /// Has all that is lost repaired, or decides about a catalog that is older than some blocks.
+    /// Does what an operator does about a status that is not well.
     pub(crate) fn help(&mut self, status: &Status) {
         if !status.newer.is_empty() {
             return self.order(|reply| Command::AcceptCatalog(AcceptRequest { reject: None }, reply));
         }
         let called_off = status.gone.iter().any(|gone| gone.recovery == RecoveryState::Cancelled);
-        if (called_off || !self.script.heals)
+        if (called_off || !self.system.script.heals)
             && status.repairs.is_empty()
             && status.stripes.intact < status.stripes.stripes
         {
@@ -141,7 +168,7 @@ impl World {
         }
         for part in &status.unreadable {
             // What was removed, and is back with an old catalog, goes again.
-            if let Some(file) = part.file.clone().filter(|file| self.truth.file(file).is_forgotten) {
+            if let Some(file) = part.file.clone().filter(|file| self.system.truth.file(file).is_forgotten) {
                 self.order(|reply| Command::RemoveFile(file, reply));
             }
         }
@@ -154,39 +181,25 @@ impl World {
     }
 
     pub(crate) fn ask_status(&mut self) {
-        self.ask(Asker::Operator(Wanted::Status), Command::Status);
+        self.system.ask(Asker::Operator(Wanted::Status), Command::Status);
     }
 
     pub(crate) fn begin_scrub(&mut self) {
-        self.ask(Asker::Operator(Wanted::Scrub), |reply| Command::Scrub(true, reply));
+        self.system.ask(Asker::Operator(Wanted::Scrub), |reply| Command::Scrub(true, reply));
     }
 
     pub(crate) fn look_at_scrub(&mut self, scrub: u64) {
-        self.ask(Asker::Operator(Wanted::Scrub), |reply| Command::ScrubState(scrub, reply));
+        self.system.ask(Asker::Operator(Wanted::Scrub), |reply| Command::ScrubState(scrub, reply));
     }
 
-    pub(crate) fn operator_answered(&mut self, wanted: Wanted, answer: Option<Answer>) {
-        let Some(answer) = answer else { return self.look_failed(wanted) };
-        match wanted {
-            Wanted::Nothing => {}
-            Wanted::Pause(paused) => {
-                for repair in open_repairs(answer) {
-                    self.order(|reply| Command::PauseRepair(repair, paused, reply));
-                }
+    /// Pauses, resumes or cancels the repairs that an answer lists as open.
+    pub(crate) fn change_repairs(&mut self, wanted: Wanted, listed: Answer) {
+        for repair in open_repairs(listed) {
+            match wanted {
+                Wanted::Pause(paused) => self.order(|reply| Command::PauseRepair(repair, paused, reply)),
+                Wanted::Cancel => self.order(|reply| Command::CancelRepair(repair, reply)),
+                Wanted::Nothing | Wanted::Status | Wanted::Scrub => {}
             }
-            Wanted::Cancel => {
-                for repair in open_repairs(answer) {
-                    self.order(|reply| Command::CancelRepair(repair, reply));
-                }
-            }
-            Wanted::Status => match answer.take::<Status>() {
-                Ok(status) => self.judge_status(&status),
-                Err(error) => self.scene.violate(format!("there is no status: {error}")),
-            },
-            Wanted::Scrub => match answer.take::<ScrubView>() {
-                Ok(scrub) => self.judge_scrub(&scrub),
-                Err(_) => self.look_failed(wanted),
-            },
         }
     }
 }

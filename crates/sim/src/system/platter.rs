@@ -1,5 +1,5 @@
-//! The medium of the coordinator's catalog, as a storage backend of redb: what is synced stays, what is not may be lost with
-//! the machine, and writes may fail.
+//! The medium of the coordinator's catalog, as a storage backend of redb: synced writes stay, others may be
+//! lost with the machine, and writes may fail.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::dice::Dice;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Platter(Arc<Mutex<Medium>>);
 
-/// One process's way to a platter; it ends with the process.
+/// A process's access to a platter, which ends with the process.
 #[derive(Debug)]
 pub(crate) struct Handle {
     platter: Platter,
@@ -38,24 +38,24 @@ struct Unsynced {
 }
 
 impl Platter {
-    /// A copy of what is on it.
+    /// A copy of its contents.
     pub(crate) fn copy(&self) -> Self {
         let bytes = self.medium().bytes.clone();
         Self(Arc::new(Mutex::new(Medium { bytes, ..Medium::default() })))
     }
 
-    /// A way to it for the process that runs now.
+    /// Access for the process that runs now.
     pub(crate) fn handle(&self) -> Handle {
         let life = self.medium().life;
         Handle { platter: self.clone(), life }
     }
 
-    /// The process that uses it is gone; what it has written stays.
+    /// The process that uses it has ended; its writes stay.
     pub(crate) fn let_go(&self) {
         self.medium().life += 1;
     }
 
-    /// The machine loses power: of what was not synced, any part may be lost.
+    /// The machine loses power, and any part of the unsynced writes.
     pub(crate) fn lose_power(&self, dice: &mut Dice) {
         let medium = &mut *self.medium();
         medium.life += 1;
@@ -71,7 +71,8 @@ impl Platter {
         }
     }
 
-    /// The write or sync after so many fails, alone (`true`) or with all that follow; `None`: none does any more.
+    /// The write or sync after so many fails, alone (`true`) or with all that follow; `None`: none does any
+    /// more.
     pub(crate) fn fail_after(&self, writes: Option<(u32, bool)>) {
         self.medium().fails_after = writes;
     }

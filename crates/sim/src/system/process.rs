@@ -1,17 +1,21 @@
-//! A helper or a client: its session with the coordinator, its tasks of jobs, and what it is asked outside of jobs.
+//! Helpers and clients: their sessions with the coordinator, their tasks of jobs, and what helpers are asked
+//! outside of jobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ::control::ConnectionId;
 use cluster::Role;
+use codes::BlockIndex;
 use repair::wire::control::{self, Description, FromNode, HeldBlock, ToNode};
 use repair::{BlockId, JobId, NodeId, StatedRates};
+use store_api::StripeRecord;
 
-use super::client::Client;
 use super::coordinator::CLUSTER;
 use super::event::ProcessId;
-use super::script::FIRST_CLIENT;
+use super::script::{FIRST_CLIENT, Script};
+use super::truth::Truth;
+use crate::dice::Dice;
 use crate::disk::{Deliveries, Disk};
 use crate::event::{NodeEvent, TaskId};
 use crate::scene::Scene;
@@ -21,15 +25,17 @@ use crate::task::JobTask;
 const BUDGET_BYTES: usize = 512 << 10;
 /// Bytes free on a disk that is not full.
 const FREE_BYTES: u64 = 1 << 30;
+/// Bytes per second of disks.
+const DISK_RATE: f64 = 200e6;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    /// Counts its lives: what was begun in an earlier one finds nobody.
+    /// Counts its starts: events for an earlier run are dropped.
     pub(crate) life: u32,
     pub(crate) alive: bool,
-    /// It stays away for good.
+    /// It never comes back.
     pub(crate) gone: bool,
     pub(crate) disk: Disk,
     pub(crate) session: Session,
@@ -37,8 +43,8 @@ pub(crate) struct Process {
     pub(crate) node: Option<NodeId>,
     pub(crate) tasks: BTreeMap<JobId, JobTask>,
     numbers: TaskId,
-    /// What makes it a client.
-    pub(crate) client: Option<Client>,
+    /// Deliveries to a client, of jobs whose tasks have forgotten them since.
+    received: BTreeMap<JobId, Deliveries>,
 }
 
 /// A process's connection to the coordinator.
@@ -79,7 +85,7 @@ impl Process {
             node: None,
             tasks: BTreeMap::new(),
             numbers: TaskId::from(id.0) << 40,
-            client: (id.0 >= FIRST_CLIENT).then(Client::default),
+            received: BTreeMap::new(),
         }
     }
 
@@ -87,9 +93,13 @@ impl Process {
         name_of(self.id)
     }
 
+    pub(crate) fn is_client(&self) -> bool {
+        self.id.0 >= FIRST_CLIENT
+    }
+
     pub(crate) fn role(&self) -> Role {
         let name = self.name().parse().expect("it is a name");
-        if self.client.is_some() { Role::Client(name) } else { Role::Helper(name) }
+        if self.is_client() { Role::Client(name) } else { Role::Helper(name) }
     }
 
     /// Whether it is registered.
@@ -97,11 +107,11 @@ impl Process {
         matches!(self.session, Session::Up(_))
     }
 
-    /// What it says first.
+    /// Its first message on a connection.
     pub(crate) fn hello(&self) -> FromNode {
-        match self.client {
-            Some(_) => FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None },
-            None => FromNode::RegisterHelper {
+        match self.is_client() {
+            true => FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None },
+            false => FromNode::RegisterHelper {
                 version: control::VERSION,
                 cluster_id: CLUSTER.into(),
                 address: format!("{}.example:7410", self.name()),
@@ -123,7 +133,7 @@ impl Process {
     }
 
     fn free_bytes(&self) -> u64 {
-        if self.disk.full || self.client.is_some() { 0 } else { FREE_BYTES }
+        if self.disk.full || self.is_client() { 0 } else { FREE_BYTES }
     }
 
     pub(crate) fn pong(&self) -> FromNode {
@@ -137,18 +147,20 @@ impl Process {
             scene.drop_edges_of(node, unheard);
         }
         self.tasks.clear();
+        self.received.clear();
     }
 
-    /// The coordinator is gone: all is dropped that is not committed.
+    /// The connection to the coordinator is gone: everything that is not committed is dropped.
     pub(crate) fn lose_session(&mut self, scene: &mut Scene) {
         self.session = Session::None;
         for task in self.tasks.values_mut() {
             task.forget_all(scene);
         }
         self.tasks.clear();
+        self.received.clear();
     }
 
-    /// A message that concerns a job.
+    /// A message for a task.
     pub(crate) fn take(&mut self, job: JobId, message: ToNode, scene: &mut Scene) {
         let Some(node) = self.node else { return };
         self.numbers += 1 << 20;
@@ -157,7 +169,7 @@ impl Process {
         self.after(job);
     }
 
-    /// Something happens to a task.
+    /// An event for a task.
     pub(crate) fn notice(&mut self, job: JobId, what: NodeEvent, scene: &mut Scene) {
         if let Some(task) = self.tasks.get_mut(&job) {
             task.handle(what, &mut self.disk, scene);
@@ -165,25 +177,25 @@ impl Process {
         }
     }
 
-    /// Takes note of what a task has forgotten, and forgets the task when nothing is left of it.
+    /// Keeps what a client's task has forgotten, and drops the task once nothing is left of it.
     fn after(&mut self, job: JobId) {
         let Some(task) = self.tasks.get_mut(&job) else { return };
-        if let Some(client) = &mut self.client
-            && !task.forgotten.is_empty()
-        {
-            client.take_delivered(job, std::mem::take(&mut task.forgotten));
+        let (is_client, is_known) = (self.id.0 >= FIRST_CLIENT, task.knows_job());
+        if is_client && !task.forgotten.is_empty() {
+            self.received.insert(job, std::mem::take(&mut task.forgotten));
         }
-        if !task.knows_job() {
+        if !is_known {
             self.tasks.remove(&job);
         }
     }
 
-    /// What a job has delivered so far.
-    pub(crate) fn delivered(&self, job: JobId) -> Deliveries {
-        self.tasks.get(&job).map(|task| task.deliveries.clone()).unwrap_or_default()
+    /// Takes what a job has delivered to a client.
+    pub(crate) fn take_received(&mut self, job: JobId) -> Deliveries {
+        let delivered = || self.tasks.get(&job).map(|task| task.deliveries.clone()).unwrap_or_default();
+        self.received.remove(&job).unwrap_or_else(delivered)
     }
 
-    /// How long something takes that it is asked outside of jobs.
+    /// How long a request outside of jobs takes.
     pub(crate) fn chore_takes(&mut self, chore: &ToNode, scene: &mut Scene) -> Duration {
         let bytes = match chore {
             ToNode::Verify { block, .. } => {
@@ -194,7 +206,7 @@ impl Process {
         self.disk.takes(bytes as u64, scene)
     }
 
-    /// Does what a helper is asked outside of jobs, and answers.
+    /// Carries out a request outside of jobs, and answers it.
     pub(crate) fn chore(&mut self, chore: ToNode) -> Option<FromNode> {
         Some(match chore {
             ToNode::Remove { block } => {
@@ -218,5 +230,89 @@ impl Process {
             ToNode::Spare => FromNode::Unused { up: None, down: None },
             _ => return None,
         })
+    }
+}
+
+/// All processes.
+pub(crate) struct Processes {
+    all: BTreeMap<ProcessId, Process>,
+    /// The process behind each node number.
+    ids: BTreeMap<NodeId, ProcessId>,
+    /// Bytes per second of each link.
+    link_rate: u64,
+}
+
+impl Processes {
+    /// Processes that do not run yet.
+    pub(crate) fn new(script: &Script, dice: &mut Dice) -> Self {
+        let processes = script.helper_ids().chain(script.client_ids()).map(|id| {
+            let latency = dice.up_to(script.disk_latency);
+            (id, Process::new(id, Disk::of_dir(latency, DISK_RATE)))
+        });
+        Self { all: processes.collect(), ids: BTreeMap::new(), link_rate: script.link_rate }
+    }
+
+    pub(crate) fn get(&self, id: ProcessId) -> &Process {
+        self.all.get(&id).expect("the script names processes that exist")
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ProcessId) -> &mut Process {
+        self.all.get_mut(&id).expect("the script names processes that exist")
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Process> {
+        self.all.values()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<ProcessId> {
+        self.all.keys().copied().collect()
+    }
+
+    /// The process that has a node number.
+    pub(crate) fn of_node(&self, node: NodeId) -> Option<&Process> {
+        self.all.get(self.ids.get(&node)?)
+    }
+
+    pub(crate) fn of_node_mut(&mut self, node: NodeId) -> Option<&mut Process> {
+        self.all.get_mut(self.ids.get(&node)?)
+    }
+
+    /// The coordinator has registered a process under a number.
+    pub(crate) fn register(
+        &mut self,
+        id: ProcessId,
+        connection: ConnectionId,
+        node: NodeId,
+        scene: &mut Scene,
+    ) {
+        let process = self.get_mut(id);
+        (process.session, process.node) = (Session::Up(connection), Some(node));
+        self.ids.insert(node, id);
+        if !scene.network.ports.contains_key(&node) {
+            scene.network.add_port(node, self.link_rate as f64);
+        }
+    }
+
+    /// Slows the disk and the links of a helper down by a factor.
+    pub(crate) fn slow_down(&mut self, id: ProcessId, factor: f64, scene: &mut Scene) {
+        let rate = self.link_rate as f64 / factor;
+        let process = self.get_mut(id);
+        process.disk.rate = DISK_RATE / factor;
+        let node = process.node;
+        if let Some(port) = node.and_then(|node| scene.network.ports.get_mut(&node)) {
+            port.rate = rate;
+        }
+    }
+
+    /// Blocks of a stripe that are where the catalog says, with the bytes that they have to have, on disks
+    /// that are not gone for good.
+    pub(crate) fn good_blocks(&self, stripe: &StripeRecord, truth: &Truth) -> Vec<(BlockIndex, ProcessId)> {
+        let good = (0..).map(BlockIndex).zip(&stripe.blocks).filter_map(|(index, block)| {
+            let process = self.of_node(block.node?)?;
+            let stored = process.disk.blocks.get(&block.id)?;
+            let is_good = !process.gone && stored.corrupt_at.is_none();
+            (is_good && truth.is_block(&block.id, &stored.bytes)).then_some((index, process.id))
+        });
+        good.collect()
     }
 }

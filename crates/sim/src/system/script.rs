@@ -1,8 +1,10 @@
-//! What is played: a cluster, what its clients and its operator do, and what goes wrong, all from a seed.
+//! Scripts: a cluster, the operations of its clients and its operator, and faults, all from a seed.
 
 use std::time::Duration;
 
 use codes::CodeSpec;
+use repair::Report;
+use repair::wire::control::{FromNode, ToNode};
 
 use super::event::ProcessId;
 use crate::dice::Dice;
@@ -25,6 +27,9 @@ const CODES: [&str; 9] = [
     "rotated-6-4-2",
 ];
 
+/// Codes of scripts with many stripes.
+const RECOVERED: [&str; 4] = ["rs-4-2", "rs-6-4", "rs-9-6", "lrc-4-2-2"];
+
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
@@ -38,11 +43,11 @@ pub struct Script {
     pub helpers: u32,
     /// Clients.
     pub clients: u32,
-    /// How long a helper may be gone before it is rebuilt.
+    /// How long a helper may be away before its blocks are rebuilt.
     pub repair_after: Duration,
-    /// Whether damage is repaired without being asked for.
+    /// Whether damage is repaired automatically.
     pub heals: bool,
-    /// What the steady scrub reads in a second, if it runs.
+    /// Bytes per second of the steady scrub, if it runs.
     pub scrub_bytes_per_s: Option<u64>,
     /// Bytes per second of each link.
     pub link_rate: u64,
@@ -52,13 +57,87 @@ pub struct Script {
     pub message_delay: Duration,
     /// Whether control messages go through their bytes on the wire.
     pub json: bool,
-    /// What is done, and when.
+    /// Operations, and when they begin.
     pub operations: Vec<(Duration, Operation)>,
-    /// What goes wrong, and when.
-    pub faults: Vec<(Duration, Fault)>,
+    /// Faults, and when they strike.
+    pub faults: Vec<(When, Fault)>,
 }
 
-/// What a client or the operator does.
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    /// At this time,
+    pub at: Duration,
+    /// or at the first of these moments from then on.
+    pub on: Option<Trigger>,
+}
+
+/// A moment in the middle of something. A fault that names a helper strikes the helper that the moment is
+/// about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// A helper registers.
+    Registers,
+    /// A helper gets its tasks of a plan.
+    Assigned,
+    /// A helper is told to commit its deliveries.
+    Commits,
+    /// A helper has committed it.
+    Committed,
+    /// A helper is told to read a block back.
+    Rereads,
+    /// A helper is told to remove a block.
+    Removes,
+    /// A helper is told to verify a block.
+    Verifies,
+    /// A helper is asked what its blocks are.
+    Describes,
+    /// A helper reports a bad block.
+    FindsBad,
+    /// The storage gets a batch.
+    Stores,
+}
+
+impl Trigger {
+    const ALL: [Self; 10] = [
+        Self::Registers,
+        Self::Assigned,
+        Self::Commits,
+        Self::Committed,
+        Self::Rereads,
+        Self::Removes,
+        Self::Verifies,
+        Self::Describes,
+        Self::FindsBad,
+        Self::Stores,
+    ];
+
+    /// The moment when a helper is told this.
+    pub(crate) fn of_order(message: &ToNode) -> Option<Self> {
+        Some(match message {
+            ToNode::Registered { .. } => Self::Registers,
+            ToNode::Assign(_) => Self::Assigned,
+            ToNode::Commit { .. } => Self::Commits,
+            ToNode::Reread { .. } => Self::Rereads,
+            ToNode::Remove { .. } => Self::Removes,
+            ToNode::Verify { .. } => Self::Verifies,
+            ToNode::Describe { .. } => Self::Describes,
+            _ => return None,
+        })
+    }
+
+    /// The moment when a helper says this.
+    pub(crate) fn of_report(message: &FromNode) -> Option<Self> {
+        match message {
+            FromNode::Report { report: Report::Committed, .. } => Some(Self::Committed),
+            FromNode::Verified { result: Err(_), .. }
+            | FromNode::Report { report: Report::BadBlock { .. }, .. } => Some(Self::FindsBad),
+            _ => None,
+        }
+    }
+}
+
+/// An operation of a client or the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Operation {
@@ -79,13 +158,13 @@ pub enum Operation {
         client: ProcessId,
         file: u32,
     },
-    /// The operator has all that is lost repaired.
+    /// The operator orders the repair of all lost blocks.
     RepairAll,
-    /// The operator has a helper that is down rebuilt.
+    /// The operator orders the recovery of a helper that is down.
     RepairNode {
         helper: ProcessId,
     },
-    /// The operator has a helper emptied, and no longer so.
+    /// The operator drains a helper, or stops the drain.
     Drain {
         helper: ProcessId,
     },
@@ -97,7 +176,7 @@ pub enum Operation {
         paused: bool,
     },
     CancelRepairs,
-    /// The operator has all blocks read, and their parity checked.
+    /// The operator starts a scrub, with parity checks or without.
     Scrub {
         parity: bool,
     },
@@ -113,17 +192,17 @@ pub enum Operation {
     Cap {
         bytes_per_s: Option<u64>,
     },
-    /// The operator evens helpers out.
+    /// The operator rebalances helpers.
     Rebalance,
     /// The operator removes blocks that no stripe knows.
     RemoveOrphans,
-    /// The operator has links measured.
+    /// The operator measures links.
     Probe,
     /// The operator looks at everything.
     Look,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Fault {
@@ -131,16 +210,16 @@ pub enum Fault {
     CoordinatorDies { power: bool, back_after: Duration },
     /// The coordinator is stopped in order and started again.
     CoordinatorRestarts { back_after: Duration },
-    /// A helper's process is killed; `unheard`: its machine is gone without a word. Without `back_after` it stays away
-    /// for good, with its disk.
+    /// A helper's process is killed; `unheard`: its machine vanishes without closing connections. Without
+    /// `back_after` it stays away for good, with its disk.
     HelperDies { helper: ProcessId, unheard: bool, back_after: Option<Duration> },
     /// A client's process is killed and started again.
     ClientDies { client: ProcessId, back_after: Duration },
     /// A control connection is reset.
     WireBreaks { process: ProcessId },
-    /// Nothing passes between a process and the coordinator, one way or both.
+    /// A partition between a process and the coordinator, in one direction or both.
     Partition { process: ProcessId, up: bool, down: bool, lasts: Duration },
-    /// No data passes between two helpers.
+    /// A partition of the data path between two helpers.
     DataPartition { a: ProcessId, b: ProcessId, lasts: Duration },
     /// Control messages of a process take long.
     SlowControl { process: ProcessId, limit: Duration, lasts: Duration },
@@ -154,7 +233,7 @@ pub enum Fault {
     StorageSlow { limit: Duration, lasts: Duration },
     /// A helper's disk takes nothing more.
     DiskFull { helper: ProcessId, lasts: Duration },
-    /// A block of a helper is gone.
+    /// A helper loses a block.
     BlockLost { helper: ProcessId, nth: u32 },
     /// A block of a helper differs from its checksums.
     BlockCorrupt { helper: ProcessId, nth: u32 },
@@ -166,7 +245,7 @@ pub enum Fault {
     ClockJumps { by_s: i32 },
 }
 
-/// Which faults a script has.
+/// The kinds of faults that a script has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weather {
     /// None.
@@ -217,18 +296,73 @@ impl Script {
         }
         for _ in 0..dice.between(4, 20) {
             let operation = script.operation(dice, weather);
-            script.operations.push((Duration::from_secs(3) + dice.up_to(BUSY), operation));
+            let at = match dice.one_in(2) {
+                true => Duration::from_secs(3) + dice.up_to(BUSY),
+                false => script.soon_after_another(dice),
+            };
+            script.operations.push((at, operation));
         }
         if weather > Weather::Calm {
             for _ in 0..dice.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) {
                 let fault = script.fault(dice, weather);
-                let at = script.moment(dice);
-                script.faults.push((at, fault));
+                let when = script.moment(dice);
+                script.faults.push((when, fault));
             }
         }
         script.operations.sort_by_key(|&(at, _)| at);
-        script.faults.sort_by_key(|&(at, _)| at);
+        script.faults.sort_by_key(|&(when, _)| when.at);
         script
+    }
+
+    /// Many stripes on nodes that die and come back; the operator has each dead node recovered. There are no
+    /// other faults.
+    pub fn recovery(seed: u64) -> Self {
+        let dice = &mut Dice::new(seed ^ 0x7265_636f);
+        let base = Self::in_weather(seed, Weather::Calm);
+        let code: CodeSpec = dice.pick(&RECOVERED).parse().expect("it is a code");
+        let helpers = code.blocks() as u32 + dice.between(2, 8) as u32;
+        let mut script =
+            Self { code, helpers, block_bytes: 4096, heals: true, operations: Vec::new(), ..base };
+        script.put_stripes(dice.between(3, 16));
+        for _ in 0..dice.between(1, 4) {
+            let (helper, at) = (script.helper(dice), Duration::from_secs(10) + dice.up_to(BUSY / 4));
+            let back_after = dice.one_in(2).then(|| dice.up_to(BUSY / 2));
+            let fault = Fault::HelperDies { helper, unheard: dice.one_in(2), back_after };
+            script.faults.push((When { at, on: None }, fault));
+            script.operations.push((at + dice.up_to(BUSY / 10), Operation::RepairNode { helper }));
+        }
+        script
+    }
+
+    /// The recovery of one of twelve helpers, to which nothing else happens.
+    pub fn one_node(stripes: u64) -> Self {
+        let base = Self::in_weather(0, Weather::Calm);
+        let mut script = Self {
+            code: "rs-6-4".parse().expect("it is a code"),
+            helpers: 12,
+            block_bytes: 64 << 10,
+            repair_after: Duration::from_secs(5),
+            heals: true,
+            scrub_bytes_per_s: None,
+            link_rate: 5_000_000,
+            operations: Vec::new(),
+            ..base
+        };
+        script.put_stripes(stripes);
+        let dies = Fault::HelperDies { helper: ProcessId(0), unheard: false, back_after: None };
+        script.faults.push((When { at: BUSY / 2, on: None }, dies));
+        script
+    }
+
+    /// Files of four stripes each, put one after the other.
+    fn put_stripes(&mut self, stripes: u64) {
+        let (stripe, client) = (self.block_bytes * self.code.data_blocks() as u64, ProcessId(FIRST_CLIENT));
+        for file in 0..stripes.div_ceil(4) {
+            let at = Duration::from_secs(2) + Duration::from_millis(200) * file as u32;
+            let bytes = stripe * (stripes - file * 4).min(4);
+            let put = Operation::Put { client, file: file as u32, bytes, replace: false };
+            self.operations.push((at, put));
+        }
     }
 
     /// When its last fault is over at the latest, and everything has begun.
@@ -246,7 +380,7 @@ impl Script {
         (0..self.clients).map(|client| ProcessId(FIRST_CLIENT + client))
     }
 
-    /// Whether all whom its operations and faults name are there.
+    /// Whether the processes that its operations and faults name exist.
     pub(crate) fn is_possible(&self) -> bool {
         let is_there = |process: ProcessId| match process.0.checked_sub(FIRST_CLIENT) {
             Some(client) => client < self.clients,
@@ -257,15 +391,32 @@ impl Script {
         operations.chain(faults).all(is_there)
     }
 
-    /// When a fault strikes: mostly soon after something else has begun, so that it strikes in the middle of it.
-    fn moment(&self, dice: &mut Dice) -> Duration {
+    /// A time in the middle of another operation.
+    fn soon_after_another(&self, dice: &mut Dice) -> Duration {
+        let other = self.operations[dice.below(self.operations.len() as u64) as usize].0;
         let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
-        let after = match dice.below(4) {
-            0 => return Duration::from_secs(3) + dice.up_to(BUSY),
-            1 if !self.faults.is_empty() => self.faults[dice.below(self.faults.len() as u64) as usize].0,
-            _ => self.operations[dice.below(self.operations.len() as u64) as usize].0,
+        other + dice.up_to(soon)
+    }
+
+    /// When a fault strikes: mostly in the middle of something else.
+    fn moment(&self, dice: &mut Dice) -> When {
+        let at = match dice.below(4) {
+            0 => Duration::from_secs(3) + dice.up_to(BUSY),
+            1 if !self.faults.is_empty() => {
+                let other = self.faults[dice.below(self.faults.len() as u64) as usize].0.at;
+                other + dice.up_to(Duration::from_secs(1))
+            }
+            _ => self.soon_after_another(dice),
         };
-        after + dice.up_to(soon)
+        When { at, on: dice.one_in(2).then(|| self.trigger(dice)) }
+    }
+
+    /// A moment in the middle of something; often the discovery of a bad block, if there are any.
+    fn trigger(&self, dice: &mut Dice) -> Trigger {
+        match self.faults.iter().any(|(_, fault)| fault.spoils()) && dice.one_in(2) {
+            true => Trigger::FindsBad,
+            false => dice.pick(&Trigger::ALL),
+        }
     }
 
     fn put(&self, dice: &mut Dice, file: u32) -> Operation {
@@ -282,12 +433,25 @@ impl Script {
         ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
     }
 
+    /// In half of the scripts, most operations and faults are about one helper and two files, so that they
+    /// meet.
+    fn focus(&self) -> Option<ProcessId> {
+        (self.seed / 8)
+            .is_multiple_of(2)
+            .then(|| ProcessId((self.seed / 16 % u64::from(self.helpers)) as u32))
+    }
+
     fn helper(&self, dice: &mut Dice) -> ProcessId {
-        ProcessId(dice.below(self.helpers.into()) as u32)
+        let any = ProcessId(dice.below(self.helpers.into()) as u32);
+        self.focus().filter(|_| !dice.one_in(3)).unwrap_or(any)
+    }
+
+    fn file(&self, dice: &mut Dice) -> u32 {
+        dice.below(if self.focus().is_some() { 2 } else { 5 }) as u32
     }
 
     fn operation(&self, dice: &mut Dice, weather: Weather) -> Operation {
-        let (client, file, helper) = (self.client(dice), dice.below(5) as u32, self.helper(dice));
+        let (client, file, helper) = (self.client(dice), self.file(dice), self.helper(dice));
         // Helpers are emptied only where the others suffice.
         let drained = ProcessId(dice.below(u64::from(self.helpers) - self.code.blocks() as u64) as u32);
         let operates = weather > Weather::Calm || dice.one_in(2);
@@ -373,6 +537,42 @@ impl Operation {
 }
 
 impl Fault {
+    /// How long it lasts, if it has an end.
+    pub(crate) fn lasts(&self) -> Option<Duration> {
+        match *self {
+            Self::Partition { lasts, .. }
+            | Self::DataPartition { lasts, .. }
+            | Self::SlowControl { lasts, .. }
+            | Self::Slow { lasts, .. }
+            | Self::StorageFails { lasts, .. }
+            | Self::StorageSlow { lasts, .. }
+            | Self::DiskFull { lasts, .. } => Some(lasts),
+            _ => None,
+        }
+    }
+
+    /// Whether it makes a block bad.
+    fn spoils(&self) -> bool {
+        matches!(self, Self::BlockLost { .. } | Self::BlockCorrupt { .. } | Self::BlockForged { .. })
+    }
+
+    /// The same fault at another helper, if it is about one.
+    pub(crate) fn aimed_at(mut self, id: ProcessId) -> Self {
+        match &mut self {
+            Self::HelperDies { helper, .. }
+            | Self::Slow { helper, .. }
+            | Self::DiskFull { helper, .. }
+            | Self::BlockLost { helper, .. }
+            | Self::BlockCorrupt { helper, .. }
+            | Self::BlockForged { helper, .. } => *helper = id,
+            Self::WireBreaks { process }
+            | Self::Partition { process, .. }
+            | Self::SlowControl { process, .. } => *process = id,
+            _ => {}
+        }
+        self
+    }
+
     fn processes(&self) -> Vec<ProcessId> {
         match *self {
             Self::HelperDies { helper: id, .. }

@@ -1,6 +1,6 @@
-//! The truth: what every file may hold now, and what every block has to be.
+//! The truth: what every file may hold, and the bytes of every block.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use repair::{BlockId, StripeId};
@@ -8,26 +8,36 @@ use repair::{BlockId, StripeId};
 /// The bytes of a file.
 pub(crate) type Bytes = Rc<Vec<u8>>;
 
-/// What one file may hold; `None` stands for no file.
+/// The contents that a file may have; `None` stands for no file.
 ///
-/// An answer that never came leaves both what was before and what was asked for possible. What a reader saw while somebody
-/// changed the file may be either.
+/// A change that was never answered may have happened or not. A reader that overlaps with a change may see
+/// either content.
 #[derive(Clone, Debug)]
 pub(crate) struct FileTruth {
     pub(crate) possible: Vec<Option<Bytes>>,
-    /// What it may ever have held.
+    /// Everything that it may have held at some time.
     pub(crate) ever: Vec<Option<Bytes>>,
-    /// Changes under way.
+    /// Changes in flight.
     pub(crate) writers: u32,
-    /// The catalog was once put back to before a change: what it says of the file may be neither there nor whole.
+    /// The catalog was once put back to before a change: what it says of the file may be neither there nor
+    /// whole.
     pub(crate) is_forgotten: bool,
-    /// Counts changes, so that a reader knows whether there were any.
+    /// The same happened during the change in flight: its answer tells nothing of the file any more.
+    forgets_change: bool,
+    /// Counts changes: a reader compares the counts before and after.
     pub(crate) changes: u64,
 }
 
 impl Default for FileTruth {
     fn default() -> Self {
-        Self { possible: vec![None], ever: vec![None], writers: 0, is_forgotten: false, changes: 0 }
+        Self {
+            possible: vec![None],
+            ever: vec![None],
+            writers: 0,
+            is_forgotten: false,
+            forgets_change: false,
+            changes: 0,
+        }
     }
 }
 
@@ -37,10 +47,12 @@ pub(crate) struct Truth {
     pub(crate) files: BTreeMap<String, FileTruth>,
     /// All blocks of every stripe that was ever stored.
     pub(crate) stripes: BTreeMap<StripeId, Rc<Vec<Vec<u8>>>>,
+    /// Stripes that have a block with other bytes, with which its checksums agree.
+    pub(crate) forged: BTreeSet<StripeId>,
 }
 
 impl Truth {
-    /// Somebody begins to change a file; `false` if somebody else does already.
+    /// A client begins to change a file; `false` if another one is at it already.
     pub(crate) fn begin(&mut self, file: &str) -> bool {
         let file = self.files.entry(file.to_owned()).or_default();
         let is_free = file.writers == 0;
@@ -64,7 +76,8 @@ impl Truth {
         let file = self.files.get_mut(file).expect("its change has begun");
         file.writers -= 1;
         file.changes += 1;
-        if let Some(bytes) = is {
+        let was_forgotten = std::mem::take(&mut file.forgets_change);
+        if let Some(bytes) = is.filter(|_| !was_forgotten) {
             file.possible = vec![bytes];
         }
     }
@@ -82,6 +95,7 @@ impl Truth {
             if changes.get(name) != Some(&file.changes) || file.writers > 0 {
                 file.possible.clone_from(&file.ever);
                 (file.is_forgotten, file.changes) = (true, file.changes + 1);
+                file.forgets_change = file.writers > 0;
             }
         }
     }
@@ -90,7 +104,7 @@ impl Truth {
         self.files.get(file).cloned().unwrap_or_default()
     }
 
-    /// What a block has to be.
+    /// The bytes of a block.
     pub(crate) fn block(&self, block: &BlockId) -> Option<&[u8]> {
         let (stripe, index) = block.0.rsplit_once('.')?;
         let blocks = self.stripes.get(&StripeId(stripe.to_owned()))?;

@@ -1,7 +1,8 @@
-//! Control connections: in order each way, with delays, and with partitions of one way or both.
+//! Control connections: messages in order in each direction, with delays, and with partitions of one
+//! direction or both.
 //!
-//! A partition holds messages back, as TCP does, which sends them again until somebody gives up. The ends give up as the
-//! daemons do: the coordinator after 5 s without a message, helpers and clients after 6.
+//! A partition holds messages back, as TCP does, which retransmits until one end gives up. The ends give up
+//! as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,15 +11,18 @@ use cluster::Role;
 use control::ConnectionId;
 use repair::wire::control::{FromNode, ToNode};
 
-use super::event::ProcessId;
+use super::event::{Happening, ProcessId};
+use super::script::Script;
+use crate::event::Event;
+use crate::scene::{Scene, through_the_wire};
 
-/// A node that says nothing for so long is lost.
+/// The coordinator closes the connection of a node that is silent for so long.
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
-/// A coordinator that says nothing for so long is lost.
+/// A node gives up a coordinator that is silent for so long.
 pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
-/// The coordinator pings this often here, half as often as the daemon does: pings are most of what happens.
+/// The interval of pings. The daemon pings twice as often; here, pings are most of the events.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
-/// So many messages wait for a connection; one more closes it.
+/// The most messages that wait for a connection; one more closes it.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
 /// A direction.
@@ -30,7 +34,7 @@ pub(crate) enum Way {
     Down,
 }
 
-/// What is on its way.
+/// A message, or the end of a stream.
 #[derive(Debug)]
 pub(crate) enum Carried {
     Hello(Role, Box<FromNode>),
@@ -57,7 +61,7 @@ pub(crate) struct Wire {
 struct Lane {
     queue: VecDeque<Carried>,
     last_arrival: Duration,
-    /// Messages whose arrival a partition holds back.
+    /// Messages that a partition holds back.
     held: u32,
 }
 
@@ -66,14 +70,22 @@ struct Lane {
 pub(crate) struct Wires {
     next: u64,
     pub(crate) all: BTreeMap<ConnectionId, Wire>,
-    /// Ways that nothing passes.
-    pub(crate) cut: BTreeSet<(ProcessId, Way)>,
-    /// The longest delay of a message, by process; the rule for all others.
-    pub(crate) slow: BTreeMap<ProcessId, Duration>,
+    /// Directions that a partition blocks.
+    cut: BTreeSet<(ProcessId, Way)>,
+    /// The longest delay of a message, for processes that have a delay of their own.
+    slow: BTreeMap<ProcessId, Duration>,
+    /// The longest delay of a message to or from all others.
+    usual: Duration,
+    /// Whether messages are encoded and decoded on their way.
+    json: bool,
 }
 
 impl Wires {
-    /// A new connection of a process.
+    pub(crate) fn new(script: &Script) -> Self {
+        Self { usual: script.message_delay, json: script.json, ..Self::default() }
+    }
+
+    /// Opens a connection for a process.
     pub(crate) fn open(&mut self, process: ProcessId, now: Duration) -> ConnectionId {
         self.next += 1;
         let connection = ConnectionId(self.next);
@@ -89,21 +101,63 @@ impl Wires {
         connection
     }
 
-    /// Sends something; when it arrives, unless a partition comes first. `None` if there is no such connection.
-    pub(crate) fn send(
-        &mut self,
-        connection: ConnectionId,
-        way: Way,
-        what: Carried,
-        earliest: Duration,
-    ) -> Option<Duration> {
-        let lane = &mut self.all.get_mut(&connection)?.lanes[way as usize];
+    /// Sends something. Messages on one connection arrive in order.
+    pub(crate) fn send(&mut self, connection: ConnectionId, way: Way, what: Carried, scene: &mut Scene) {
+        let Some(wire) = self.all.get_mut(&connection) else { return };
+        let limit = self.slow.get(&wire.process).copied().unwrap_or(self.usual);
+        let earliest = scene.now + scene.dice.up_to(limit);
+        let lane = &mut wire.lanes[way as usize];
         lane.last_arrival = lane.last_arrival.max(earliest);
         lane.queue.push_back(what);
-        Some(lane.last_arrival)
+        scene.agenda.add(lane.last_arrival, Event::System(Happening::Arrives { connection, way }));
     }
 
-    /// What arrives now; nothing if a partition holds it back.
+    /// A process says something to the coordinator.
+    pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode, scene: &mut Scene) {
+        let message = if self.json { through_the_wire(&message) } else { message };
+        if self.all.get(&connection).is_some_and(|wire| wire.process_open) {
+            self.send(connection, Way::Up, Carried::FromNode(Box::new(message)), scene);
+        }
+    }
+
+    /// The coordinator says something to a process.
+    pub(crate) fn tell(&mut self, connection: ConnectionId, message: ToNode, scene: &mut Scene) {
+        let message = if self.json { through_the_wire(&message) } else { message };
+        self.send(connection, Way::Down, Carried::ToNode(Box::new(message)), scene);
+    }
+
+    /// The coordinator closes its end of a connection.
+    pub(crate) fn disconnect(&mut self, connection: ConnectionId, scene: &mut Scene) {
+        let Some(wire) = self.all.get_mut(&connection).filter(|wire| wire.coordinator_open) else { return };
+        wire.coordinator_open = false;
+        self.send(connection, Way::Down, Carried::Fin, scene);
+        self.tidy(connection);
+    }
+
+    /// A process closes its end of a connection. If `quietly`, the coordinator learns of it only by the
+    /// silence.
+    pub(crate) fn hang_up(&mut self, connection: ConnectionId, quietly: bool, scene: &mut Scene) {
+        let Some(wire) = self.all.get_mut(&connection) else { return };
+        wire.process_open = false;
+        if !quietly {
+            self.send(connection, Way::Up, Carried::Fin, scene);
+        }
+        self.tidy(connection);
+    }
+
+    /// The coordinator's process has ended, and its connections with it. If `quietly`, processes learn of it
+    /// only by the silence.
+    pub(crate) fn drop_all(&mut self, quietly: bool, scene: &mut Scene) {
+        for connection in self.all.keys().copied().collect::<Vec<_>>() {
+            let wire = self.all.get_mut(&connection).expect("it was just listed");
+            if std::mem::take(&mut wire.coordinator_open) && !quietly {
+                self.send(connection, Way::Down, Carried::Fin, scene);
+            }
+            self.tidy(connection);
+        }
+    }
+
+    /// The next message of a connection, which arrives now; `None` if a partition holds it back.
     pub(crate) fn arrive(&mut self, connection: ConnectionId, way: Way) -> Option<Carried> {
         let wire = self.all.get_mut(&connection)?;
         let lane = &mut wire.lanes[way as usize];
@@ -114,12 +168,29 @@ impl Wires {
         lane.queue.pop_front()
     }
 
-    /// A partition ends: how many messages arrive again, by connection.
-    pub(crate) fn join(&mut self, process: ProcessId, way: Way) -> Vec<(ConnectionId, u32)> {
-        self.cut.remove(&(process, way));
-        let of = self.all.iter_mut().filter(|(_, wire)| wire.process == process);
-        of.map(|(&connection, wire)| (connection, std::mem::take(&mut wire.lanes[way as usize].held)))
-            .collect()
+    /// Blocks a direction between a process and the coordinator.
+    pub(crate) fn cut(&mut self, process: ProcessId, way: Way) {
+        self.cut.insert((process, way));
+    }
+
+    /// Ends all partitions of a process. Messages that they held back arrive now.
+    pub(crate) fn join(&mut self, process: ProcessId, scene: &mut Scene) {
+        for way in [Way::Up, Way::Down] {
+            self.cut.remove(&(process, way));
+            for (&connection, wire) in self.all.iter_mut().filter(|(_, wire)| wire.process == process) {
+                let held = std::mem::take(&mut wire.lanes[way as usize].held);
+                let arrives = || Event::System(Happening::Arrives { connection, way });
+                (0..held).for_each(|_| scene.after(Duration::ZERO, arrives()));
+            }
+        }
+    }
+
+    /// Delays the messages of a process by up to `limit`; as usual if `None`.
+    pub(crate) fn delay(&mut self, process: ProcessId, limit: Option<Duration>) {
+        match limit {
+            Some(limit) => drop(self.slow.insert(process, limit)),
+            None => drop(self.slow.remove(&process)),
+        }
     }
 
     /// Whether the connection takes no more messages to its process.

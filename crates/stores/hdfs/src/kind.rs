@@ -49,7 +49,9 @@ impl Kind for Hdfs {
     fn command(&self) -> Command {
         AttachArgs::augment_args(Command::new(self.name()))
             .about("Attach to an HDFS cluster and repair its erasure-coded files")
-            .after_help("Example: mend attach hdfs --classpath \"$(hadoop classpath):/opt/mend/mend-hdfs.jar\"")
+            .after_help(
+                "Example: mend attach hdfs --classpath \"$(hadoop classpath):/opt/mend/mend-hdfs.jar\"",
+            )
     }
 
     fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a> {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use codes::BlockIndex;
-use repair::{Sink, SinkEnd};
 use hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName};
+use repair::{Sink, SinkEnd};
 use store_api::{BlockError, Delivery, Sinks};
 use testbed::eventually;
 use testbed::hdfs::{Cluster, ClusterOptions, Hadoop, Plugin};

@@ -1,4 +1,8 @@
-//! Drives a job as the coordinator daemon does, and keeps a catalog.
+//! Drives one [`repair::Job`] without a coordinator: hands reports in and carries actions out. It decides
+//! nothing.
+//!
+//! Its nodes are alive as long as they are connected, what the job publishes is kept in a table, and the rest
+//! is noted for the judge.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +17,29 @@ use crate::scene::Scene;
 /// How often the job is told the time.
 pub(crate) const TICK_MS: u64 = 50;
 
-/// A job and its surroundings.
+/// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Coordinator {
+pub(crate) struct JobDriver {
     pub(crate) job: Job,
     pub(crate) topology: Topology,
-    /// Where published blocks are, and with which digest.
-    pub(crate) catalog: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
+    /// The holders and digests of published blocks.
+    pub(crate) published: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
     pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
-    /// Nodes that were told something, and whether the last of it was to forget.
+    /// Nodes that got a message, and whether the last one was to forget the job.
     pub(crate) told: BTreeMap<NodeId, bool>,
     pub(crate) result: Option<Result<Outcome, JobError>>,
-    /// Nodes that were found to be slow.
+    /// Nodes that the job found to be slow.
     pub(crate) slow: Vec<NodeId>,
 }
 
-impl Coordinator {
+impl JobDriver {
     pub(crate) fn new(request: JobRequest, seed: u64, topology: Topology, scene: &Scene) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         Self {
             job: Job::new(request, key, &topology, scene.now),
             topology,
-            catalog: BTreeMap::new(),
+            published: BTreeMap::new(),
             lost_blocks: Vec::new(),
             told: BTreeMap::new(),
             result: None,
@@ -51,7 +55,7 @@ impl Coordinator {
         self.job.handle_tick(&self.topology, scene.now);
     }
 
-    /// The connection to a node is gone.
+    /// The connection to a node has ended.
     pub(crate) fn lose_node(&mut self, node: NodeId, scene: &mut Scene) {
         scene.note(|| format!("the coordinator has lost {node}"));
         scene.cut_control(node);
@@ -62,7 +66,7 @@ impl Coordinator {
         self.job.handle_node_lost(node, &self.topology, scene.now);
     }
 
-    /// A node is back; what it had of the job is gone.
+    /// A node is back, and has forgotten the job.
     pub(crate) fn register(&mut self, node: NodeId, scene: &mut Scene) {
         if self.topology.is_alive(node) {
             self.lose_node(node, scene);
@@ -73,7 +77,7 @@ impl Coordinator {
         }
     }
 
-    /// Does what the job asks; returns what it published.
+    /// Carries out the actions of the job; returns what it published.
     pub(crate) fn act(&mut self, scene: &mut Scene) -> Vec<(BlockIndex, NodeId, Option<Digest>)> {
         let mut published = Vec::new();
         while let Some(action) = self.job.poll() {
@@ -84,7 +88,7 @@ impl Coordinator {
                 JobAction::Tell { node, message } => self.tell(node, message, scene),
                 JobAction::Publish { block, node, digest } => {
                     scene.note(|| format!("publish {block} at {node}"));
-                    self.catalog.insert(block, (node, digest));
+                    self.published.insert(block, (node, digest));
                     published.push((block, node, digest));
                 }
                 JobAction::BlockLost { block, problem } => {

@@ -1,0 +1,323 @@
+//! The system under test: the coordinator, helpers and clients as processes, their control connections and
+//! the network between them, and the truth about what they store.
+//!
+//! It carries messages and does what the coordinator's driver does. Decisions of people are made elsewhere:
+//! `clients`, the `operator` and the faults of the script act on it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codes::{BlockIndex, Code};
+use control::{Answer, Command, ConnectionId, Effect, Event as ToControl, Reply, RequestId};
+use repair::wire::control::{FromNode, ToNode};
+use store_api::StripeRecord;
+
+use super::api::{Asker, Requests};
+use super::coordinator::{Coordinator, START_AGAIN};
+use super::event::{Happening, ProcessId};
+use super::process::{Processes, Session};
+use super::script::{Fault, Script};
+use super::truth::Truth;
+use super::wires::{Carried, PING_EVERY, Way, Wires};
+use crate::dice::Dice;
+use crate::edge::Network;
+use crate::event::{Agenda, Event, NodeEvent};
+use crate::scene::{Control, Scene, Trace, Tracing};
+
+/// A process that could not connect dials again after this time.
+const DIAL_AGAIN: Duration = Duration::from_millis(500);
+
+/// See the module's documentation.
+pub(crate) struct System {
+    pub(crate) script: Script,
+    pub(crate) code: Arc<dyn Code>,
+    pub(crate) scene: Scene,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) wires: Wires,
+    pub(crate) processes: Processes,
+    pub(crate) requests: Requests,
+    pub(crate) truth: Truth,
+    /// Faults that have struck and have an end.
+    pub(crate) struck: Vec<Fault>,
+}
+
+impl System {
+    /// A system in which nothing runs yet.
+    pub(crate) fn new(script: &Script, tracing: Tracing) -> Self {
+        let mut dice = Dice::new(script.seed);
+        let coordinator = Coordinator::new(script);
+        let processes = Processes::new(script, &mut dice);
+        let scene = Scene {
+            now: Duration::ZERO,
+            agenda: Agenda::default(),
+            network: Network::new(Duration::from_micros(100), 64 << 10),
+            control: Control::new(script.message_delay, script.json),
+            trace: Trace { how: tracing, lines: Vec::new() },
+            slices_delivered: 0,
+            reports: Some(Vec::new()),
+            violations: Vec::new(),
+            dice,
+        };
+        Self {
+            script: script.clone(),
+            code: script.code.build().expect("scripts have possible codes"),
+            scene,
+            coordinator,
+            wires: Wires::new(script),
+            processes,
+            requests: Requests::default(),
+            truth: Truth::default(),
+            struck: Vec::new(),
+        }
+    }
+
+    pub(crate) fn after(&mut self, delay: Duration, happening: Happening) {
+        self.scene.after(delay, Event::System(happening));
+    }
+
+    // ---- the coordinator and its driver ----
+
+    /// Starts the coordinator's process, now or again after a pause; whether there is a new one.
+    pub(crate) fn start_coordinator(&mut self) -> bool {
+        if self.coordinator.running.is_some() {
+            return false;
+        }
+        let started = self.coordinator.start(self.scene.now, &mut self.scene.dice);
+        self.scene.note(|| format!("the coordinator starts: {started:?}"));
+        if started.is_err() {
+            self.after(START_AGAIN, Happening::CoordinatorStarts);
+        }
+        true
+    }
+
+    /// The storage has carried out a batch.
+    pub(crate) fn storage_done(&mut self) {
+        let (events, answers) = self.coordinator.storage_done();
+        answers.into_iter().for_each(|answer| self.answer(answer));
+        for event in events {
+            match event {
+                ToControl::Recovered(Err(error)) if !error.is_passing() => {
+                    self.scene.note(|| format!("the coordinator gives up: {error}"));
+                    self.scene.violate(format!("the catalog is lost: {error}"));
+                    return;
+                }
+                event => self.control(event),
+            }
+        }
+    }
+
+    /// Hands an event to the control plane.
+    pub(crate) fn control(&mut self, event: ToControl) {
+        self.coordinator.handle(event, self.scene.now);
+        self.carry_out();
+    }
+
+    /// Carries out the effects of the control plane; whether there were any.
+    fn carry_out(&mut self) -> bool {
+        let mut acted = false;
+        loop {
+            let mut full = BTreeSet::new();
+            while let Some(effect) = self.coordinator.poll() {
+                acted = true;
+                match effect {
+                    Effect::Send { connection, message } => {
+                        if !self.coordinator.is_connected(connection) {
+                        } else if self.wires.is_full(connection) {
+                            self.disconnect(connection);
+                            full.insert(connection);
+                        } else {
+                            self.wires.tell(connection, *message, &mut self.scene);
+                        }
+                    }
+                    Effect::Close { connection } => self.disconnect(connection),
+                    Effect::Answer(answer) => self.answer(answer),
+                }
+            }
+            if full.is_empty() {
+                return acted;
+            }
+            for connection in full {
+                let why = "its connection does not take messages".to_owned();
+                self.coordinator.handle(ToControl::Left { connection, why }, self.scene.now);
+            }
+        }
+    }
+
+    fn disconnect(&mut self, connection: ConnectionId) {
+        self.coordinator.forget_connection(connection);
+        self.wires.disconnect(connection, &mut self.scene);
+    }
+
+    /// A connection has ended for the coordinator.
+    pub(crate) fn left(&mut self, connection: ConnectionId, why: &str) {
+        if self.coordinator.running.is_some() {
+            self.coordinator.forget_connection(connection);
+            self.control(ToControl::Left { connection, why: why.to_owned() });
+        }
+    }
+
+    /// Sends what the coordinator and the processes have to say to each other, and schedules the
+    /// coordinator's next steps. Whether the storage got a batch.
+    pub(crate) fn settle(&mut self) -> bool {
+        loop {
+            let mut moved = self.carry_out();
+            let reports = self.scene.reports.replace(Vec::new()).unwrap_or_default();
+            for (node, report) in reports {
+                moved = true;
+                let session = self.processes.of_node(node).map(|process| process.session);
+                if let Some(Session::Up(connection)) = session {
+                    self.say(connection, report);
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        let run = self.coordinator.run;
+        let fed = self.coordinator.feed(self.scene.now, &mut self.scene.dice);
+        if let Some(at) = fed {
+            self.scene.agenda.add(at, Event::System(Happening::StorageDone { run }));
+        }
+        if let Some(at) = self.coordinator.next_tick(self.scene.now) {
+            self.scene.agenda.add(at, Event::System(Happening::Tick { run }));
+        }
+        fed.is_some()
+    }
+
+    /// The coordinator's process has ended, and starts again after a while. `quietly`: its connections fall
+    /// silent.
+    pub(crate) fn coordinator_ended(
+        &mut self,
+        open: Option<BTreeSet<RequestId>>,
+        quietly: bool,
+        back_after: Duration,
+    ) {
+        let Some(requests) = open else { return };
+        requests.into_iter().for_each(|request| self.unanswered(request));
+        self.wires.drop_all(quietly, &mut self.scene);
+        self.after(back_after, Happening::CoordinatorStarts);
+    }
+
+    // ---- requests ----
+
+    /// Asks the coordinator's API for something.
+    pub(crate) fn ask<T: Send + 'static>(&mut self, asker: Asker, command: impl FnOnce(Reply<T>) -> Command) {
+        self.requests.ask(asker, command, &mut self.scene);
+    }
+
+    /// A request reaches the coordinator's machine.
+    pub(crate) fn asked(&mut self, request: RequestId) {
+        match self.requests.take_command(request) {
+            Some(command) if self.coordinator.running.is_some() => {
+                self.coordinator.ask(request, command, self.scene.now);
+            }
+            _ => self.unanswered(request),
+        }
+    }
+
+    /// A request whose connection broke.
+    fn unanswered(&mut self, request: RequestId) {
+        Requests::send_answer(request, None, &mut self.scene);
+    }
+
+    /// The coordinator answers a request.
+    fn answer(&mut self, answer: Answer) {
+        let request = answer.request;
+        if !self.coordinator.has_answered(request) {
+            return self.scene.violate(format!("{request:?} is answered twice"));
+        }
+        Requests::send_answer(request, Some(answer), &mut self.scene);
+    }
+
+    // ---- processes ----
+
+    /// A process says something to the coordinator.
+    pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode) {
+        self.wires.say(connection, message, &mut self.scene);
+    }
+
+    /// A process connects to the coordinator, now or after a pause.
+    pub(crate) fn dial(&mut self, id: ProcessId) {
+        let process = self.processes.get(id);
+        if !process.alive || process.session != Session::None {
+            return;
+        }
+        if self.coordinator.running.is_none() || !self.wires.reaches(id) {
+            return self.dial_again(id);
+        }
+        let (role, hello) = (process.role(), Box::new(process.hello()));
+        let connection = self.wires.open(id, self.scene.now);
+        self.processes.get_mut(id).session = Session::Hello(connection);
+        self.wires.send(connection, Way::Up, Carried::Hello(role, hello), &mut self.scene);
+        self.after(PING_EVERY, Happening::Heartbeat { connection });
+    }
+
+    fn dial_again(&mut self, process: ProcessId) {
+        let life = self.processes.get(process).life;
+        self.after(DIAL_AGAIN, Happening::Dials { process, life });
+    }
+
+    /// A process has lost the coordinator, drops its tasks, and dials again.
+    pub(crate) fn lose_session(&mut self, id: ProcessId) {
+        self.scene.note(|| format!("{} has lost the coordinator", super::process::name_of(id)));
+        self.processes.get_mut(id).lose_session(&mut self.scene);
+        self.dial_again(id);
+    }
+
+    /// A process closes its end of its connection.
+    pub(crate) fn hang_up(&mut self, id: ProcessId, quietly: bool) {
+        if let Some(connection) = self.processes.get(id).session.connection() {
+            self.wires.hang_up(connection, quietly, &mut self.scene);
+        }
+    }
+
+    /// Tells a task of its node's event.
+    pub(crate) fn notice(&mut self, event: Event) {
+        match event {
+            Event::Node { node, job, what } => {
+                if let Some(process) = self.processes.of_node_mut(node) {
+                    process.notice(job, what, &mut self.scene);
+                }
+            }
+            Event::Arrives { edge, frame } => {
+                let Some(state) = self.scene.network.edges.get_mut(&edge).filter(|edge| !edge.silent) else {
+                    return;
+                };
+                state.arrived.push_back(frame);
+                if let Some(process) = self.processes.of_node_mut(edge.to) {
+                    process.notice(edge.job, NodeEvent::EdgeMoved { edge }, &mut self.scene);
+                }
+            }
+            other => unreachable!("{other:?} belongs to a world of one job"),
+        }
+    }
+
+    pub(crate) fn note_message(&mut self, process: ProcessId, verb: &str, message: &impl std::fmt::Debug) {
+        self.scene.note(|| {
+            let text: String = format!("{message:?}").chars().take(160).collect();
+            format!("{} {verb} {text}", super::process::name_of(process))
+        });
+    }
+
+    /// A helper begins something that it is asked outside of jobs.
+    pub(crate) fn begin_chore(&mut self, id: ProcessId, connection: ConnectionId, chore: ToNode) {
+        let delay = self.processes.get_mut(id).chore_takes(&chore, &mut self.scene);
+        self.after(delay, Happening::ChoreDone { process: id, connection, chore: Box::new(chore) });
+    }
+
+    // ---- what is stored ----
+
+    /// Blocks of a stripe that are where the catalog says and hold the right bytes, on disks that are not
+    /// gone for good.
+    pub(crate) fn good_blocks(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, ProcessId)> {
+        self.processes.good_blocks(stripe, &self.truth)
+    }
+
+    /// Whether a stripe can be read from these blocks.
+    pub(crate) fn decodes(&self, stripe: &StripeRecord, good: &[BlockIndex]) -> bool {
+        let all = (0..stripe.blocks.len() as u16).map(BlockIndex);
+        let lost: Vec<BlockIndex> = all.filter(|index| !good.contains(index)).collect();
+        lost.is_empty() || self.code.repair(&lost, good).is_ok()
+    }
+}
