@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::{Client, ItemState, ParityCheck, RepairItem, RepairRequest, RepairState, RepairView};
+use client::{Client, ItemState, ParityOutcome, RepairItem, RepairRequest, RepairState, RepairView};
 
 use crate::answer::Answer;
 use crate::args::RepairArgs;
@@ -192,11 +192,11 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
 }
 
 /// What came of the parity check, for people.
-fn parity_in_words(parity: ParityCheck) -> &'static str {
+fn parity_in_words(parity: ParityOutcome) -> &'static str {
     match parity {
-        ParityCheck::Holds => ", parity holds",
-        ParityCheck::Overruled => ", right by its digest (another block breaks parity)",
-        ParityCheck::NoSpareBlock => ", parity not checked (no more blocks survive than are needed)",
-        ParityCheck::NotAsked => ", parity not checked",
+        ParityOutcome::Holds => ", parity holds",
+        ParityOutcome::Overruled => ", right by its digest (another block breaks parity)",
+        ParityOutcome::NoSpareBlock => ", parity not checked (no more blocks survive than are needed)",
+        ParityOutcome::NotAsked => ", parity not checked",
     }
 }

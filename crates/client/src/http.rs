@@ -14,13 +14,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use serde::Serialize;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use views::ErrorBody;
+use views::endpoints::{self, Endpoint, NoQuery, PathParameter, RequestBody};
 
 use crate::ClientError;
 
@@ -63,39 +64,58 @@ impl Http {
         Self { address, identity, patience, kept: Mutex::default() }
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let answer = self.call(Method::GET, path, Bytes::new()).await?;
-        self.decode(&answer)
+    /// Calls an endpoint without query and body.
+    pub(crate) async fn ask<E>(&self, parameter: E::Parameter) -> Result<E::Answer, ClientError>
+    where
+        E: Endpoint<Query = NoQuery, Body = ()>,
+    {
+        self.call::<E>(&parameter, &NoQuery {}, &()).await
     }
 
-    /// An answer that is no JSON.
-    pub(crate) async fn bytes(&self, path: &str) -> Result<Bytes, ClientError> {
-        self.call(Method::GET, path, Bytes::new()).await
-    }
-
-    pub(crate) async fn post<T: DeserializeOwned>(
+    /// Calls an endpoint with a query.
+    pub(crate) async fn query<E>(
         &self,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        self.send(Method::POST, path, body).await
+        parameter: E::Parameter,
+        query: &E::Query,
+    ) -> Result<E::Answer, ClientError>
+    where
+        E: Endpoint<Body = ()>,
+    {
+        self.call::<E>(&parameter, query, &()).await
     }
 
-    /// The same with another method.
-    pub(crate) async fn send<T: DeserializeOwned>(
+    /// Calls an endpoint with a body.
+    pub(crate) async fn send<E>(
         &self,
-        method: Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        let body = serde_json::to_vec(body).expect("our requests are JSON");
-        let answer = self.call(method, path, body.into()).await?;
-        self.decode(&answer)
+        parameter: E::Parameter,
+        body: &E::Body,
+    ) -> Result<E::Answer, ClientError>
+    where
+        E: Endpoint<Query = NoQuery>,
+    {
+        self.call::<E>(&parameter, &NoQuery {}, body).await
     }
 
-    /// Like [`post`](Self::post), whatever the answer is made of.
-    pub(crate) async fn order(&self, method: Method, path: &str) -> Result<(), ClientError> {
-        self.call(method, path, Bytes::new()).await.map(drop)
+    /// Calls an endpoint whose answer is no JSON.
+    pub(crate) async fn bytes<E>(&self) -> Result<Bytes, ClientError>
+    where
+        E: Endpoint<Parameter = (), Query = NoQuery, Body = ()>,
+    {
+        self.exchange_patiently(method(E::METHOD), &uri::<E>(&(), &NoQuery {}), Bytes::new()).await
+    }
+
+    async fn call<E: Endpoint>(
+        &self,
+        parameter: &E::Parameter,
+        query: &E::Query,
+        body: &E::Body,
+    ) -> Result<E::Answer, ClientError> {
+        let body = match E::Body::ABSENT {
+            Some(_) => Bytes::new(),
+            None => serde_json::to_vec(body).expect("our requests are JSON").into(),
+        };
+        let answer = self.exchange_patiently(method(E::METHOD), &uri::<E>(parameter, query), body).await?;
+        self.decode(&answer)
     }
 
     fn decode<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
@@ -104,8 +124,13 @@ impl Http {
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Asks, and asks again while the coordinator says that it is starting, if that is worth waiting for.
-    async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+    /// Sends a request, and repeats it while the coordinator is starting, if this client is patient.
+    async fn exchange_patiently(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Bytes, ClientError> {
         let begun = Instant::now();
         loop {
             match self.call_once(method.clone(), path, body.clone()).await {
@@ -257,6 +282,31 @@ fn is_closed(error: &ClientError) -> bool {
     }
 }
 
+fn method(method: endpoints::Method) -> Method {
+    match method {
+        endpoints::Method::Get => Method::GET,
+        endpoints::Method::Post => Method::POST,
+        endpoints::Method::Put => Method::PUT,
+        endpoints::Method::Patch => Method::PATCH,
+        endpoints::Method::Delete => Method::DELETE,
+    }
+}
+
+/// The path of an endpoint with its parameter and query.
+fn uri<E: Endpoint>(parameter: &E::Parameter, query: &E::Query) -> String {
+    let path = match (E::PATH.split_once('{'), parameter.text()) {
+        (Some((before, rest)), Some(text)) => {
+            let after = rest.split_once('}').map_or("", |(_, after)| after);
+            format!("{before}{}{after}", utf8_percent_encode(&text, NON_ALPHANUMERIC))
+        }
+        _ => E::PATH.to_owned(),
+    };
+    match serde_urlencoded::to_string(query).expect("queries are flat").as_str() {
+        "" => path,
+        query => format!("{path}?{query}"),
+    }
+}
+
 fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
     Request::builder()
         .method(method)
@@ -287,4 +337,21 @@ fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use views::endpoints::{EndMaintenance, FilesQuery, GetRepair, ListFiles, RepairQuery};
+
+    use super::*;
+
+    #[test]
+    fn parameters_and_queries_are_encoded() {
+        let node = "a b/c".to_owned();
+        assert_eq!(uri::<EndMaintenance>(&node, &NoQuery {}), "/v1/nodes/a%20b%2Fc/maintenance");
+        assert_eq!(uri::<ListFiles>(&(), &FilesQuery { prefix: "a&b".into() }), "/v1/files?prefix=a%26b");
+        let query = RepairQuery { since: Some(3), items: Some(0), ..RepairQuery::default() };
+        assert_eq!(uri::<GetRepair>(&7, &query), "/v1/repairs/7?since=3&items=0");
+        assert_eq!(uri::<GetRepair>(&7, &RepairQuery::default()), "/v1/repairs/7");
+    }
 }

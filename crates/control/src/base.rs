@@ -1,4 +1,4 @@
-//! What every machine may look at, and none changes.
+//! The facts that every machine may read and none changes.
 
 use std::time::Duration;
 

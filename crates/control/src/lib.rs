@@ -1,11 +1,10 @@
-//! All state of the coordinator, owned by one thread.
+//! The coordinator's decisions, as one pure machine made of machines.
 //!
-//! Everything comes in as an [`Event`], with the time; everything goes out as a message in a connection's
-//! outbox, as an [`Ask`] to the storage or as the answer to a command. A driver is one loop: wait for an event or the next tick, hand it
-//! over. There is no lock, no socket and no await in here.
+//! Input is an [`Event`] with its time; output is an [`Effect`] for the driver or an [`Ask`] for the storage. A driver is one
+//! loop: wait for an event or the next tick, hand it over, carry out the effects. There is no lock, socket or await in here.
 //!
-//! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
-//! one job that publishes blocks; the picture is what the storage says.
+//! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one job that
+//! publishes blocks; the picture shows what the storage has acknowledged.
 
 #![forbid(unsafe_code)]
 
@@ -21,16 +20,30 @@ macro_rules! facts {
     };
 }
 
-/// What the stripes of a [`Control`] look at while they are changed.
+/// The facts for the stripes of a [`Control`], while these are changed.
 macro_rules! around {
     ($control:ident) => {
         $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
     };
 }
 
+/// The answers of a [`Control`], while its effects are written.
+macro_rules! answers {
+    ($control:ident) => {
+        $crate::answers::Answers {
+            facts: facts!($control),
+            jobs: &$control.jobs,
+            repairs: &$control.repairs,
+            scrub: &$control.scrub,
+            history: &$control.history,
+        }
+    };
+}
+
 mod answers;
 mod base;
 mod commands;
+mod counts;
 mod durations;
 mod effect;
 mod error;
@@ -62,9 +75,15 @@ use stores::{Done, StoreChange, StoreError};
 
 use answers::Answers;
 use base::Base;
-pub use commands::Command;
+pub use commands::{
+    CatalogCommand, ClusterCommand, Command, FileCommand, NetworkCommand, NodeCommand, RepairCommand,
+    ScrubCommand, StripeCommand,
+};
 pub use effect::{Answer, Effect, Reply, RequestId};
-pub use error::{ErrorKind, RequestError};
+pub use error::{
+    CatalogAgeError, ErrorKind, FileError, GivenError, LayoutError, NetworkError, NodeError, PlanningError,
+    RepairError, RequestError, ScrubError, SessionError, StorageError,
+};
 use facts::Facts;
 use history::History;
 use jobs::Jobs;
@@ -81,24 +100,23 @@ use storing::Storing;
 pub use storing::{Ask, Opened, carry_out};
 use stripes::Stripes;
 
-/// While jobs run, time is looked at this often: jobs wait for 250 ms and more.
+/// The time between ticks while jobs run, whose timers are 250 ms and longer.
 const BUSY_TICK: Duration = Duration::from_millis(50);
-/// Otherwise this often.
+/// The time between ticks otherwise.
 const IDLE_TICK: Duration = Duration::from_millis(500);
-/// After a start, helpers that were known before have this long to come back before what they hold counts
-/// as lost for repairs.
+/// After a start, known helpers have this long to come back before their blocks count as lost.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 /// A catalog that changes is copied this often.
 const COPY_EVERY: Duration = Duration::from_secs(600);
-/// Bad blocks that are remembered for the status.
+/// The number of bad blocks that the status lists.
 const LOST_REMEMBERED: usize = 100;
 
 /// The time of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
-    /// Since the start of the coordinator: what is decided by time is decided by this.
+    /// The time since the start of the coordinator, for decisions.
     pub since_start: Duration,
-    /// Milliseconds since 1970, for people and for records that outlive the coordinator.
+    /// Milliseconds since 1970, for people and for records.
     pub unix_ms: u64,
 }
 
@@ -106,35 +124,35 @@ pub struct Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// What happens to a coordinator.
+/// Input of the control plane.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Event {
-    /// Somebody said hello.
+    /// A member has registered.
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode> },
-    /// A message of somebody who joined.
+    /// A message of a registered member.
     Said { connection: ConnectionId, message: Box<FromNode> },
     /// A connection ended.
     Left { connection: ConnectionId, why: String },
-    /// The storage has carried out the ask of this number.
+    /// The storage has carried out the write of this number.
     Stored { number: u64, done: Done },
-    /// The storage has not carried out the ask of this number, and nothing has changed.
+    /// The storage has not carried out the write of this number; nothing has changed.
     Failed { number: u64, error: StoreError },
-    /// The storage was asked whether it works again after a fault.
+    /// The answer of the storage to the question whether it works again after a fault.
     Recovered(Result<Vec<StoreChange>, OpenError>),
-    /// Somebody else has changed something in the store.
+    /// The store was changed by others.
     Changed(Vec<StoreChange>),
-    /// A member has shown a certificate that is valid until then.
+    /// A member has shown a certificate that expires at this time.
     Certificate { role: Role, expires: SystemTime },
-    /// The configuration, read again, asks for encrypted data edges.
+    /// The reloaded configuration asks for encrypted data edges.
     EncryptEdges,
-    /// The configuration, read again, says this of what lies between nodes.
+    /// The network of the reloaded configuration.
     Network(Box<Network>),
-    /// The API wants something.
+    /// A request of the API.
     Asked(Box<Command>),
 }
 
-/// What is used when a request does not say.
+/// The configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The cluster that helpers' blocks must belong to.
@@ -145,19 +163,19 @@ pub struct Settings {
     pub block_bytes: u64,
     /// The scheme of repairs and reads.
     pub scheme: String,
-    /// The helpers of mend.toml; `None` where nobody keeps that list.
+    /// The helpers of mend.toml; `None` if it has no such list.
     pub helpers: Option<BTreeSet<String>>,
     /// The helper beside each server of the storage system, by the address that this system knows the server by.
     pub beside: BTreeMap<String, String>,
-    /// How long a helper may be gone, as mend.toml says.
+    /// How long a helper may be gone, by mend.toml.
     pub repair_after: RepairAfter,
-    /// What is done about damage by itself; nothing if `None`.
+    /// The policy of automatic repairs of single stripes; `None` turns them off.
     pub heal: Option<HealPolicy>,
-    /// What the steady scrub reads in a second; nothing if `None`.
+    /// The rate of the background scrub; `None` turns it off.
     pub scrub_bytes_per_s: Option<u64>,
-    /// Whether it checks the parity of whole stripes as well.
+    /// Whether the background scrub checks the parity of whole stripes as well.
     pub scrub_parity: bool,
-    /// What mend.toml says of what lies between nodes.
+    /// The network between nodes, by mend.toml.
     pub network: Network,
 }
 
@@ -175,7 +193,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
+    /// A coordinator over the contents of its storage. Repairs that an earlier one did not end are queued again.
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, nature, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
@@ -194,7 +212,7 @@ impl Control {
         core
     }
 
-    /// Takes up what an earlier coordinator kept.
+    /// Takes up the records of an earlier coordinator.
     fn recall(&mut self, records: &[(String, Value)]) {
         self.know_nodes();
         self.nodes.recall_leaving(records);
@@ -204,32 +222,27 @@ impl Control {
         self.nodes.tell_trunks(&self.base, &mut self.out);
         self.requeue_repairs(records);
         self.scrub.recall_scrub(records);
-        self.scrub.recall_steady_scrub(records);
+        self.scrub.recall_background_scrub(records);
         self.stripes.recall_condemned(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
         self.nodes.recall_absences(&self.base, records, &mut self.out);
-        self.repairs.recall_recoveries(&self.nodes);
+        let repairs = &mut self.repairs;
+        repairs.nodes.recall(self.nodes.absences.keys().copied(), &repairs.queue);
         self.nodes.recall_maintenance(&self.base, records, &mut self.out);
         self.stripes.recall_rejected(records);
         self.settle();
     }
 
     pub(crate) fn facts(&self) -> Facts<'_> {
-        Facts { base: &self.base, nodes: &self.nodes, stripes: &self.stripes, storing: &self.storing }
+        facts!(self)
     }
 
     fn answers(&self) -> Answers<'_> {
-        Answers {
-            facts: self.facts(),
-            jobs: &self.jobs,
-            repairs: &self.repairs,
-            scrub: &self.scrub,
-            history: &self.history,
-        }
+        answers!(self)
     }
 
-    /// Takes what happened.
+    /// Handles an event. [`poll`](Self::poll) and [`poll_storage`](Self::poll_storage) return the effects.
     pub fn handle(&mut self, event: Event, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         match event {
@@ -249,8 +262,8 @@ impl Control {
         self.pass_on();
     }
 
-    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
-    /// edits a file turns it off by accident.
+    /// Encrypts the data edges of all plans from now on. Only a restart turns that off again, so that an edited file does not do it
+    /// by accident.
     pub fn encrypt_edges(&mut self) {
         self.nodes.encrypt_edges();
     }
@@ -268,13 +281,10 @@ impl Control {
         self.forget_retired();
         self.nodes.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_figures(&self.base, &mut self.out);
-        self.repairs.look_for_room(facts!(self), &self.jobs);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
-        self.repairs.drain_again(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
-        self.repairs.look_at_claims(facts!(self), &self.jobs, &mut self.out);
-        self.repairs.heal(facts!(self), &mut self.out);
+        self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
         self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
@@ -283,23 +293,23 @@ impl Control {
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
         self.jobs.end_late_trial(&self.base);
-        self.stop_waiting_for_returned();
+        self.stripes.returned.expire(self.base.now, &mut self.out);
         self.work();
         self.pass_on();
     }
 
-    /// How long to wait for an event before time is looked at.
+    /// The longest wait for an event before [`handle_tick`](Self::handle_tick) is due.
     pub fn tick(&self) -> Duration {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
-    /// Hands what machines have given out to history and storage.
+    /// Hands entries of the history and asks for the storage to their machines.
     pub(crate) fn pass_on(&mut self) {
         self.history.take(self.base.unix_ms, &mut self.out);
         self.storing.take(&mut self.out);
     }
 
-    /// Tells machines what others have found out.
+    /// Hands signals to the machines that they concern.
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
@@ -310,6 +320,12 @@ impl Control {
                 Signal::Blocks(stripe) => self.repairs.tell_blocks(facts!(self), &stripe),
                 Signal::Surplus { node, stripe, index } => {
                     self.repairs.tell_surplus(facts!(self), node, &stripe, index)
+                }
+                Signal::Removed(stripe) => self.repairs.forget_stripe(&stripe),
+                Signal::Awaited(stripes) => self.repairs.hold(&stripes),
+                Signal::Trusted(stripes) => self.repairs.let_go(&stripes),
+                Signal::Contradicted { stripe, index, node } => {
+                    self.repairs.note_bad_block(&stripe, index, node);
                 }
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
@@ -357,7 +373,7 @@ impl Control {
         }
     }
 
-    /// Does all that can be done now.
+    /// Lets every machine work until there is nothing to do before the next event.
     fn work(&mut self) {
         self.settle();
         loop {
@@ -366,19 +382,19 @@ impl Control {
             self.route();
             self.start_repairs();
             self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
-            self.scrub.scrub_steadily(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {
                 return;
             }
         }
     }
 
-    /// The next thing for the driver to do, apart from what the storage is asked.
+    /// The next effect for the driver.
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop()
     }
 
-    /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
+    /// Ends the start: all expected helpers are back, or had time to, and the store has been listed.
     fn settle(&mut self) {
         let gone = |node: &NodeId| {
             self.nodes.retired.contains(node)
@@ -394,8 +410,8 @@ impl Control {
         }
     }
 
-    /// Keeps a copy of the catalog at the start and from time to time, on another thread. One that is older than some
-    /// block is not worth it, and would take the place of a better one.
+    /// Keeps a copy of the catalog at the start and every ten minutes, if it has changed. A catalog that is older than some block is
+    /// not copied, as it would replace a better copy.
     fn keep_copy(&mut self) {
         let (changes, kept) = (self.storing.changes, self.storing.copied);
         if kept.is_some_and(|(at, kept)| self.base.now < at + COPY_EVERY || changes == kept)

@@ -15,7 +15,7 @@ use views::HistoryEvent;
 
 use crate::ConnectionId;
 use crate::effect::{Effect, Reply};
-use crate::error::RequestError;
+use crate::error::{RequestError, StorageError};
 use crate::questions::Questions;
 use crate::signal::Signal;
 use crate::storing::{Ask, Then};
@@ -93,9 +93,9 @@ impl Out {
     }
 
     pub(crate) fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, RequestError>) {
-        if let Err(RequestError::Catalog(
+        if let Err(RequestError::Storage(StorageError::Catalog(
             error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. }),
-        )) = &result
+        ))) = &result
         {
             tracing::error!(%error, "the catalog");
         }
@@ -103,8 +103,8 @@ impl Out {
     }
 
     /// Asks for something to be stored.
-    pub(crate) fn store(&mut self, write: Write, then: Then) {
-        self.wishes.push_back(Wish::Write(write, then));
+    pub(crate) fn store(&mut self, write: Write, then: impl Into<Then>) {
+        self.wishes.push_back(Wish::Write(write, then.into()));
     }
 
     /// Asks for something else of the storage.
@@ -139,7 +139,7 @@ impl Out {
     }
 
     /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.
-    pub(crate) fn next_number(&mut self) -> Result<u64, RequestError> {
+    pub(crate) fn next_number(&mut self) -> Result<u64, StorageError> {
         while self.numbers.front().is_some_and(Range::is_empty) {
             self.numbers.pop_front();
         }
@@ -149,7 +149,7 @@ impl Out {
             self.more_numbers = true;
             self.store(Write::Records(RecordWrite::Numbers(NUMBERS)), Then::Numbers);
         }
-        number.ok_or(RequestError::StorageBehind { waiting: self.unanswered })
+        number.ok_or(StorageError::StorageBehind { waiting: self.unanswered })
     }
 
     /// The storage has answered the wish for more numbers.
@@ -158,7 +158,7 @@ impl Out {
         self.numbers.extend(first.map(|first| first..first + NUMBERS));
     }
 
-    pub(crate) fn next_job(&mut self) -> Result<JobId, RequestError> {
+    pub(crate) fn next_job(&mut self) -> Result<JobId, StorageError> {
         Ok(JobId(self.next_number()?))
     }
 }

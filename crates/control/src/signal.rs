@@ -22,6 +22,14 @@ pub(crate) enum Signal {
     Trunk(String),
     /// The recorded homes of a stripe's blocks have changed.
     Blocks(StripeId),
+    /// A stripe has been removed.
+    Removed(StripeId),
+    /// A helper is back: its stripes wait until it has described its blocks.
+    Awaited(Vec<StripeId>),
+    /// Stripes of a returned helper wait no longer.
+    Trusted(Vec<StripeId>),
+    /// A returned helper has another block than the recorded one.
+    Contradicted { stripe: StripeId, index: BlockIndex, node: NodeId },
     /// A node has a copy of a block that has another home.
     Surplus { node: NodeId, stripe: StripeId, index: BlockIndex },
     /// A helper has come back with most of what it should have, or without it.

@@ -1,4 +1,4 @@
-//! "Am I safe?": stripes by what they can still lose, helpers, files.
+//! The status, which answers "Am I safe?": stripes by remaining redundancy, helpers, files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,8 +10,8 @@ use views::{
 };
 
 use crate::answers::Answers;
-use crate::answers::safety::count;
-use crate::error::RequestError;
+use crate::counts::count;
+use crate::error::{FileError, RequestError};
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
 use crate::repairs::fullness::full_text;
@@ -48,7 +48,7 @@ impl<'a> Answers<'a> {
             servers_without_helper: self.facts.nodes.servers_without_helper(self.facts.base),
             leaving: self.leaving_views(),
             gone,
-            waiting: self.repairs.waiting_stripes(self.facts),
+            waiting: self.repairs.healing.waiting_stripes(self.facts),
             full,
             unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
             contradictions: self.contradiction_views(),
@@ -58,7 +58,7 @@ impl<'a> Answers<'a> {
             newer: self.facts.newer_views(),
             last_scrub: self.scrub.last_scrub(),
             lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
-            steady_scrub: self.scrub.steady_view(self.facts.base),
+            steady_scrub: self.scrub.background_view(self.facts.base),
             troubles: self.all_troubles(),
             unjudged: self.facts.stripes.unjudged.views(),
             remarks: self.facts.stripes.news.remarks().to_vec(),
@@ -67,18 +67,19 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// What happens by itself about what is lost, and what could be done.
+    /// Automatic repairs of lost blocks, and what the operator could do.
     pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let mut claims = self.newer_advice();
         claims.extend(self.misplaced_advice(census));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.facts.stripes.unjudged.advice());
-        advice.extend(self.repairs.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
+        advice
+            .extend(self.repairs.healing.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
         if here > 0 && self.facts.nodes.settled && self.facts.may_change() && self.open_repairs().is_empty() {
-            advice.extend(self.repairs.healing_advice(self.facts, here));
+            advice.extend(self.repairs.healing.advice(self.facts, here));
         }
         if census.intact < census.stripes {
             advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
@@ -92,7 +93,7 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn file_layout(self, name: &str) -> Result<FileLayout, RequestError> {
         let file = self.facts.stripes.picture.files().get(name).cloned();
-        let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
+        let file = file.ok_or_else(|| FileError::NoSuchFile(name.to_owned()))?;
         let code = self.facts.stripes.codes.get(&file.code)?;
         let mut stripes = Vec::with_capacity(file.stripes.len());
         for (id, position) in file.stripes.iter().zip(0..) {
@@ -150,7 +151,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// What the store says keeps it from its work, and certificates that expire.
+    /// Troubles of the store, and certificates that expire.
     fn all_troubles(self) -> Vec<String> {
         let expiring = self
             .facts
@@ -196,7 +197,7 @@ impl<'a> Answers<'a> {
         Ok(census)
     }
 
-    /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
+    /// Stripes with a bad block that is not recorded yet, with the blocks that they lack by the picture.
     fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
         let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
         let stripes: BTreeSet<StripeId> = self.facts.stripes.doubted_blocks().filter_map(of).collect();
@@ -204,7 +205,7 @@ impl<'a> Answers<'a> {
         stripes.into_iter().filter_map(lost).collect()
     }
 
-    /// Counts a stripe as what it is, not as what is stored of it.
+    /// Counts a stripe by its known state instead of its recorded one.
     fn count_doubted(
         self,
         (stripe, stored): (&StripeId, &[BlockIndex]),

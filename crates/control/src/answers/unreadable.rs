@@ -1,4 +1,4 @@
-//! What cannot be read, as parts of files, and which helpers would bring it back.
+//! Unreadable parts of files, and the helpers that would bring them back.
 
 use codes::{BlockIndex, Code};
 use stores::{BlockState, StripeRecord};

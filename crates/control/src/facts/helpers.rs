@@ -8,7 +8,7 @@ use repair::NodeId;
 use views::CapsRequest;
 
 use crate::base::Base;
-use crate::error::RequestError;
+use crate::error::{NetworkError, NodeError};
 use crate::facts::Facts;
 use crate::nodes::Nodes;
 use crate::nodes::absences::START_GRACE;
@@ -78,20 +78,20 @@ impl Nodes {
 
     /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
     /// system knows no other name, and no helper's name looks like an address.
-    pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, RequestError> {
+    pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {
         let name = base.settings.beside.get(name).map_or(name, String::as_str);
         let found = self.names.iter().find(|(_, known)| *known == name).map(|(&node, _)| node);
-        found.ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
+        found.ok_or_else(|| NodeError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
     /// A cap for a rack that nobody is in would never hold anything back.
-    pub(crate) fn check_racks(&self, base: &Base, request: &CapsRequest) -> Result<(), RequestError> {
+    pub(crate) fn check_racks(&self, base: &Base, request: &CapsRequest) -> Result<(), NetworkError> {
         let known = self.known_racks(base);
         let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);
         match request.racks.iter().find(is_unknown) {
             Some((rack, _)) => {
                 let known = known.into_iter().collect();
-                Err(RequestError::NoSuchRack { rack: rack.clone(), known })
+                Err(NetworkError::NoSuchRack { rack: rack.clone(), known })
             }
             None => Ok(()),
         }
@@ -111,13 +111,9 @@ impl Nodes {
         Some(left).filter(|left| !left.is_zero())
     }
 
-    pub(crate) fn nodes_named(
-        &self,
-        base: &Base,
-        names: &[String],
-    ) -> Result<BTreeSet<NodeId>, RequestError> {
+    pub(crate) fn nodes_named(&self, base: &Base, names: &[String]) -> Result<BTreeSet<NodeId>, NodeError> {
         if names.is_empty() {
-            return Err(RequestError::NoNodes);
+            return Err(NodeError::NoNodes);
         }
         names.iter().map(|name| self.node_named(base, name)).collect()
     }

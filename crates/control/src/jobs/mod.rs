@@ -1,6 +1,7 @@
 //! Jobs: handing their actions out and reports in, and what their ends mean to whoever wanted them.
 
 pub(crate) mod beside;
+pub(crate) mod continuation;
 pub(crate) mod in_flight;
 pub(crate) mod placement;
 pub(crate) mod probes;
@@ -22,13 +23,13 @@ use stores::{StoreError, StripeWrite, Write};
 use views::{FoundBy, JobKind, JobView};
 
 use crate::facts::Facts;
+use crate::jobs::continuation::Published;
 use crate::jobs::probes::Probes;
 use crate::jobs::puts::OpenPuts;
 use crate::jobs::suspects::Suspects;
 use crate::out::Out;
 use crate::questions::state_for;
 use crate::signal::Signal;
-use crate::storing::Then;
 
 /// Jobs that run, and what wants them.
 #[derive(Default)]
@@ -177,7 +178,7 @@ impl Jobs {
             }
         }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
-        let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
+        let then = Published { job: id, stripe: stripe.clone(), blocks: indices };
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
@@ -381,27 +382,12 @@ impl RunningJob {
             job: self.job.id().0,
             kind: self.owner.kind(),
             stripe: self.stripe.to_string(),
-            phase: phase(state.phase),
+            phase: state.phase,
             scheme: state.scheme.name().to_owned(),
             delivered_slices: state.delivered,
             slices: state.slices,
             slice_bytes: state.slice_bytes,
             replanned: state.replanned,
         }
-    }
-}
-
-fn phase(phase: repair::JobPhase) -> views::JobPhase {
-    use repair::JobPhase as Of;
-    match phase {
-        Of::MovingSlices => views::JobPhase::MovingSlices,
-        Of::StoppingPlan => views::JobPhase::StoppingPlan,
-        Of::WaitingForNodes => views::JobPhase::WaitingForNodes,
-        Of::OnHold => views::JobPhase::OnHold,
-        Of::MakingDurable => views::JobPhase::MakingDurable,
-        Of::CheckingParity => views::JobPhase::CheckingParity,
-        Of::Publishing => views::JobPhase::Publishing,
-        Of::ReadingBack => views::JobPhase::ReadingBack,
-        Of::Finished => views::JobPhase::Finished,
     }
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use views::{ProbeRequest, ProbeView, ProbedLink};
 
 use crate::base::Base;
-use crate::error::RequestError;
+use crate::error::{NetworkError, RequestError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
@@ -81,12 +81,12 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<ProbeView, RequestError> {
         if self.probes.as_ref().is_some_and(Probes::is_running) {
-            return Err(RequestError::ProbesRun);
+            return Err(NetworkError::ProbesRun.into());
         }
         let nodes = facts.probed_nodes(&request.nodes)?;
         let waiting = links(&nodes, request.pairs);
         if waiting.len() > MOST_LINKS {
-            return Err(RequestError::TooManyLinks { links: waiting.len(), most: MOST_LINKS });
+            return Err(NetworkError::TooManyLinks { links: waiting.len(), most: MOST_LINKS }.into());
         }
         let bytes = request.bytes.unwrap_or(MANY).clamp(LEAST, MOST);
         self.probes =
@@ -97,7 +97,7 @@ impl Jobs {
 
     /// Ends a measurement; what was found counts.
     pub(crate) fn stop_probes(&mut self, facts: Facts<'_>, out: &mut Out) -> Result<ProbeView, RequestError> {
-        let probes = self.probes.as_mut().ok_or(RequestError::NoProbes)?;
+        let probes = self.probes.as_mut().ok_or(NetworkError::NoProbes)?;
         let was_running = probes.is_running();
         probes.waiting.clear();
         match probes.running.as_ref().map(|running| running.job) {
@@ -194,11 +194,11 @@ impl<'a> Facts<'a> {
                 .collect::<Result<Vec<_>, _>>()?,
         };
         if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
-            return Err(RequestError::NodeDown(self.nodes.name(down)));
+            return Err(NetworkError::NodeDown(self.nodes.name(down)).into());
         }
         nodes.sort_unstable();
         nodes.dedup();
-        if nodes.len() < 2 { Err(RequestError::TooFewToProbe(nodes.len())) } else { Ok(nodes) }
+        if nodes.len() < 2 { Err(NetworkError::TooFewToProbe(nodes.len()).into()) } else { Ok(nodes) }
     }
 }
 
@@ -223,7 +223,7 @@ impl Nodes {
 impl Jobs {
     /// The measurement that runs, or the last one.
     pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
-        let probes = self.probes.as_ref().ok_or(RequestError::NoProbes)?;
+        let probes = self.probes.as_ref().ok_or(NetworkError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
             from: facts.nodes.name(*from),
             to: facts.nodes.name(*to),

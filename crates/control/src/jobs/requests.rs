@@ -5,7 +5,7 @@ use repair::wire::RequestFailure;
 use repair::wire::control::{MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 
-use crate::error::RequestError;
+use crate::error::{GivenError, RequestError, SessionError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
@@ -34,7 +34,7 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<(), RequestError> {
         if facts.nodes.is_plugin(client) && facts.stripes.given.get(&read.stripe).is_none() {
-            return Err(RequestError::NotGiven(read.stripe));
+            return Err(GivenError::NotGiven(read.stripe).into());
         }
         let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::check_indices(&record, &read.blocks)?;
@@ -94,16 +94,16 @@ impl Jobs {
         tag: u64,
     ) -> Result<(), RequestError> {
         if !facts.nodes.peers.contains_key(&client) {
-            return Err(RequestError::Gone(client));
+            return Err(SessionError::Gone(client).into());
         }
         let Some(Requests { requests, opening }) = self.clients.get(&client) else {
-            return Err(RequestError::NoClient);
+            return Err(SessionError::NoClient.into());
         };
         if requests.contains_key(&tag) || opening.contains(&tag) {
-            return Err(RequestError::TagTaken(tag));
+            return Err(SessionError::TagTaken(tag).into());
         }
         if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
-            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
+            return Err(SessionError::TooManyRequests(MAX_OPEN_REQUESTS).into());
         }
         Ok(())
     }

@@ -8,22 +8,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::RepairAfter;
 use repair::NodeId;
-use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::Base;
-use crate::facts::Facts;
-use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
-use crate::repairs::Order;
-use crate::repairs::Repairs;
 use crate::signal::Signal;
-use crate::storing::Then;
-use views::{HistoryEvent, RecoveryState};
+use views::HistoryEvent;
 
 /// Keys of the helpers that are gone begin with this; the name follows.
 const PREFIX: &str = "gone/";
@@ -97,80 +90,6 @@ impl Nodes {
         self.absences.insert(node, absence);
         self.keep_absence(node, out);
         out.tell(Signal::Gone { node, why: why.to_owned() });
-    }
-}
-
-impl Repairs {
-    /// Begins the repairs whose time has come.
-    pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if !facts.nodes.settled
-            || !facts.may_change()
-            || facts.nodes.absences.is_empty()
-            || facts.too_many_gone().is_some()
-        {
-            return;
-        }
-        for node in facts.nodes.absences.keys().copied().collect::<Vec<_>>() {
-            let waits = matches!(
-                self.recovery_of(facts, node),
-                RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
-            );
-            let is_due = waits && self.recovery_due(facts, node) == Some(Duration::ZERO);
-            if is_due && !self.look_again_for_room(facts, jobs, node).is_none() {
-                self.recover(facts, node, out);
-            }
-        }
-    }
-
-    pub(crate) fn recover(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
-        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
-        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, facts.base.unix_ms) };
-        self.recoveries.of(node).repair = Some(id);
-        let write = crate::repairs::kept(id, &order);
-        out.store(write, Then::Recovers { node, id, order: Box::new(order) });
-    }
-}
-
-impl Repairs {
-    /// A helper that is gone and may be back before its repair begins.
-    pub(crate) fn awaited_helper(&self, facts: Facts<'_>) -> Option<NodeId> {
-        facts.nodes.absences.keys().copied().find(|&node| match self.recovery_of(facts, node) {
-            RecoveryState::Needless => {
-                !facts.nodes.retired.contains(&node) && self.is_discarding(facts, node)
-            }
-            RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
-            _ => true,
-        })
-    }
-
-    /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
-    pub(crate) fn recovery_due(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
-        Some(facts.nodes.due_in(facts.base, node)?.max(self.recoveries.wait(node, facts.base.now)))
-    }
-
-    /// Whether a helper may have blocks that it is to remove.
-    fn is_discarding(&self, facts: Facts<'_>, node: NodeId) -> bool {
-        facts.stripes.picture.files().discard_count(node) > 0
-            && self.recovery_due(facts, node).is_none_or(|due| !due.is_zero())
-    }
-
-    pub(crate) fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
-        let Some(absence) = facts.nodes.absences.get(&node) else { return RecoveryState::Needless };
-        let tries = self.recoveries.get(node);
-        match () {
-            () if self.open_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
-                RecoveryState::Running
-            }
-            () if facts.base.nature.tells_service => RecoveryState::Store,
-            () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if facts.nodes.maintenance_left(facts.base, node).is_some() => RecoveryState::Maintenance,
-            () if absence.cancelled => RecoveryState::Cancelled,
-            () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
-            () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
-            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
-            () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
-            () => RecoveryState::Waiting,
-        }
     }
 }
 

@@ -19,9 +19,9 @@ use crate::error::RequestError;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
 use crate::nodes::Nodes;
+use crate::nodes::continuation::NodeThen;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::storing::Then;
 use repair::recovery::Scheduler;
 use views::{CapsRequest, CapsView};
 
@@ -75,7 +75,7 @@ impl Nodes {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
-                out.store(write, Then::Capped { view: Box::new(view), reply });
+                out.store(write, NodeThen::Capped { view: Box::new(view), reply });
             }
             Err(error) => answer(reply, Err(error), out),
         }

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use repair::NodeId;
-use repair::recovery::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{RecordWrite, Write};
@@ -17,8 +16,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
 use crate::out::Out;
-use crate::repairs::Order;
-use crate::repairs::Repairs;
+use crate::repairs::orders::Order;
 use crate::signal::Signal;
 use crate::storing::Then;
 
@@ -61,45 +59,14 @@ impl Leaving {
         is_new
     }
 
+    /// The order that later drains of a node repeat; none if an earlier version kept the mark.
+    pub(crate) fn order(&self, node: NodeId) -> Option<&Order> {
+        self.0.get(&node)?.order.as_ref()
+    }
+
     /// The only helpers that get the blocks of a node; any if there are none.
     pub(crate) fn requestors(&self, node: NodeId) -> &[NodeId] {
-        let order = self.0.get(&node).and_then(|departure| departure.order.as_ref());
-        order.map_or(&[], |order| &order.requestors)
-    }
-}
-
-impl Repairs {
-    /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
-    /// repairs of those that are gone.
-    pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if !facts.nodes.settled || !facts.may_change() {
-            return;
-        }
-        for node in facts.nodes.leaving.nodes().collect::<Vec<_>>() {
-            let room = self.room_of(node);
-            let drains = &self.drains;
-            let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
-            let may = is_due && facts.nodes.is_helper(node) && room.is_any();
-            // The last finding may be older than the end of the last drain.
-            if may
-                && self.open_repairs_of(&Target::Drain(node)).is_empty()
-                && self.look_again_for_room(facts, jobs, node).is_any()
-            {
-                self.drain_rest(facts, node, out);
-            }
-        }
-    }
-
-    fn drain_rest(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
-        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
-        let Some(departure) = facts.nodes.leaving.0.get(&node) else { return };
-        self.drains.of(node).repair = Some(id);
-        let order = departure
-            .order
-            .clone()
-            .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, facts.base.unix_ms));
-        let order = Order { by_itself: true, paused: false, asked_unix_ms: facts.base.unix_ms, ..order };
-        out.store(crate::repairs::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
+        self.order(node).map_or(&[], |order| &order.requestors)
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::Control;
 use crate::base::Base;
-use crate::error::RequestError;
+use crate::error::{NodeError, RequestError};
 use crate::nodes::Nodes;
 use crate::nodes::absences::recall;
 use crate::out::Out;
@@ -46,7 +46,7 @@ impl Control {
         let node = self.nodes.node_named(&self.base, name)?;
         let time = Duration::from_millis(request.for_ms);
         if time.is_zero() || time > LONGEST {
-            return Err(RequestError::MaintenanceTime { most: LONGEST });
+            return Err(NodeError::MaintenanceTime { most: LONGEST }.into());
         }
         let until_unix_ms = self.base.unix_ms.saturating_add(request.for_ms);
         self.nodes.maintenance.insert(node, Maintenance { until: self.base.now + time, until_unix_ms });
@@ -60,7 +60,7 @@ impl Control {
     pub(crate) fn end_maintenance(&mut self, name: &str) -> Result<NodeView, RequestError> {
         let node = self.nodes.node_named(&self.base, name)?;
         if !self.nodes.maintenance.contains_key(&node) {
-            return Err(RequestError::NotInMaintenance(name.to_owned()));
+            return Err(NodeError::NotInMaintenance(name.to_owned()).into());
         }
         self.nodes.drop_maintenance(node, &mut self.out);
         self.answers().node_view(node)

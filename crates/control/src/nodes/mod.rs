@@ -3,6 +3,7 @@
 pub(crate) mod absences;
 pub(crate) mod caps;
 pub(crate) mod certificates;
+pub(crate) mod continuation;
 pub(crate) mod figures;
 pub(crate) mod joining;
 pub(crate) mod leaving;

@@ -4,15 +4,12 @@
 use std::collections::BTreeMap;
 
 use cluster::Network;
-use repair::recovery::{SECONDS_AHEAD, TrunkBudget};
 use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
 
 use crate::base::Base;
-use crate::facts::Facts;
 use crate::nodes::Nodes;
 use crate::nodes::sorted;
 use crate::out::Out;
-use crate::repairs::Repairs;
 use crate::signal::Signal;
 
 impl Nodes {
@@ -95,19 +92,6 @@ impl Nodes {
             let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
             (rates.up, rates.down) = (assumed, assumed);
         }
-    }
-}
-
-impl Repairs {
-    /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
-    /// carries.
-    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
-        let cap = facts.nodes.caps(facts.base).trunk(rack);
-        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
-        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
-        let [up, down] = carried.map(bytes);
-        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
-        self.scheduler.set_trunk(rack, trunk);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Helpers that get no blocks now: who they are, why, and what changes it.
+//! Helpers that get no blocks now, with reasons and remedies.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::nodes::sorted;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     down: Vec<String>,
-    /// Down while somebody works on them.
+    /// Down for maintenance.
     maintained: Vec<String>,
     /// The store has their servers out of service.
     out_of_service: Vec<String>,

@@ -5,22 +5,23 @@ use repair::{BlockId, BlockProblem, Digest, NodeId};
 use stores::{FileWrite, RecordWrite, Write};
 
 use crate::Control;
+use crate::nodes::continuation::NodeThen;
 use crate::questions::{Question, Subject, other_digest, state_for};
-use crate::storing::Then;
+use crate::stripes::continuation::StripeThen;
 
 impl Control {
     /// Goes on without answers that do not come, though the helper's connection lives.
     pub(crate) fn expire_asks(&mut self) {
         for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
             tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
-            self.repairs.looked(number, node, None, None);
+            self.repairs.note_verified((number, node), None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => {
                     self.stripes.recheck_next(around!(self), node, &mut self.out)
                 }
                 Subject::Orphans | Subject::Tidying => {}
                 // What is wrong with its blocks shows when they are read.
-                Subject::Returned => self.trust_returned(node),
+                Subject::Returned => self.stripes.returned.trust(node, &mut self.out),
                 Subject::Block { .. } | Subject::List => {
                     self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
                 }
@@ -81,12 +82,8 @@ impl Control {
             self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
         }
         let is_bad = problem.as_ref().and_then(state_for).is_some();
-        self.repairs.looked(
-            number,
-            node,
-            Some(index),
-            still.then_some(is_good).filter(|good| *good || is_bad),
-        );
+        let good = still.then_some(is_good).filter(|good| *good || is_bad);
+        self.repairs.note_verified((number, node), Some(index), good);
         if scrub {
             self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
         } else {
@@ -129,13 +126,13 @@ impl Control {
             false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
         }
         if returned {
-            return self.take_returned(node, blocks, last);
+            return self.stripes.take_returned(around!(self), node, blocks, last, &mut self.out);
         }
         for block in blocks {
             let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
             if is_proven && self.jobs.is_needless(facts!(self), node, block) {
                 tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
-                let then = Then::Needless { node, block: block.id.clone() };
+                let then = StripeThen::Needless { node, block: block.id.clone() };
                 self.out.store(Write::Files(FileWrite::Discard(node, block.id.clone())), then);
             }
         }
@@ -155,7 +152,7 @@ impl Control {
         for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
             self.nodes.retired.remove(&node);
             self.nodes.forgetting.insert(node);
-            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
+            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), NodeThen::Forgotten { node });
         }
     }
 

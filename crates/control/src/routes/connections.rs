@@ -8,6 +8,7 @@ use views::HistoryEvent;
 
 use crate::effect::Effect;
 use crate::jobs::Requests;
+use crate::nodes::continuation::NodeThen;
 use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
 use crate::nodes::{FIRST_CLIENT, Peer, PeerKind};
 use crate::signal::Signal;
@@ -94,12 +95,12 @@ impl Control {
     fn lose_helper(&mut self, node: NodeId, why: &str) {
         self.stripes.holdings.remove(&node);
         self.repairs.tell_node_lost(node);
-        self.trust_returned(node);
+        self.stripes.returned.trust(node, &mut self.out);
         self.nodes.deal_caps(&self.base, &mut self.out);
         self.out.tell(Signal::Replicas(node));
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
         for number in self.out.questions.drop_node(node) {
-            self.repairs.looked(number, node, None, None);
+            self.repairs.note_verified((number, node), None, None);
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
         self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
@@ -130,7 +131,7 @@ impl Control {
             false => tracing::warn!(node = %name, blocks, "out of service"),
         }
         self.stripes.picture.set_up(node, up);
-        self.repairs.note_service(facts!(self), node, up);
+        self.repairs.healing.note_service(facts!(self), node, up);
         self.out.tell(Signal::Node(node));
         self.out.tell(Signal::Replicas(node));
     }
@@ -152,7 +153,7 @@ impl Control {
         {
             let (name, address) = (name.to_string(), address.clone());
             self.storing.joining.insert(connection);
-            let then = Then::Join { connection, role, hello: Box::new(hello) };
+            let then = NodeThen::Join { connection, role, hello: Box::new(hello) };
             return self.out.store(Write::Records(RecordWrite::Node { name, address }), then);
         }
         self.try_admit(connection, &role, hello);
@@ -284,7 +285,7 @@ impl Control {
         if !self.stripes.news.keep(node, &hello.blocks) {
             self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);
         }
-        self.check_returned(node);
+        self.stripes.check_returned(around!(self), node, &mut self.out);
         self.out.tell(Signal::Node(node));
         self.nodes.deal_caps(&self.base, &mut self.out);
         self.out.tell(Signal::Replicas(node));
@@ -319,8 +320,8 @@ impl Control {
 
     /// A helper is gone: what it had, and what is done about it, is told.
     pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
-        self.repairs.recoveries.forget(node);
-        self.repairs.look_for_room(facts!(self), &self.jobs);
+        self.repairs.nodes.absent.forget(node);
+        self.repairs.nodes.look_for_room(facts!(self), &self.jobs);
         let blocks = self.stripes.picture.block_count(node) as u64;
         let name = self.nodes.name(node);
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);

@@ -121,7 +121,7 @@ impl Control {
             Owner::Trial => self.jobs.trial_ended(facts!(self), &result, &mut self.out),
         }
         if !running.targets.is_empty() {
-            self.repairs.release_unused(&self.jobs, &running.stripe, &mut self.out);
+            self.repairs.claims.release_unused(&self.jobs, &running.stripe, &mut self.out);
             for &node in running.job.nodes().union(&running.left) {
                 self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
             }
@@ -142,7 +142,7 @@ impl Control {
         match owner {
             Owner::Read { .. } => true,
             Owner::Repair { repair } => {
-                !self.repairs.is_wide(*repair)
+                !self.repairs.queue.is_wide(*repair)
                     || (!policy.stretches.is_empty() && self.nodes.topology.has_links())
             }
             Owner::Put { .. } | Owner::Probe | Owner::Trial => false,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stores::{BlockRecord, StripeRecord};
 
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::error::list;
 use crate::facts::Around;
 use crate::facts::Facts;

@@ -12,12 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use repair::recovery::RepairId;
 use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use stores::{BlockRecord, BlockState, StripeRecord};
 
-use crate::error::RequestError;
+use crate::error::{GivenError, LayoutError, RequestError};
 use crate::facts::Around;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -91,10 +90,10 @@ impl Stripes {
         let record = around.with(self).given_record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
-            return Err(RequestError::GivenInUse(record.id));
+            return Err(GivenError::GivenInUse(record.id).into());
         }
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
-            return Err(RequestError::TooManyGiven(MOST));
+            return Err(GivenError::TooManyGiven(MOST).into());
         }
         let view = around.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
@@ -174,44 +173,36 @@ impl<'a> Facts<'a> {
         let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
         let told = self.stripes.picture.stripe(&id).ok();
         if told.is_some_and(|told| !self.base.nature.claims || !is_same(&told, given)) || is_to_come {
-            return Err(RequestError::Catalogued(given.stripe.clone()));
+            return Err(GivenError::Catalogued(given.stripe.clone()).into());
         }
         let spec: CodeSpec = given.code.parse()?;
         let code = self.stripes.codes.get(&spec)?;
         let unit = code.sub_blocks() as u64;
         if given.block_bytes > MOST_BLOCK_BYTES {
-            return Err(RequestError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES });
+            return Err(
+                GivenError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES }.into()
+            );
         }
         if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
             let above = given.block_bytes.max(1).next_multiple_of(unit);
             let below = above.checked_sub(unit).filter(|&below| below > 0);
-            return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
+            return Err(LayoutError::BlockBytes { asked: given.block_bytes, unit, below, above }.into());
         }
         let chunk_bytes = given_chunk(&*code, given)?;
         if given.blocks.len() != code.blocks() {
             let (blocks, needed) = (given.blocks.len(), code.blocks());
-            return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
+            return Err(GivenError::GivenBlocks { code: given.code.clone(), needed, blocks }.into());
         }
         let mut names = BTreeSet::new();
         let mut blocks = Vec::with_capacity(given.blocks.len());
         for block in &given.blocks {
             if !names.insert(&block.block) {
-                return Err(RequestError::GivenTwice(block.block.clone()));
+                return Err(GivenError::GivenTwice(block.block.clone()).into());
             }
             blocks.push(self.given_block(&id, block, given.block_bytes)?);
         }
         let block_bytes = given.block_bytes;
         Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
-    }
-}
-
-impl Repairs {
-    /// Whether a repair of it runs, or is to.
-    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
-        self.awaits(stripe)
-            || self
-                .of_stripe(stripe)
-                .any(|id| self.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
     }
 }
 
@@ -233,16 +224,16 @@ impl<'a> Facts<'a> {
         if self.stripes.picture.find_block(&id).is_ok_and(of_another)
             || self.stripes.picture.is_from_the_future(&id)
         {
-            return Err(RequestError::Catalogued(given.block.clone()));
+            return Err(GivenError::Catalogued(given.block.clone()).into());
         }
         if given.bytes > block_bytes {
             let (block, bytes) = (given.block.clone(), given.bytes);
-            return Err(RequestError::GivenTooLong { block, bytes, block_bytes });
+            return Err(GivenError::GivenTooLong { block, bytes, block_bytes }.into());
         }
         let node = given.node.as_deref().map(|name| self.nodes.node_named(self.base, name)).transpose()?;
         let digest = match &given.digest {
             None => None,
-            Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
+            Some(text) => Some(text.parse().map_err(|_| GivenError::NoDigest(text.clone()))?),
         };
         let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
         Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
@@ -254,7 +245,7 @@ impl<'a> Facts<'a> {
         stripe: &StripeId,
         homes: &[views::Home],
     ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
-        let record = self.stripes.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
+        let record = self.stripes.given.get(stripe).ok_or_else(|| GivenError::NotGiven(stripe.clone()))?;
         let mut named = BTreeMap::new();
         for home in homes {
             let index = BlockIndex(home.index);
@@ -263,14 +254,14 @@ impl<'a> Facts<'a> {
             let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
             if block.state == BlockState::Healthy {
                 let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();
-                return Err(RequestError::NotLost { block: block.id.to_string(), holder });
+                return Err(GivenError::NotLost { block: block.id.to_string(), holder }.into());
             }
             if named.insert(index, node).is_some() {
-                return Err(RequestError::GivenTwice(block.id.to_string()));
+                return Err(GivenError::GivenTwice(block.id.to_string()).into());
             }
         }
         match named.is_empty() {
-            true => Err(RequestError::NoHomes(stripe.clone())),
+            true => Err(GivenError::NoHomes(stripe.clone()).into()),
             false => Ok(named),
         }
     }
@@ -287,7 +278,7 @@ fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
 
 fn check_name(name: &str) -> Result<(), RequestError> {
     let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
-    if is_plain { Ok(()) } else { Err(RequestError::NoName(name.escape_default().to_string())) }
+    if is_plain { Ok(()) } else { Err(GivenError::NoName(name.escape_default().to_string()).into()) }
 }
 
 /// The size of a given stripe's chunks, if it has several.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repair::StripeId;
 use stores::{BlockRecord, StripeRecord};
 
-use crate::error::RequestError;
+use crate::error::{GivenError, RequestError};
 
 /// A stripe of 14 blocks takes some 3 KiB: this is for 20,000 of them.
 const MOST_OF_ONE: u64 = 64 << 20;
@@ -35,7 +35,7 @@ impl GivenBytes {
             if let Some((owner, bytes)) = before {
                 self.add(&record.id, owner, bytes);
             }
-            return Err(RequestError::GivenBytes { whose, most });
+            return Err(GivenError::GivenBytes { whose, most }.into());
         }
         self.add(&record.id, owner.to_owned(), bytes);
         Ok(())

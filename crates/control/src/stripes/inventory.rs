@@ -20,8 +20,8 @@ use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::questions::Subject;
 use crate::signal::Signal;
-use crate::storing::Then;
 use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
 use views::OrphansView;
 
 /// What a helper that is connected holds against what the catalog places on it.
@@ -212,7 +212,7 @@ impl Stripes {
             return;
         }
         let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
-        let then = Then::Adopted { node, block: known.id.clone() };
+        let then = StripeThen::Adopted { node, block: known.id.clone() };
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 

@@ -1,6 +1,8 @@
 //! From the catalog's record of a stripe to what the planner and people see of it.
 
+mod changes;
 pub(crate) mod condemned;
+pub(crate) mod continuation;
 pub(crate) mod contradictions;
 pub(crate) mod given;
 pub(crate) mod given_bytes;
@@ -12,6 +14,7 @@ pub(crate) mod orphans;
 pub(crate) mod picture;
 pub(crate) mod readers;
 pub(crate) mod removals;
+pub(crate) mod returned;
 pub(crate) mod store_news;
 pub(crate) mod surplus;
 pub(crate) mod unjudged;
@@ -26,10 +29,9 @@ use repair::recovery::Redundancy;
 use repair::{BlockId, NodeId, StripeId, Verify};
 use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 
-use crate::error::RequestError;
+use crate::error::{PlanningError, RequestError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::repairs::Unproven;
 use crate::stripes::condemned::Condemned;
 use crate::stripes::contradictions::Contradictions;
 use crate::stripes::given::Given;
@@ -39,6 +41,7 @@ use crate::stripes::newer::Newer;
 use crate::stripes::orphans::Orphans;
 use crate::stripes::picture::Picture;
 use crate::stripes::readers::Readers;
+use crate::stripes::returned::Returned;
 use crate::stripes::store_news::StoreNews;
 use crate::stripes::surplus::Surplus;
 use crate::stripes::unjudged::UnjudgedStripes;
@@ -82,7 +85,7 @@ pub(crate) struct Stripes {
     pub holdings: BTreeMap<NodeId, Holdings>,
     pub condemned: Condemned,
     /// Helpers that are back and have not said what their blocks are.
-    pub unproven: BTreeMap<NodeId, Unproven>,
+    pub returned: Returned,
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
@@ -180,11 +183,12 @@ pub(crate) fn index_of(record: &StripeRecord, block: &BlockId) -> Option<BlockIn
 pub(crate) fn check_indices(record: &StripeRecord, indices: &[BlockIndex]) -> Result<(), RequestError> {
     match indices.iter().find(|index| usize::from(index.0) >= record.blocks.len()) {
         None => Ok(()),
-        Some(index) => Err(RequestError::NoSuchIndex {
+        Some(index) => Err(PlanningError::NoSuchIndex {
             stripe: record.id.to_string(),
             index: index.0,
             blocks: record.blocks.len(),
-        }),
+        }
+        .into()),
     }
 }
 

@@ -19,8 +19,8 @@ use crate::nodes::Nodes;
 use crate::nodes::absences::recall;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::storing::Then;
 use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
 /// Keys of the helpers whose claims were rejected begin with this; the name follows.
@@ -125,7 +125,7 @@ impl Stripes {
         let claims = around.with(self).newer_views();
         let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
-        let then = Then::Accepted { view: Box::new(view), reply };
+        let then = StripeThen::Accepted { view: Box::new(view), reply };
         out.store(Write::Files(FileWrite::Disclaim(beyond)), then);
     }
 

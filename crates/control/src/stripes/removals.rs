@@ -11,8 +11,8 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::storing::Then;
 use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
 use crate::stripes::inventory::Holdings;
 
 /// Removals that one helper is asked for at a time.
@@ -85,7 +85,7 @@ impl Stripes {
         let Some(Holdings { removing, .. }) = self.holdings.get_mut(&node) else { return };
         if removing.contains(block) {
             let write = FileWrite::Discarded(node, block.clone());
-            out.store(Write::Files(write), Then::Discarded { node, block: block.clone() });
+            out.store(Write::Files(write), StripeThen::Discarded { node, block: block.clone() });
         }
     }
 

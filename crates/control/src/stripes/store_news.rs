@@ -6,7 +6,7 @@
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
 
-use crate::error::RequestError;
+use crate::error::ScrubError;
 use crate::facts::Around;
 use crate::out::Out;
 use crate::stripes::Stripes;
@@ -71,7 +71,7 @@ impl Stripes {
 
 impl Stripes {
     /// Refuses what would say of an empty picture that all is well.
-    pub(crate) fn check_listed(&self) -> Result<(), RequestError> {
-        self.news.unlisted().map_or(Ok(()), |why| Err(RequestError::Unlisted(why.to_owned())))
+    pub(crate) fn check_listed(&self) -> Result<(), ScrubError> {
+        self.news.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
     }
 }

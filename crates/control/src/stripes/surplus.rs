@@ -82,6 +82,21 @@ impl Stripes {
         }
     }
 
+    /// The scheduler needs a copy of a block no more: removes it, unless the stripe would survive less without it.
+    pub(crate) fn drop_surplus(
+        &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        (stripe, index, node): (&StripeId, BlockIndex, NodeId),
+        out: &mut Out,
+    ) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let block = record.blocks[usize::from(index.0)].id.clone();
+        if around.with(self).survives_without(&record, index, node) {
+            self.remove_copy(around, jobs, node, block, out);
+        }
+    }
+
     fn drop_copy(&mut self, around: Around<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
         tracing::info!(%block, node = %around.nodes.name(node), "removing a copy that is one too many");
         out.store(Write::Files(FileWrite::Discard(node, block.clone())), Then::Nothing);

@@ -9,7 +9,7 @@ use repair::BlockId;
 use stores::Unjudged;
 use views::UnjudgedStripe;
 
-use crate::answers::safety::count;
+use crate::counts::count;
 
 /// See the module's documentation.
 #[derive(Default)]

@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long the coordinator takes")]
 
+use crate::commands::RepairCommand;
 use std::time::Instant;
 
 use stores::{Answer, BlockRecord, BlockSize, FileWrite, Records, Storage, StripeWrite, Write};
@@ -102,8 +103,8 @@ fn measure_a_thousand_helpers() {
     scene.status();
     timed("status again", begun);
     let begun = Instant::now();
-    let repair =
-        scene.ask(|reply| Command::Repair(RepairRequest { all: true, ..RepairRequest::default() }, reply));
+    let repair = scene
+        .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
     let repair = repair.unwrap();
     println!("{} stripes, {} jobs", repair.stripes, scene.core().jobs.running.len());
     timed("queued, and the first jobs started", begun);

@@ -25,19 +25,31 @@ pub struct Outcome {
     pub proven: BTreeSet<BlockIndex>,
 }
 
-/// What came of the parity check.
+/// What came of the check of parity equations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ParityCheck))]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityOutcome {
     /// It was not asked for.
     NotAsked,
     /// Too few blocks survive to tell.
     NoSpareBlock,
-    /// Equations hold that would show what any one survivor made up.
+    /// It holds, for equations that would expose any single wrong survivor.
     Holds,
-    /// Equations do not hold, and digests that no other bytes have say that what was rebuilt is right: a block that it was
-    /// not made of is wrong.
+    /// It does not hold, but digests prove that the rebuilt blocks are right: a block that they were not made of is wrong.
     Overruled,
+}
+
+impl ParityOutcome {
+    /// Its text, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotAsked => "not-asked",
+            Self::NoSpareBlock => "no-spare-block",
+            Self::Holds => "holds",
+            Self::Overruled => "overruled",
+        }
+    }
 }
 
 /// Why a job failed. What it delivered and did not publish is dropped.
@@ -126,8 +138,9 @@ pub struct JobState {
     pub replanned: Vec<String>,
 }
 
-/// The phases of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What a job is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum JobPhase {
     /// Slices travel.
@@ -148,4 +161,21 @@ pub enum JobPhase {
     ReadingBack,
     /// It is over.
     Finished,
+}
+
+impl JobPhase {
+    /// Its text, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MovingSlices => "moving-slices",
+            Self::StoppingPlan => "stopping-plan",
+            Self::WaitingForNodes => "waiting-for-nodes",
+            Self::OnHold => "on-hold",
+            Self::MakingDurable => "making-durable",
+            Self::CheckingParity => "checking-parity",
+            Self::Publishing => "publishing",
+            Self::ReadingBack => "reading-back",
+            Self::Finished => "finished",
+        }
+    }
 }

@@ -47,10 +47,14 @@ impl Requests {
 
 impl World {
     /// Asks for something.
-    pub(crate) fn ask<T: Send + 'static>(&mut self, asker: Asker, command: impl FnOnce(Reply<T>) -> Command) {
+    pub(crate) fn ask<T: Send + 'static, C: Into<Command>>(
+        &mut self,
+        asker: Asker,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) {
         self.requests.next += 1;
         let request = RequestId(self.requests.next);
-        let command = Some(command(Reply::to(request)));
+        let command = Some(command(Reply::to(request)).into());
         self.scene.note(|| format!("{request:?}: {command:?}"));
         let open = Open { asker, command };
         self.requests.open.insert(request, open);

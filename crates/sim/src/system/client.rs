@@ -4,12 +4,13 @@
 //! helpers found of its data blocks are the digests of the file's bytes. A read asks for the layout, then for all data blocks
 //! of each stripe, and holds each block against its recorded digest.
 
+use control::FileCommand;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use control::{Answer, Command, RequestError};
+use control::{Answer, Command, FileError, RequestError};
 use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, ToNode};
 use repair::{Assignment, BlockId, Brought, JobId, Refusal, Report, Scheme, StripeId};
@@ -138,7 +139,7 @@ impl World {
                     chunk_bytes: None,
                     replace,
                 };
-                self.ask(asker, |reply| Command::BeginPut(request, reply));
+                self.ask(asker, |reply| FileCommand::BeginPut(request, reply));
             }
             What::Put { bytes, put: Some(put), next, .. } if *next >= put.stripes.len() => {
                 let (put, bytes) = (PutId(put.put), bytes.clone());
@@ -148,7 +149,7 @@ impl World {
                 {
                     *commits = true;
                 }
-                self.ask(asker, |reply| Command::CommitPut(put, reply));
+                self.ask(asker, |reply| FileCommand::CommitPut(put, reply));
             }
             What::Put { bytes, put: Some(put), next, .. } => {
                 let stripe = &put.stripes[*next];
@@ -165,7 +166,7 @@ impl World {
                 let request = ClientRequest::PutStripe { put: put.put, position: stripe.position as u32 };
                 self.open(process, number, session, request, sources);
             }
-            What::Read { layout: None, .. } => self.ask(asker, |reply| Command::File(file, reply)),
+            What::Read { layout: None, .. } => self.ask(asker, |reply| FileCommand::Layout(file, reply)),
             What::Read { layout: Some(layout), next, .. } => match layout.layout.get(*next) {
                 None => self.end_read(process, number),
                 Some(stripe) => {
@@ -177,7 +178,7 @@ impl World {
             },
             What::Remove => {
                 self.truth.may_be(&file, None);
-                self.ask(asker, |reply| Command::RemoveFile(file, reply));
+                self.ask(asker, |reply| FileCommand::Remove(file, reply));
             }
         }
     }
@@ -239,11 +240,13 @@ impl World {
                     *layout = Some(found);
                     self.go_on(process, number);
                 }
-                Some(Err(RequestError::NoSuchFile(_))) => self.check_read(process, number, None),
+                Some(Err(RequestError::File(FileError::NoSuchFile(_)))) => {
+                    self.check_read(process, number, None)
+                }
                 _ => self.later(process, number),
             },
             What::Remove => match answer.map(Answer::take::<FileView>) {
-                Some(Ok(_)) | Some(Err(RequestError::NoSuchFile(_))) => {
+                Some(Ok(_)) | Some(Err(RequestError::File(FileError::NoSuchFile(_)))) => {
                     self.end_change(process, number, Some(None));
                 }
                 _ => self.end_change(process, number, None),
@@ -283,7 +286,7 @@ impl World {
     fn abort(&mut self, process: ProcessId, number: u64) {
         if let What::Put { put: Some(put), .. } = &self.client(process).flows[&number].what {
             let put = PutId(put.put);
-            self.ask(Asker::Nobody, |reply| Command::AbortPut(put, reply));
+            self.ask(Asker::Nobody, |reply| FileCommand::AbortPut(put, reply));
         }
     }
 

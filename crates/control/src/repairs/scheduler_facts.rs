@@ -1,7 +1,8 @@
-//! What the scheduler is told: nodes as they come and go and fill up, blocks as they are lost and found, and who
-//! else works on a stripe.
+//! Facts for the scheduler: nodes as they come, go and fill up, blocks as they are lost and found, trunks of racks,
+//! surplus copies, and what reads and puts reserve.
 
-use repair::recovery::{Loads, NodeFacts, ReservationId};
+use codes::BlockIndex;
+use repair::recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
 use repair::{Job, NodeId, StripeId};
 
 use crate::facts::Facts;
@@ -9,7 +10,7 @@ use crate::repairs::Repairs;
 use crate::stripes::indexed;
 
 impl Repairs {
-    /// A helper has come, or something else is known of it.
+    /// A helper has come, or its facts have changed.
     pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
         let Some(view) = facts.nodes.topology.get(node) else { return };
         let facts = NodeFacts {
@@ -24,7 +25,7 @@ impl Repairs {
         self.scheduler.set_node(node, facts);
     }
 
-    /// What a helper holds, or has room for, has changed.
+    /// The blocks or the free space of a helper have changed.
     pub(crate) fn tell_space(&mut self, facts: Facts<'_>, node: NodeId) {
         if let Some(view) = facts.nodes.topology.get(node)
             && facts.nodes.is_helper(node)
@@ -38,7 +39,7 @@ impl Repairs {
         self.scheduler.handle_node(node, false);
     }
 
-    /// Something else is in the catalog of these blocks of a stripe.
+    /// The catalog has other entries for blocks of a stripe.
     pub(crate) fn tell_blocks(&mut self, facts: Facts<'_>, stripe: &StripeId) {
         let Ok(record) = facts.stripes.stripe_record(stripe) else { return };
         for (index, block) in indexed(&record) {
@@ -47,16 +48,40 @@ impl Repairs {
         }
     }
 
-    /// A node has come or gone: of what is on others as well, one of those counts now.
+    /// A node has come or gone: another holder may count now for its replicated blocks.
     pub(crate) fn tell_replicas(&mut self, facts: Facts<'_>, node: NodeId) {
         for stripe in facts.stripes.picture.replicated_on(node) {
             self.tell_blocks(facts, &stripe);
         }
     }
 
-    /// Reserves what a read or a put moves.
+    /// Reserves bandwidth for a read or a put.
     pub(crate) fn reserve(&mut self, job: &Job, stores: bool) -> Option<ReservationId> {
         let loads = Loads::of(job.running_plan()?, stores);
         Some(self.scheduler.reserve(&loads))
+    }
+
+    /// Tells the scheduler what repairs may have in flight over the trunk of a rack: at most its cap, and at most what it
+    /// carries.
+    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
+        let cap = facts.nodes.caps(facts.base).trunk(rack);
+        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
+        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
+        let [up, down] = carried.map(bytes);
+        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
+        self.scheduler.set_trunk(rack, trunk);
+    }
+
+    /// A helper has a copy of a block that has another home: the scheduler says when it may go.
+    pub(crate) fn tell_surplus(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+    ) {
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| facts.block_facts(block)).collect();
+        self.scheduler.handle_surplus(stripe, index, node, &facts);
     }
 }
