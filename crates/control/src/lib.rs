@@ -380,12 +380,12 @@ impl Control {
 
     /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
     fn settle(&mut self) {
-        let gone = |node: &NodeId| {
-            self.nodes.retired.contains(node)
-                || self.nodes.peers.contains_key(node)
-                || self.nodes.has_no_helper(&self.base, *node)
+        let is_awaited = |node: NodeId| {
+            !self.nodes.is_retired(node)
+                && !self.nodes.is_connected(node)
+                && !self.nodes.has_no_helper(&self.base, node)
         };
-        let expected = || self.nodes.names.keys().all(gone);
+        let expected = || !self.nodes.ids().any(is_awaited);
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;

@@ -35,7 +35,7 @@ impl<'a> Answers<'a> {
             safe_to_remove: self.jobs.is_emptied(self.facts, node),
             text: self.leaving_text(node),
         };
-        self.facts.nodes.leaving.nodes().map(view).collect()
+        self.facts.nodes.leaving().map(view).collect()
     }
 
     fn leaving_text(self, node: NodeId) -> String {
@@ -73,8 +73,7 @@ impl<'a> Answers<'a> {
         let only: Vec<String> = self
             .facts
             .nodes
-            .leaving
-            .requestors(node)
+            .drain_requestors(node)
             .iter()
             .map(|&taker| self.facts.nodes.name(taker))
             .collect();
@@ -90,13 +89,13 @@ impl<'a> Answers<'a> {
     /// The helpers that are gone, and what is done about each.
     pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
         let mut gone: Vec<GoneNode> =
-            self.facts.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+            self.facts.nodes.gone().filter_map(|node| self.gone_node(node)).collect();
         gone.sort_by(|a, b| views::natural(&a.node, &b.node));
         gone
     }
 
     pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.facts.nodes.absences.get(&node)?;
+        let absence = self.facts.nodes.absence(node)?;
         let recovery = self.repairs.recovery_of(self.facts, node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);

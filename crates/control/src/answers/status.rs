@@ -256,34 +256,33 @@ impl<'a> Answers<'a> {
     }
 
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
-        let views: Result<Vec<_>, _> =
-            self.facts.nodes.names.keys().map(|&node| self.node_view(node)).collect();
+        let views: Result<Vec<_>, _> = self.facts.nodes.ids().map(|node| self.node_view(node)).collect();
         let mut views = views?;
         views.sort_by(|a, b| views::natural(&a.name, &b.name));
         Ok(views)
     }
 
     pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
-        let peer = self.facts.nodes.peers.get(&node);
+        let is_up = self.facts.nodes.is_connected(node);
         let held = self.facts.stripes.holdings.get(&node);
         let orphans = held.map_or(0, |held| held.orphans.len() as u64);
         let stated = self.facts.nodes.figures.stated(node);
         let view = self.facts.nodes.topology.get(node);
-        let up = peer.and(view);
+        let up = view.filter(|_| is_up);
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
             has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
-            up: peer.is_some(),
+            up: is_up,
             serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
             address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
-            bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
+            bandwidth_bytes_per_s: stated.up.into_iter().chain(stated.down).min().filter(|_| is_up),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
-            leaving: self.facts.nodes.leaving.contains(&node),
+            leaving: self.facts.nodes.is_leaving(node),
             to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
             maintenance_until_unix_ms: self.facts.nodes.maintenance_until_unix_ms(node),
         })

@@ -93,7 +93,7 @@ impl Jobs {
         client: NodeId,
         tag: u64,
     ) -> Result<(), RequestError> {
-        if !facts.nodes.peers.contains_key(&client) {
+        if !facts.nodes.is_connected(client) {
             return Err(RequestError::Gone(client));
         }
         let Some(Requests { requests, opening }) = self.clients.get(&client) else {

@@ -5,7 +5,6 @@
 //! nor while more of those that hold something are gone than are there: then it is the network that is broken, and
 //! rebuilding half of everything on the other half would only make it worse.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::RepairAfter;
@@ -18,6 +17,7 @@ use crate::base::Base;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::Nodes;
+use crate::nodes::node::Node;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
@@ -48,7 +48,7 @@ struct Kept {
 }
 
 impl Absence {
-    fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
+    pub(super) fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
         Self { since_unix_ms, before, at, cancelled: false }
     }
 
@@ -71,18 +71,17 @@ impl Nodes {
                 cancelled: kept.cancelled,
                 ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
             };
-            self.absences.insert(node, absence);
+            self.set_absence(node, absence);
         }
     }
 
     /// All have had time to come: those who are not here are gone since the start, unless it is known better.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
-        let absent = |node: &NodeId| {
-            // Servers that are meant to have no helper are not missed.
-            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(base, *node);
-            awaited && !self.absences.contains_key(node)
+        // Servers that are meant to have no helper are not missed.
+        let is_missed = |node: &NodeId| {
+            !self.is_connected(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
         };
-        for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
+        for node in self.ids().filter(is_missed).collect::<Vec<_>>() {
             let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
             self.begin_absence(node, Absence::new(since, base.now, base.now), "it did not come back", out);
         }
@@ -94,9 +93,22 @@ impl Nodes {
     }
 
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str, out: &mut Out) {
-        self.absences.insert(node, absence);
+        self.set_absence(node, absence);
         self.keep_absence(node, out);
         out.tell(Signal::Gone { node, why: why.to_owned() });
+    }
+
+    fn set_absence(&mut self, node: NodeId, absence: Absence) {
+        if let Some(node) = self.registered.get_mut(&node) {
+            node.begin_absence(absence);
+        }
+    }
+
+    /// An operator called off the repair of a helper that is gone.
+    pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
+        if self.registered.get_mut(&node).is_some_and(Node::cancel_recovery) {
+            self.keep_absence(node, out);
+        }
     }
 }
 
@@ -105,12 +117,12 @@ impl Repairs {
     pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         if !facts.nodes.settled
             || !facts.may_change()
-            || facts.nodes.absences.is_empty()
+            || facts.nodes.gone().next().is_none()
             || facts.too_many_gone().is_some()
         {
             return;
         }
-        for node in facts.nodes.absences.keys().copied().collect::<Vec<_>>() {
+        for node in facts.nodes.gone().collect::<Vec<_>>() {
             let waits = matches!(
                 self.recovery_of(facts, node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
@@ -134,10 +146,8 @@ impl Repairs {
 impl Repairs {
     /// A helper that is gone and may be back before its repair begins.
     pub(crate) fn awaited_helper(&self, facts: Facts<'_>) -> Option<NodeId> {
-        facts.nodes.absences.keys().copied().find(|&node| match self.recovery_of(facts, node) {
-            RecoveryState::Needless => {
-                !facts.nodes.retired.contains(&node) && self.is_discarding(facts, node)
-            }
+        facts.nodes.gone().find(|&node| match self.recovery_of(facts, node) {
+            RecoveryState::Needless => !facts.nodes.is_retired(node) && self.is_discarding(facts, node),
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
         })
@@ -155,7 +165,7 @@ impl Repairs {
     }
 
     pub(crate) fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
-        let Some(absence) = facts.nodes.absences.get(&node) else { return RecoveryState::Needless };
+        let Some(absence) = facts.nodes.absence(node) else { return RecoveryState::Needless };
         let tries = self.recoveries.get(node);
         match () {
             () if self.open_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
@@ -175,9 +185,8 @@ impl Repairs {
 }
 
 impl Nodes {
-    /// A helper is there.
-    pub(crate) fn note_back(&mut self, base: &Base, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absences.remove(&node) else { return };
+    /// A helper is back, and this absence has ended.
+    pub(crate) fn note_back(&self, base: &Base, node: NodeId, absence: &Absence, out: &mut Out) {
         let name = self.name(node);
         out.forget_record(format!("{PREFIX}{name}"));
         // Before all have come, one that is back was not gone for anybody.
@@ -187,10 +196,17 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn keep_absence(&mut self, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absences.get(&node) else { return };
+    fn keep_absence(&self, node: NodeId, out: &mut Out) {
+        let Some(absence) = self.absence(node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
         out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
+    }
+
+    /// Drops the record of the absence of a node that is forgotten.
+    pub(super) fn forget_absence(&self, node: NodeId, out: &mut Out) {
+        if self.absence(node).is_some() {
+            out.forget_record(format!("{PREFIX}{}", self.name(node)));
+        }
     }
 }
 
@@ -208,6 +224,3 @@ pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
         Some((rest, read.ok()))
     })
 }
-
-/// All helpers that are gone.
-pub(crate) type Absences = BTreeMap<NodeId, Absence>;

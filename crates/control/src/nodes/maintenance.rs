@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A helper that somebody works on.
 pub(crate) struct Maintenance {
-    pub(crate) until: Duration,
+    until: Duration,
     until_unix_ms: u64,
 }
 
@@ -49,7 +49,7 @@ impl Control {
             return Err(RequestError::MaintenanceTime { most: LONGEST });
         }
         let until_unix_ms = self.base.unix_ms.saturating_add(request.for_ms);
-        self.nodes.maintenance.insert(node, Maintenance { until: self.base.now + time, until_unix_ms });
+        self.nodes.set_maintenance(node, Maintenance { until: self.base.now + time, until_unix_ms });
         self.out.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
         tracing::info!(helper = name, for_s = time.as_secs(), "maintenance begins");
         self.out.note(HistoryEvent::MaintenanceBegun { node: name.to_owned(), until_unix_ms });
@@ -59,10 +59,9 @@ impl Control {
     /// It need not be left alone any more; one that is gone is repaired when its grace period is over.
     pub(crate) fn end_maintenance(&mut self, name: &str) -> Result<NodeView, RequestError> {
         let node = self.nodes.node_named(&self.base, name)?;
-        if !self.nodes.maintenance.contains_key(&node) {
+        if !self.nodes.drop_maintenance(node, &mut self.out) {
             return Err(RequestError::NotInMaintenance(name.to_owned()));
         }
-        self.nodes.drop_maintenance(node, &mut self.out);
         self.answers().node_view(node)
     }
 
@@ -92,7 +91,7 @@ impl Nodes {
             match (kept, self.known(name)) {
                 (Some(Kept { until_unix_ms }), Some(node)) => {
                     let left = Duration::from_millis(until_unix_ms.saturating_sub(base.unix_ms)).min(LONGEST);
-                    self.maintenance.insert(node, Maintenance { until: left, until_unix_ms });
+                    self.set_maintenance(node, Maintenance { until: left, until_unix_ms });
                 }
                 _ => out.forget_record(format!("{PREFIX}{name}")),
             }
@@ -103,33 +102,53 @@ impl Nodes {
 }
 
 impl Nodes {
-    fn drop_maintenance(&mut self, node: NodeId, out: &mut Out) {
-        let name = self.name(node);
-        if self.maintenance.remove(&node).is_some() {
-            out.forget_record(format!("{PREFIX}{name}"));
+    fn set_maintenance(&mut self, node: NodeId, maintenance: Maintenance) {
+        if let Some(node) = self.registered.get_mut(&node) {
+            node.maintenance = Some(maintenance);
+        }
+    }
+
+    /// Ends the maintenance of a node. Returns whether it was in maintenance.
+    fn drop_maintenance(&mut self, node: NodeId, out: &mut Out) -> bool {
+        let ends = self.forget_maintenance(node, out);
+        if ends {
+            let name = self.name(node);
             tracing::info!(helper = name, "maintenance ends");
             out.note(HistoryEvent::MaintenanceEnded { node: name });
         }
+        ends
     }
 
     /// Ends what is over.
     pub(crate) fn expire_maintenance(&mut self, base: &Base, out: &mut Out) {
-        let over = self.maintenance.iter().filter(|(_, maintenance)| maintenance.until <= base.now);
-        for node in over.map(|(&node, _)| node).collect::<Vec<_>>() {
+        let is_over = |node: &NodeId| self.maintenance(*node).is_some_and(|it| it.until <= base.now);
+        for node in self.ids().filter(is_over).collect::<Vec<_>>() {
             self.drop_maintenance(node, out);
         }
     }
 
-    /// A helper is forgotten, and so is that somebody worked on it.
-    pub(crate) fn forget_maintenance(&mut self, node: NodeId, out: &mut Out) {
-        if self.maintenance.remove(&node).is_some() {
+    /// Ends the maintenance of a node without a word. Returns whether it was in maintenance.
+    pub(super) fn forget_maintenance(&mut self, node: NodeId, out: &mut Out) -> bool {
+        let ended = self.registered.get_mut(&node).and_then(|node| node.maintenance.take());
+        if ended.is_some() {
             out.forget_record(format!("{PREFIX}{}", self.name(node)));
         }
+        ended.is_some()
     }
 }
 
 impl Nodes {
     pub(crate) fn maintenance_until_unix_ms(&self, node: NodeId) -> Option<u64> {
-        self.maintenance.get(&node).map(|maintenance| maintenance.until_unix_ms)
+        self.maintenance(node).map(|maintenance| maintenance.until_unix_ms)
+    }
+
+    fn maintenance(&self, node: NodeId) -> Option<&Maintenance> {
+        self.registered.get(&node)?.maintenance.as_ref()
+    }
+
+    /// How long a node is still in maintenance.
+    pub(crate) fn maintenance_left(&self, base: &Base, node: NodeId) -> Option<Duration> {
+        let left = self.maintenance(node)?.until.saturating_sub(base.now);
+        Some(left).filter(|left| !left.is_zero())
     }
 }

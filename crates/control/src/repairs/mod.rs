@@ -60,7 +60,6 @@ use own::Own;
 use progress::Course;
 pub(crate) use records::kept;
 use refusals::Refusals;
-pub(super) use surplus::Unproven;
 
 /// Changes of a repair are told this often at most; its end at once.
 pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
@@ -326,7 +325,7 @@ impl Repairs {
 
     /// Which repairs of helpers that are gone began by themselves, in an earlier coordinator's time.
     pub(crate) fn recall_recoveries(&mut self, nodes: &Nodes) {
-        for &node in nodes.absences.keys() {
+        for node in nodes.gone() {
             self.recoveries.of(node).repair = self.own_of(node);
         }
     }

@@ -149,7 +149,7 @@ impl Repairs {
         };
         let seconds = match order.kind() {
             // Both go on at once, and neither takes much of what the other needs.
-            Kind::Drain { from } if facts.nodes.peers.contains_key(&from) => {
+            Kind::Drain { from } if facts.nodes.is_connected(from) => {
                 1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
             }
             kind => seconds(kind)?,
@@ -180,10 +180,10 @@ impl Repairs {
             _ => (k as u32, readable(kind.leaves())),
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
-        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.leaving.contains(node);
+        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.is_leaving(*node);
         // Where there are many, any will do.
         let takers = match &order.requestors[..] {
-            [] if facts.nodes.peers.len() > FEW_NODES => None,
+            [] if facts.nodes.connected_count() > FEW_NODES => None,
             [] => Some(facts.nodes.live_helpers().filter(free).collect()),
             some => Some(some.to_vec()),
         };

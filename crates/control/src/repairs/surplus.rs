@@ -18,25 +18,18 @@ use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::stripes::Stripes;
 
-/// What a helper that is back has yet to say of its blocks.
-#[derive(Default)]
-pub(crate) struct Unproven {
-    /// The stripes of its blocks, which are held.
-    pub(crate) stripes: Vec<StripeId>,
-    /// The blocks that have said what they are.
-    pub(crate) described: BTreeSet<BlockId>,
-    /// Its stripes are let go then, though it has not said everything: others of their blocks may be lost as well.
-    pub(crate) until: Duration,
-}
-
 /// How long stripes wait for what a node says of its blocks.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stripes {
-    /// Has the blocks verified that could not say what they are.
-    pub(crate) fn look_at_silent(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
-        let Some(unproven) = self.unproven.get_mut(&node) else { return };
-        let described = std::mem::take(&mut unproven.described);
+    /// Has the blocks of a helper verified that have not described themselves.
+    pub(crate) fn look_at_silent(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        described: &BTreeSet<BlockId>,
+        out: &mut Out,
+    ) {
         for (stripe, index) in self.picture.blocks_of(node) {
             let Ok(record) = self.picture.stripe(&stripe) else { continue };
             let known = record.blocks[usize::from(index.0)].clone();

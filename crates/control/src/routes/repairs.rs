@@ -15,19 +15,18 @@ use stores::{BlockState, RecordWrite, StoreError, Write};
 use views::{HistoryEvent, RepairState};
 
 use crate::Control;
-use crate::base::Base;
 use crate::commands::answer;
 use crate::durations::in_words;
 use crate::jobs::{Owner, RunningJob};
+use crate::nodes::node::Unproven;
 use crate::questions::Subject;
 use crate::repairs::Order;
 use crate::repairs::attempts::TRY_AGAIN;
 use crate::repairs::records::QUEUE_PREFIX;
 use crate::repairs::start::{LATE_AFTER, LATE_TIMES, Obstacle, Started, failed};
-use crate::repairs::surplus::{PATIENCE, Unproven};
+use crate::repairs::surplus::PATIENCE;
 use crate::repairs::views::ItemPage;
 use crate::storing::Then;
-use crate::stripes::Stripes;
 
 impl Control {
     /// A helper that was here before is back: what does it have?
@@ -44,7 +43,7 @@ impl Control {
         stripes.dedup();
         stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
         let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
-        self.stripes.unproven.insert(node, unproven);
+        self.nodes.await_description(node, unproven);
         let ask = self.out.questions.open(node, Subject::Returned, self.base.now);
         self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
     }
@@ -52,9 +51,7 @@ impl Control {
     /// What blocks of a helper that is back say of themselves.
     pub(crate) fn take_returned(&mut self, node: NodeId, blocks: &[Description], last: bool) {
         let mut bad = Vec::new();
-        if let Some(unproven) = self.stripes.unproven.get_mut(&node) {
-            unproven.described.extend(blocks.iter().map(|block| block.id.clone()));
-        }
+        self.nodes.note_described(node, blocks.iter().map(|block| block.id.clone()));
         for block in blocks {
             let Ok((stripe, index)) = self.stripes.picture.find_block(&block.id) else { continue };
             let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
@@ -83,25 +80,27 @@ impl Control {
         if !bad.is_empty() {
             self.stripes.store_states(around!(self), bad, &mut self.out);
         }
-        if last {
-            self.stripes.look_at_silent(around!(self), node, &mut self.out);
-            self.trust_returned(node);
+        if last && let Some(unproven) = self.nodes.end_description(node) {
+            self.stripes.look_at_silent(around!(self), node, &unproven.described, &mut self.out);
+            self.release_stripes(&unproven.stripes);
         }
     }
 
-    /// From now on repairs count on what a helper has; or it has gone again.
+    /// Repairs count on what a helper has from now on, though it did not describe all of it.
     pub(crate) fn trust_returned(&mut self, node: NodeId) {
-        let unproven = self.stripes.unproven.remove(&node).unwrap_or_default();
-        unproven.stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
+        let unproven = self.nodes.end_description(node).unwrap_or_default();
+        self.release_stripes(&unproven.stripes);
+    }
+
+    /// Releases the stripes of a helper that was back: it has described its blocks, or has gone again.
+    pub(crate) fn release_stripes(&mut self, stripes: &[StripeId]) {
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
     }
 
     /// Lets stripes go that have waited long enough.
     pub(crate) fn stop_waiting_for_returned(&mut self) {
-        let Self { stripes: Stripes { unproven, .. }, repairs, base: Base { now, .. }, .. } = self;
-        for late in unproven.values_mut().filter(|unproven| unproven.until <= *now) {
-            let stripes = std::mem::take(&mut late.stripes);
-            stripes.iter().for_each(|stripe| repairs.scheduler.let_go(stripe));
-        }
+        let late = self.nodes.take_late_stripes(self.base.now);
+        self.release_stripes(&late);
     }
 
     /// All blocks of a stripe can be read without a copy, and nobody works on it.
@@ -270,7 +269,7 @@ impl Control {
 
     fn requeue(&mut self, id: u64, order: Order) {
         if let Target::Drain(node) = order.target {
-            self.nodes.leaving.insert(node, &order); // The mark may not have been kept.
+            self.nodes.set_departure(node, &order); // The mark may not have been kept.
         }
         if let Some(given) = &order.given {
             self.stripes.recall_given(around!(self), given.stripe.clone());
@@ -372,7 +371,7 @@ impl Control {
         tries.repair = None;
         tries.attempts.put_off(self.base.now);
         match result {
-            Ok(()) if self.nodes.leaving.contains(&node) => {
+            Ok(()) if self.nodes.is_leaving(node) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a drain that begins by itself");
                 }
@@ -385,7 +384,7 @@ impl Control {
     /// A drain has ended.
     fn drain_ended(&mut self, node: NodeId) {
         let (now, left) = (self.base.now, self.facts().left_on(node) > 0);
-        if self.nodes.leaving.contains(&node) {
+        if self.nodes.is_leaving(node) {
             match left {
                 true => self.repairs.drains.of(node).attempts.fail(now, TRY_AGAIN),
                 false => self.repairs.drains.forget(node),
@@ -401,7 +400,7 @@ impl Control {
         order: Order,
         result: Result<(), StoreError>,
     ) {
-        match (result, self.nodes.absences.contains_key(&node)) {
+        match (result, self.nodes.absence(node).is_some()) {
             (Ok(()), true) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a repair that begins by itself");
@@ -421,14 +420,15 @@ impl Control {
     fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
         let (now, after) = (self.base.now, self.nodes.repair_after(&self.base).time().unwrap_or(TRY_AGAIN));
         let left = self.stripes.picture.block_count(node) > 0;
-        let Some(absence) = self.nodes.absences.get_mut(&node) else { return };
+        if self.nodes.absence(node).is_none() {
+            return;
+        }
         let tries = self.repairs.recoveries.of(node);
         if tries.repair.take_if(|repair| *repair == id).is_none() {
             return;
         }
         if state == RepairState::Cancelled {
-            absence.cancelled = true;
-            self.nodes.keep_absence(node, &mut self.out);
+            self.nodes.cancel_recovery(node, &mut self.out);
         } else if left {
             tries.attempts.fail(now, after);
         }

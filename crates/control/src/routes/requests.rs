@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cluster::Role;
 use codes::BlockIndex;
 use repair::recovery::{RepairId, Target};
 use repair::wire::control::ClientRequest;
@@ -207,7 +206,7 @@ impl Control {
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
         self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
-            if !self.nodes.leaving.contains(&node) {
+            if !self.nodes.is_leaving(node) {
                 self.repairs.drains.forget(node);
             }
             self.nodes.mark_leaving(&self.base, node, &order, &mut self.out);
@@ -276,7 +275,7 @@ impl Control {
     fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
         match self.answers().check_removal(name) {
             Ok((node, view)) => {
-                self.nodes.forgetting.insert(node);
+                self.nodes.begin_forgetting(node);
                 let write = Write::Records(RecordWrite::ForgetNode(node));
                 self.out.store(write, Then::Removes { node, view: Box::new(view), reply });
             }
@@ -287,21 +286,9 @@ impl Control {
     /// A helper is forgotten in the storage: so it is here.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
-        if self.nodes.absences.remove(&node).is_some() {
-            self.out.forget_record(format!("gone/{name}"));
-        }
-        self.nodes.forget_maintenance(node, &mut self.out);
-        self.nodes.unmark_leaving(node, &mut self.out);
         self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
-        if let Ok(name) = name.parse() {
-            self.nodes.certificates.forget(&Role::Helper(name));
-        }
+        self.nodes.forget_node(&self.base, node, &mut self.out);
         self.out.note(HistoryEvent::NodeRemoved { node: name });
-        self.nodes.retired.remove(&node);
-        self.nodes.names.remove(&node);
-        self.nodes.topology.remove(node);
-        self.nodes.figures.forget(node);
-        self.nodes.lay_links(&self.base);
     }
 
     /// Looks at what the status tells and nobody has looked at for a while.

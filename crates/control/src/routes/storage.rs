@@ -235,10 +235,12 @@ impl Control {
                 answer(reply, begun.map(|_| *view), &mut self.out);
             }
             Then::Removes { node, view, reply } => {
-                self.nodes.forgetting.remove(&node);
-                if result.is_ok() {
-                    tracing::info!(helper = self.nodes.name(node), "a helper is removed");
-                    self.drop_node(node);
+                match result {
+                    Ok(_) => {
+                        tracing::info!(helper = self.nodes.name(node), "a helper is removed");
+                        self.drop_node(node);
+                    }
+                    Err(_) => self.nodes.keep_node(node),
                 }
                 answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.out);
             }

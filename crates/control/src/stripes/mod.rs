@@ -29,7 +29,6 @@ use stores::{BlockRecord, BlockState, Replica, StripeRecord};
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::repairs::Unproven;
 use crate::stripes::condemned::Condemned;
 use crate::stripes::contradictions::Contradictions;
 use crate::stripes::given::Given;
@@ -81,8 +80,6 @@ pub(crate) struct Stripes {
     /// What the helpers hold that are connected.
     pub holdings: BTreeMap<NodeId, Holdings>,
     pub condemned: Condemned,
-    /// Helpers that are back and have not said what their blocks are.
-    pub unproven: BTreeMap<NodeId, Unproven>,
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
