@@ -197,7 +197,7 @@ impl Control {
     /// Takes up what an earlier coordinator kept.
     fn recall(&mut self, records: &[(String, Value)]) {
         self.know_nodes();
-        self.nodes.recall_leaving(records);
+        self.nodes.registry.recall_leaving(records);
         self.nodes.recall_measured(records);
         self.nodes.lay_links(&self.base);
         self.nodes.recall_caps(records);
@@ -208,9 +208,10 @@ impl Control {
         self.stripes.recall_condemned(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
-        self.nodes.recall_absences(&self.base, records, &mut self.out);
+        self.nodes.registry.recall_absences(&self.base, records, &mut self.out);
         self.repairs.recall_recoveries(&self.nodes);
-        self.nodes.recall_maintenance(&self.base, records, &mut self.out);
+        self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
+        self.nodes.recall_settings(records);
         self.stripes.recall_rejected(records);
         self.settle();
     }
@@ -266,7 +267,7 @@ impl Control {
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
         self.forget_retired();
-        self.nodes.expire_maintenance(&self.base, &mut self.out);
+        self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_figures(&self.base, &mut self.out);
         self.repairs.look_for_room(facts!(self), &self.jobs);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
@@ -381,15 +382,15 @@ impl Control {
     /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
     fn settle(&mut self) {
         let is_awaited = |node: NodeId| {
-            !self.nodes.is_retired(node)
+            !self.nodes.registry.is_retired(node)
                 && !self.nodes.is_connected(node)
-                && !self.nodes.has_no_helper(&self.base, node)
+                && !self.nodes.registry.has_no_helper(&self.base, node)
         };
-        let expected = || !self.nodes.ids().any(is_awaited);
+        let expected = || !self.nodes.registry.ids().any(is_awaited);
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;
-            self.nodes.find_absent(&self.base, &mut self.out);
+            self.nodes.registry.find_absent(&self.base, &mut self.out);
             self.stripes.after_settling(around!(self), &self.jobs, &mut self.out);
         }
     }

@@ -35,7 +35,7 @@ impl<'a> Answers<'a> {
             safe_to_remove: self.jobs.is_emptied(self.facts, node),
             text: self.leaving_text(node),
         };
-        self.facts.nodes.leaving().map(view).collect()
+        self.facts.nodes.registry.leaving().map(view).collect()
     }
 
     fn leaving_text(self, node: NodeId) -> String {
@@ -73,6 +73,7 @@ impl<'a> Answers<'a> {
         let only: Vec<String> = self
             .facts
             .nodes
+            .registry
             .drain_requestors(node)
             .iter()
             .map(|&taker| self.facts.nodes.name(taker))
@@ -89,13 +90,13 @@ impl<'a> Answers<'a> {
     /// The helpers that are gone, and what is done about each.
     pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
         let mut gone: Vec<GoneNode> =
-            self.facts.nodes.gone().filter_map(|node| self.gone_node(node)).collect();
+            self.facts.nodes.registry.gone().filter_map(|node| self.gone_node(node)).collect();
         gone.sort_by(|a, b| views::natural(&a.node, &b.node));
         gone
     }
 
     pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.facts.nodes.absence(node)?;
+        let absence = self.facts.nodes.registry.absence(node)?;
         let recovery = self.repairs.recovery_of(self.facts, node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
@@ -136,6 +137,7 @@ impl<'a> Answers<'a> {
                 let left = self
                     .facts
                     .nodes
+                    .registry
                     .maintenance_left(self.facts.base, node)
                     .map(in_words)
                     .unwrap_or_default();

@@ -10,7 +10,8 @@ use crate::nodes::sorted;
 
 impl<'a> Answers<'a> {
     pub(crate) fn topology_view(self) -> TopologyView {
-        let mut nodes: Vec<NodeRates> = self.facts.nodes.ids().map(|node| self.node_rates(node)).collect();
+        let mut nodes: Vec<NodeRates> =
+            self.facts.nodes.registry.ids().map(|node| self.node_rates(node)).collect();
         nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
         let place = |name: &String, region: Option<String>, inside: &dyn Fn(&NodeRates) -> bool| {
             let trunk = self.facts.base.settings.network.trunks.get(name).copied().unwrap_or_default();

@@ -70,7 +70,7 @@ impl<'a> Answers<'a> {
             let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
             return Err(RequestError::NodeNeeded { name, blocks, next_step });
         }
-        if self.facts.nodes.is_connected(node) || self.facts.nodes.is_being_forgotten(node) {
+        if self.facts.nodes.is_connected(node) || self.facts.nodes.registry.is_being_forgotten(node) {
             return Err(RequestError::NodeUp(name));
         }
         Ok((node, self.node_view(node)?))
@@ -191,7 +191,7 @@ impl<'a> Facts<'a> {
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
-        if from == onto || !self.nodes.is_helper(onto) || self.nodes.is_leaving(onto) {
+        if from == onto || !self.nodes.is_helper(onto) || self.nodes.registry.is_leaving(onto) {
             return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
         }
         let target = if self.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };

@@ -26,7 +26,7 @@ impl<'a> Answers<'a> {
         let stripes = self.census()?;
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
-        let nodes_down = self.facts.nodes.down_helpers(self.facts.base);
+        let nodes_down = self.facts.nodes.registry.down_helpers(self.facts.base);
         let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
@@ -45,7 +45,7 @@ impl<'a> Answers<'a> {
             nodes_up,
             nodes_down,
             servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.servers_without_helper(self.facts.base),
+            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
             leaving: self.leaving_views(),
             gone,
             waiting: self.repairs.waiting_stripes(self.facts),
@@ -256,7 +256,8 @@ impl<'a> Answers<'a> {
     }
 
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
-        let views: Result<Vec<_>, _> = self.facts.nodes.ids().map(|node| self.node_view(node)).collect();
+        let views: Result<Vec<_>, _> =
+            self.facts.nodes.registry.ids().map(|node| self.node_view(node)).collect();
         let mut views = views?;
         views.sort_by(|a, b| views::natural(&a.name, &b.name));
         Ok(views)
@@ -272,7 +273,7 @@ impl<'a> Answers<'a> {
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
-            has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
+            has_helper: !self.facts.nodes.registry.has_no_helper(self.facts.base, node),
             up: is_up,
             serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
             address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
@@ -282,9 +283,9 @@ impl<'a> Answers<'a> {
             tasks: up.map(|view| view.load),
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
-            leaving: self.facts.nodes.is_leaving(node),
+            leaving: self.facts.nodes.registry.is_leaving(node),
             to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
-            maintenance_until_unix_ms: self.facts.nodes.maintenance_until_unix_ms(node),
+            maintenance_until_unix_ms: self.facts.nodes.registry.maintenance_until_unix_ms(node),
         })
     }
 }

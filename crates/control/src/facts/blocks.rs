@@ -35,7 +35,7 @@ impl<'a> Facts<'a> {
 
     /// The same for what may be removed elsewhere: not on a node that is back and has not said what it has.
     pub(crate) fn proven_readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
-        self.readers(block).filter(|node| !self.nodes.is_unproven(*node))
+        self.readers(block).filter(|node| !self.nodes.registry.is_unproven(*node))
     }
 
     /// The stripe as the planner sees it now, as if `lost` were lost too.

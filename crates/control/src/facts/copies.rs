@@ -48,7 +48,7 @@ impl<'a> Facts<'a> {
     /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
     /// cannot be read until then.
     fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
-        let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.is_retired(node);
+        let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.registry.is_retired(node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
         !comes_back || !self.is_readable(stripe)
     }

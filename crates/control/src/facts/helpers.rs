@@ -9,13 +9,13 @@ impl<'a> Facts<'a> {
     /// Names of the nodes whose server is out of service, as the store says.
     pub(crate) fn servers_down(self) -> Vec<String> {
         let is_down = |node: NodeId| self.base.nature.tells_service && !self.stripes.picture.is_up(node);
-        let down = self.nodes.named().filter(|&(node, _)| is_down(node));
+        let down = self.nodes.registry.named().filter(|&(node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
     /// The end of a line about helpers: servers that are out of service or have no helper.
     pub(crate) fn servers_text(self) -> String {
-        let (down, alone) = (self.servers_down(), self.nodes.servers_without_helper(self.base));
+        let (down, alone) = (self.servers_down(), self.nodes.registry.servers_without_helper(self.base));
         let mut text = String::new();
         if !down.is_empty() {
             text += &format!("; servers out of service: {}", down.join(", "));
@@ -39,7 +39,8 @@ impl<'a> Facts<'a> {
 
     /// How many are gone that hold something, and how many are there, if those are fewer.
     pub(crate) fn too_many_gone(self) -> Option<(usize, usize)> {
-        let gone = self.nodes.gone().filter(|&node| self.stripes.picture.block_count(node) > 0).count();
+        let gone =
+            self.nodes.registry.gone().filter(|&node| self.stripes.picture.block_count(node) > 0).count();
         let there = self.nodes.live_helpers().count();
         (gone > there).then_some((gone, there))
     }

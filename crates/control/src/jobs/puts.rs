@@ -375,7 +375,7 @@ impl Jobs {
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.nature.tells_service || facts.stripes.picture.is_up(*node);
-        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.is_leaving(*node));
+        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.registry.is_leaving(*node));
         stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
     }
 

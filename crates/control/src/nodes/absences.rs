@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::base::Base;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::nodes::Nodes;
 use crate::nodes::node::Node;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
@@ -57,7 +57,7 @@ impl Absence {
     }
 }
 
-impl Nodes {
+impl Registry {
     /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
     /// wrong makes a repair begin too early or too late, and harms nothing.
     pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
@@ -79,7 +79,7 @@ impl Nodes {
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
         // Servers that are meant to have no helper are not missed.
         let is_missed = |node: &NodeId| {
-            !self.is_connected(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
+            !self.is_up(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
         };
         for node in self.ids().filter(is_missed).collect::<Vec<_>>() {
             let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
@@ -99,14 +99,14 @@ impl Nodes {
     }
 
     fn set_absence(&mut self, node: NodeId, absence: Absence) {
-        if let Some(node) = self.registered.get_mut(&node) {
+        if let Some(node) = self.get_mut(node) {
             node.begin_absence(absence);
         }
     }
 
     /// An operator called off the repair of a helper that is gone.
     pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
-        if self.registered.get_mut(&node).is_some_and(Node::cancel_recovery) {
+        if self.get_mut(node).is_some_and(Node::cancel_recovery) {
             self.keep_absence(node, out);
         }
     }
@@ -117,12 +117,12 @@ impl Repairs {
     pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         if !facts.nodes.settled
             || !facts.may_change()
-            || facts.nodes.gone().next().is_none()
+            || facts.nodes.registry.gone().next().is_none()
             || facts.too_many_gone().is_some()
         {
             return;
         }
-        for node in facts.nodes.gone().collect::<Vec<_>>() {
+        for node in facts.nodes.registry.gone().collect::<Vec<_>>() {
             let waits = matches!(
                 self.recovery_of(facts, node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
@@ -146,8 +146,10 @@ impl Repairs {
 impl Repairs {
     /// A helper that is gone and may be back before its repair begins.
     pub(crate) fn awaited_helper(&self, facts: Facts<'_>) -> Option<NodeId> {
-        facts.nodes.gone().find(|&node| match self.recovery_of(facts, node) {
-            RecoveryState::Needless => !facts.nodes.is_retired(node) && self.is_discarding(facts, node),
+        facts.nodes.registry.gone().find(|&node| match self.recovery_of(facts, node) {
+            RecoveryState::Needless => {
+                !facts.nodes.registry.is_retired(node) && self.is_discarding(facts, node)
+            }
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
         })
@@ -165,7 +167,7 @@ impl Repairs {
     }
 
     pub(crate) fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
-        let Some(absence) = facts.nodes.absence(node) else { return RecoveryState::Needless };
+        let Some(absence) = facts.nodes.registry.absence(node) else { return RecoveryState::Needless };
         let tries = self.recoveries.get(node);
         match () {
             () if self.open_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
@@ -173,7 +175,9 @@ impl Repairs {
             }
             () if facts.base.nature.tells_service => RecoveryState::Store,
             () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if facts.nodes.maintenance_left(facts.base, node).is_some() => RecoveryState::Maintenance,
+            () if facts.nodes.registry.maintenance_left(facts.base, node).is_some() => {
+                RecoveryState::Maintenance
+            }
             () if absence.cancelled => RecoveryState::Cancelled,
             () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
             () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
@@ -184,15 +188,13 @@ impl Repairs {
     }
 }
 
-impl Nodes {
-    /// A helper is back, and this absence has ended.
-    pub(crate) fn note_back(&self, base: &Base, node: NodeId, absence: &Absence, out: &mut Out) {
+impl Registry {
+    /// A helper is back, and its absence has ended. The history tells of it if `is_told`.
+    pub(crate) fn note_back(&self, node: NodeId, away: Duration, is_told: bool, out: &mut Out) {
         let name = self.name(node);
         out.forget_record(format!("{PREFIX}{name}"));
-        // Before all have come, one that is back was not gone for anybody.
-        if self.settled {
-            let away_ms = absence.lasts(base.now).as_millis() as u64;
-            out.note(HistoryEvent::NodeBack { node: name, away_ms });
+        if is_told {
+            out.note(HistoryEvent::NodeBack { node: name, away_ms: away.as_millis() as u64 });
         }
     }
 

@@ -50,14 +50,14 @@ impl Out {
 impl Nodes {
     /// There is such a node; it is down until it registers.
     pub(crate) fn know_node(&mut self, base: &Base, record: &NodeRecord) {
-        if let Some(node) = self.registered.get_mut(&record.id) {
+        if let Some(node) = self.registry.get_mut(record.id) {
             node.name.clone_from(&record.name);
             return;
         }
         // Servers without a helper are the store's, which says itself when they are gone.
         let is_listed = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
         let is_retired = !is_listed && !base.nature.tells_service;
-        self.registered.insert(record.id, Node::new(record.name.clone(), is_retired));
+        self.registry.insert(record.id, Node::new(record.name.clone(), is_retired));
         let mut view = NodeProfile::unknown(record.name.clone());
         view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
         view.alive = false;
@@ -67,13 +67,13 @@ impl Nodes {
 
     /// The storage has forgotten a node: forgets it here.
     pub(crate) fn forget_node(&mut self, base: &Base, node: NodeId, out: &mut Out) {
-        self.forget_absence(node, out);
-        self.forget_maintenance(node, out);
-        self.unmark_leaving(node, out);
+        self.registry.forget_absence(node, out);
+        self.registry.forget_maintenance(node, out);
+        self.registry.unmark_leaving(node, out);
         if let Ok(name) = self.name(node).parse() {
             self.certificates.forget(&Role::Helper(name));
         }
-        self.registered.remove(&node);
+        self.registry.remove(node);
         self.topology.remove(node);
         self.figures.forget(node);
         self.lay_links(base);

@@ -13,7 +13,7 @@ use stores::{RecordWrite, Write};
 use crate::base::Base;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::nodes::Nodes;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::repairs::Order;
 use crate::repairs::Repairs;
@@ -45,7 +45,7 @@ impl Repairs {
         if !facts.nodes.settled || !facts.may_change() {
             return;
         }
-        for node in facts.nodes.leaving().collect::<Vec<_>>() {
+        for node in facts.nodes.registry.leaving().collect::<Vec<_>>() {
             let room = self.room_of(node);
             let drains = &self.drains;
             let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
@@ -62,7 +62,7 @@ impl Repairs {
 
     fn drain_rest(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
         let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
-        let Some(departure) = facts.nodes.departure(node) else { return };
+        let Some(departure) = facts.nodes.registry.departure(node) else { return };
         self.drains.of(node).repair = Some(id);
         let order = departure
             .order
@@ -73,14 +73,14 @@ impl Repairs {
     }
 }
 
-impl Nodes {
+impl Registry {
     /// Marks that an earlier coordinator kept.
     pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
         for (key, record) in records {
             let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
             let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
             let order = kept.and_then(|kept| kept.order);
-            if let Some(node) = self.registered.get_mut(&NodeId(id)) {
+            if let Some(node) = self.get_mut(NodeId(id)) {
                 node.departure = Some(Departure { order });
             }
         }
@@ -88,7 +88,7 @@ impl Nodes {
 
     /// Marks a node. Returns whether it was not marked, or for another order.
     pub(crate) fn set_departure(&mut self, node: NodeId, order: &Order) -> bool {
-        let Some(node) = self.registered.get_mut(&node) else { return false };
+        let Some(node) = self.get_mut(node) else { return false };
         let departure = node.departure.get_or_insert_default();
         let is_new = departure.order.as_ref().is_none_or(|known| known.differs(order));
         departure.order = Some(order.clone());
@@ -106,7 +106,7 @@ impl Nodes {
 
     /// Takes the mark back.
     pub(crate) fn unmark_leaving(&mut self, node: NodeId, out: &mut Out) {
-        if self.registered.get_mut(&node).and_then(|node| node.departure.take()).is_some() {
+        if self.get_mut(node).and_then(|node| node.departure.take()).is_some() {
             tracing::info!(node = %self.name(node), "it gets blocks again");
             out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
             out.tell(Signal::Node(node));
@@ -114,9 +114,9 @@ impl Nodes {
     }
 }
 
-impl Nodes {
+impl Registry {
     fn departure(&self, node: NodeId) -> Option<&Departure> {
-        self.registered.get(&node)?.departure.as_ref()
+        self.get(node)?.departure.as_ref()
     }
 
     /// Whether a node is to be emptied, and gets no blocks.
@@ -126,7 +126,7 @@ impl Nodes {
 
     /// The nodes that are to be emptied.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.registered.iter().filter(|(_, node)| node.departure.is_some()).map(|(&id, _)| id)
+        self.those(|node| node.departure.is_some())
     }
 
     /// The only helpers that get the blocks of a node that is to be emptied; any if there are none.

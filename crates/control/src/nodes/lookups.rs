@@ -10,20 +10,20 @@ use views::CapsRequest;
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::nodes::absences::START_GRACE;
+use crate::nodes::registry::Registry;
 use crate::nodes::{Nodes, sorted};
 
-impl Nodes {
+impl Registry {
     /// Whether a node is one of the store's beside which no helper is to work.
     pub(crate) fn has_no_helper(&self, base: &Base, node: NodeId) -> bool {
-        let named = |helpers: &BTreeSet<String>| {
-            self.registered.get(&node).is_some_and(|node| helpers.contains(&node.name))
-        };
+        let named =
+            |helpers: &BTreeSet<String>| self.get(node).is_some_and(|node| helpers.contains(&node.name));
         base.nature.tells_service && base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
     }
 
     /// Names of the helpers that are known and not connected.
     pub(crate) fn down_helpers(&self, base: &Base) -> Vec<String> {
-        let is_down = |node: NodeId| !self.is_connected(node) && !self.has_no_helper(base, node);
+        let is_down = |node: NodeId| !self.is_up(node) && !self.has_no_helper(base, node);
         let down = self.named().filter(|&(node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.to_owned()))
     }
@@ -33,12 +33,15 @@ impl Nodes {
         let alone = self.named().filter(|&(node, _)| self.has_no_helper(base, node));
         sorted(alone.map(|(_, name)| name.to_owned()))
     }
+}
 
+impl Nodes {
     /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
     /// system knows no other name, and no helper's name looks like an address.
     pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, RequestError> {
         let name = base.settings.beside.get(name).map_or(name, String::as_str);
-        self.known(name)
+        self.registry
+            .known(name)
             .ok_or_else(|| RequestError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
@@ -87,9 +90,9 @@ impl Nodes {
 
     /// In what time the repair of a helper that is gone may begin by itself; `None` if it does not.
     pub(crate) fn due_in(&self, base: &Base, node: NodeId) -> Option<Duration> {
-        let (absence, after) = (self.absence(node)?, self.repair_after(base).time()?);
+        let (absence, after) = (self.registry.absence(node)?, self.repair_after(base).time()?);
         let grace = after.saturating_sub(absence.lasts(base.now));
-        let maintenance = self.maintenance_left(base, node).unwrap_or_default();
+        let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
         // After a start of all machines at once, the last ones take longer to come than the coordinator.
         let start = START_GRACE.min(after).saturating_sub(base.now);
         Some(grace.max(maintenance).max(start))
@@ -98,13 +101,13 @@ impl Nodes {
     /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
     /// repair off.
     pub(crate) fn left_of_absence(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
-        let absence = self.absence(node).filter(|absence| !absence.cancelled)?;
+        let absence = self.registry.absence(node).filter(|absence| !absence.cancelled)?;
         let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);
         Some(grace.saturating_sub(absence.lasts(base.now)).max(start))
     }
 
     /// The rest of a grace period, or of a maintenance if that takes longer.
     pub(crate) fn left_of(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
-        Some(grace.max(self.maintenance_left(base, node).unwrap_or_default()))
+        Some(grace.max(self.registry.maintenance_left(base, node).unwrap_or_default()))
     }
 }

@@ -14,6 +14,7 @@ use crate::base::Base;
 use crate::error::RequestError;
 use crate::nodes::Nodes;
 use crate::nodes::absences::recall;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 use views::{HistoryEvent, MaintenanceRequest, NodeView, SettingsRequest, SettingsView};
 
@@ -49,7 +50,7 @@ impl Control {
             return Err(RequestError::MaintenanceTime { most: LONGEST });
         }
         let until_unix_ms = self.base.unix_ms.saturating_add(request.for_ms);
-        self.nodes.set_maintenance(node, Maintenance { until: self.base.now + time, until_unix_ms });
+        self.nodes.registry.set_maintenance(node, Maintenance { until: self.base.now + time, until_unix_ms });
         self.out.keep_record(format!("{PREFIX}{name}"), &Kept { until_unix_ms });
         tracing::info!(helper = name, for_s = time.as_secs(), "maintenance begins");
         self.out.note(HistoryEvent::MaintenanceBegun { node: name.to_owned(), until_unix_ms });
@@ -59,7 +60,7 @@ impl Control {
     /// It need not be left alone any more; one that is gone is repaired when its grace period is over.
     pub(crate) fn end_maintenance(&mut self, name: &str) -> Result<NodeView, RequestError> {
         let node = self.nodes.node_named(&self.base, name)?;
-        if !self.nodes.drop_maintenance(node, &mut self.out) {
+        if !self.nodes.registry.drop_maintenance(node, &mut self.out) {
             return Err(RequestError::NotInMaintenance(name.to_owned()));
         }
         self.answers().node_view(node)
@@ -85,7 +86,7 @@ impl Control {
     }
 }
 
-impl Nodes {
+impl Registry {
     pub(crate) fn recall_maintenance(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             match (kept, self.known(name)) {
@@ -96,14 +97,12 @@ impl Nodes {
                 _ => out.forget_record(format!("{PREFIX}{name}")),
             }
         }
-        let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
-        self.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
     }
 }
 
-impl Nodes {
+impl Registry {
     fn set_maintenance(&mut self, node: NodeId, maintenance: Maintenance) {
-        if let Some(node) = self.registered.get_mut(&node) {
+        if let Some(node) = self.get_mut(node) {
             node.maintenance = Some(maintenance);
         }
     }
@@ -129,7 +128,7 @@ impl Nodes {
 
     /// Ends the maintenance of a node without a word. Returns whether it was in maintenance.
     pub(super) fn forget_maintenance(&mut self, node: NodeId, out: &mut Out) -> bool {
-        let ended = self.registered.get_mut(&node).and_then(|node| node.maintenance.take());
+        let ended = self.get_mut(node).and_then(|node| node.maintenance.take());
         if ended.is_some() {
             out.forget_record(format!("{PREFIX}{}", self.name(node)));
         }
@@ -137,18 +136,26 @@ impl Nodes {
     }
 }
 
-impl Nodes {
+impl Registry {
     pub(crate) fn maintenance_until_unix_ms(&self, node: NodeId) -> Option<u64> {
         self.maintenance(node).map(|maintenance| maintenance.until_unix_ms)
     }
 
     fn maintenance(&self, node: NodeId) -> Option<&Maintenance> {
-        self.registered.get(&node)?.maintenance.as_ref()
+        self.get(node)?.maintenance.as_ref()
     }
 
     /// How long a node is still in maintenance.
     pub(crate) fn maintenance_left(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let left = self.maintenance(node)?.until.saturating_sub(base.now);
         Some(left).filter(|left| !left.is_zero())
+    }
+}
+
+impl Nodes {
+    /// Settings that an earlier coordinator kept.
+    pub(crate) fn recall_settings(&mut self, records: &[(String, Value)]) {
+        let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
+        self.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
     }
 }

@@ -10,20 +10,21 @@ pub(crate) mod lookups;
 pub(crate) mod maintenance;
 pub(crate) mod network;
 pub(crate) mod node;
+pub(crate) mod registry;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use cluster::RepairAfter;
 use repair::wire::control::ToNode;
-use repair::{BlockId, NodeId, StripeId, Topology};
+use repair::{NodeId, Topology};
 
 use crate::ConnectionId;
 use crate::nodes::absences::Absence;
 use crate::nodes::caps::Capping;
 use crate::nodes::certificates::Certificates;
 use crate::nodes::figures::Figures;
-use crate::nodes::node::{Node, Session, Unproven};
+use crate::nodes::node::Session;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -33,7 +34,7 @@ pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
 /// The nodes of the cluster and the clients that are connected.
 pub(crate) struct Nodes {
     /// The nodes that the catalog has registered: helpers, and servers of a store.
-    registered: BTreeMap<NodeId, Node>,
+    pub registry: Registry,
     /// The clients that are connected.
     clients: BTreeMap<NodeId, Client>,
     connections: BTreeMap<ConnectionId, NodeId>,
@@ -52,7 +53,7 @@ pub(crate) struct Nodes {
 impl Default for Nodes {
     fn default() -> Self {
         Self {
-            registered: BTreeMap::new(),
+            registry: Registry::default(),
             clients: BTreeMap::new(),
             connections: BTreeMap::new(),
             next_client: FIRST_CLIENT,
@@ -77,7 +78,7 @@ impl Nodes {
     /// Connects a helper. Returns the absence that ends.
     pub(crate) fn connect_helper(&mut self, node: NodeId, connection: ConnectionId) -> Option<Absence> {
         self.connections.insert(connection, node);
-        self.registered.get_mut(&node).and_then(|node| node.connect(connection))
+        self.registry.get_mut(node).and_then(|node| node.connect(connection))
     }
 
     /// Connects a client under a new number.
@@ -93,7 +94,7 @@ impl Nodes {
     pub(crate) fn disconnect(&mut self, node: NodeId) -> Option<Session> {
         let session = match self.clients.remove(&node) {
             Some(Client { connection, .. }) => Session { connection, unproven: None },
-            None => self.registered.get_mut(&node)?.disconnect()?,
+            None => self.registry.get_mut(node)?.disconnect()?,
         };
         self.connections.remove(&session.connection);
         if let Some(view) = self.topology.get_mut(node) {
@@ -101,63 +102,9 @@ impl Nodes {
         }
         Some(session)
     }
-
-    /// The storage begins to forget a node that is down.
-    pub(crate) fn begin_forgetting(&mut self, node: NodeId) {
-        if let Some(node) = self.registered.get_mut(&node) {
-            node.begin_forgetting();
-        }
-    }
-
-    /// The storage could not forget a node.
-    pub(crate) fn keep_node(&mut self, node: NodeId) {
-        if let Some(node) = self.registered.get_mut(&node) {
-            node.keep();
-        }
-    }
-
-    /// A helper is back and has yet to say what its blocks are.
-    pub(crate) fn await_description(&mut self, node: NodeId, unproven: Unproven) {
-        if let Some(session) = self.session_mut(node) {
-            session.unproven = Some(unproven);
-        }
-    }
-
-    /// Blocks of a helper that is back have described themselves.
-    pub(crate) fn note_described(&mut self, node: NodeId, blocks: impl Iterator<Item = BlockId>) {
-        if let Some(unproven) = self.session_mut(node).and_then(|session| session.unproven.as_mut()) {
-            unproven.described.extend(blocks);
-        }
-    }
-
-    /// A helper that is back has said what its blocks are, or is not waited for any longer. Returns what was known of it.
-    pub(crate) fn end_description(&mut self, node: NodeId) -> Option<Unproven> {
-        self.session_mut(node)?.unproven.take()
-    }
-
-    /// Takes the stripes of helpers that have not described their blocks in time.
-    pub(crate) fn take_late_stripes(&mut self, now: Duration) -> Vec<StripeId> {
-        let sessions = self.registered.values_mut().filter_map(Node::session_mut);
-        let late = sessions.filter_map(|session| session.unproven.as_mut()).filter(|it| it.until <= now);
-        late.flat_map(|unproven| std::mem::take(&mut unproven.stripes)).collect()
-    }
-
-    fn session_mut(&mut self, node: NodeId) -> Option<&mut Session> {
-        self.registered.get_mut(&node)?.session_mut()
-    }
 }
 
 impl Nodes {
-    /// All registered nodes.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.registered.keys().copied()
-    }
-
-    /// All registered nodes with their names.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.registered.iter().map(|(&id, node)| (id, node.name.as_str()))
-    }
-
     /// The node or client of a connection.
     pub(crate) fn node_at(&self, connection: ConnectionId) -> Option<NodeId> {
         self.connections.get(&connection).copied()
@@ -172,43 +119,9 @@ impl Nodes {
     pub(crate) fn connected_count(&self) -> usize {
         self.connections.len()
     }
-
-    /// The nodes that are gone.
-    pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.registered.iter().filter(|(_, node)| node.absence().is_some()).map(|(&id, _)| id)
-    }
-
-    /// Since when a node is gone, if it is.
-    pub(crate) fn absence(&self, node: NodeId) -> Option<&Absence> {
-        self.registered.get(&node)?.absence()
-    }
-
-    /// Whether the catalog knows a node that mend.toml does not.
-    pub(crate) fn is_retired(&self, node: NodeId) -> bool {
-        self.registered.get(&node).is_some_and(Node::is_retired)
-    }
-
-    /// Whether the storage is just forgetting a node.
-    pub(crate) fn is_being_forgotten(&self, node: NodeId) -> bool {
-        self.registered.get(&node).is_some_and(Node::is_being_forgotten)
-    }
-
-    /// Whether a helper is back and has not said what its blocks are.
-    pub(crate) fn is_unproven(&self, node: NodeId) -> bool {
-        self.session(node).is_some_and(|session| session.unproven.is_some())
-    }
-
-    fn session(&self, node: NodeId) -> Option<&Session> {
-        self.registered.get(&node)?.session()
-    }
 }
 
 impl Nodes {
-    /// The helper of this name.
-    pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
-        self.named().find(|(_, other)| *other == name).map(|(node, _)| node)
-    }
-
     /// A node was given a task. It counts until the node's next answer, so that jobs started together do not crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {
@@ -232,24 +145,26 @@ impl Nodes {
     /// Sends a message to a node, if it is connected.
     pub(crate) fn send(&self, node: NodeId, message: ToNode, out: &mut Out) {
         let client = || self.clients.get(&node).map(|client| client.connection);
-        if let Some(connection) = self.session(node).map(|session| session.connection).or_else(client) {
+        if let Some(connection) =
+            self.registry.session(node).map(|session| session.connection).or_else(client)
+        {
             out.send(connection, message);
         }
     }
 
     /// Whether a helper of this id is connected.
     pub(crate) fn is_helper(&self, node: NodeId) -> bool {
-        self.session(node).is_some()
+        self.registry.session(node).is_some()
     }
 
     /// Helpers that are connected.
     pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.registered.iter().filter(|(_, node)| node.is_up()).map(|(&id, _)| id)
+        self.registry.up()
     }
 
     /// Names of all helpers.
     pub(crate) fn known_helpers(&self) -> Vec<String> {
-        sorted(self.named().map(|(_, name)| name.to_owned()))
+        sorted(self.registry.named().map(|(_, name)| name.to_owned()))
     }
 
     pub(crate) fn is_plugin(&self, client: NodeId) -> bool {

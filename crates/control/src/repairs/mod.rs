@@ -325,7 +325,7 @@ impl Repairs {
 
     /// Which repairs of helpers that are gone began by themselves, in an earlier coordinator's time.
     pub(crate) fn recall_recoveries(&mut self, nodes: &Nodes) {
-        for node in nodes.gone() {
+        for node in nodes.registry.gone() {
             self.recoveries.of(node).repair = self.own_of(node);
         }
     }

@@ -180,7 +180,7 @@ impl Repairs {
             _ => (k as u32, readable(kind.leaves())),
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
-        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.is_leaving(*node);
+        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.registry.is_leaving(*node);
         // Where there are many, any will do.
         let takers = match &order.requestors[..] {
             [] if facts.nodes.connected_count() > FEW_NODES => None,

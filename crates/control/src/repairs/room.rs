@@ -64,7 +64,7 @@ impl Rooms {
 impl Repairs {
     /// Looks where blocks of helpers that are gone or leaving could go.
     pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
-        let (leaving, gone) = (facts.nodes.leaving(), facts.nodes.gone());
+        let (leaving, gone) = (facts.nodes.registry.leaving(), facts.nodes.registry.gone());
         let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
         self.rooms.found.retain(|node, _| nodes.contains(node));
         for node in nodes {
@@ -78,10 +78,10 @@ impl Repairs {
     pub(crate) fn look_again_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs, node: NodeId) -> Room {
         let room = jobs.find_room(facts, node);
         self.rooms.found.insert(node, (facts.base.now, room));
-        if facts.nodes.is_leaving(node) {
+        if facts.nodes.registry.is_leaving(node) {
             self.drains.of(node).attempts.note_room(room.is_any());
         }
-        if facts.nodes.absence(node).is_some() {
+        if facts.nodes.registry.absence(node).is_some() {
             self.recoveries.of(node).attempts.note_room(room.is_any());
         }
         room
@@ -99,7 +99,7 @@ impl Jobs {
     fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
         let blocks = facts.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
-        let takers = Takers::new(self, facts, facts.nodes.drain_requestors(node), Some(node));
+        let takers = Takers::new(self, facts, facts.nodes.registry.drain_requestors(node), Some(node));
         let mut room = Room::default();
         for (stripe, index) in blocks.iter().step_by(step as usize) {
             let Ok(record) = facts.stripes.picture.stripe(stripe) else { continue };

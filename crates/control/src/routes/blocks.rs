@@ -147,20 +147,20 @@ impl Control {
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(crate) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            self.nodes.is_retired(*node)
+            self.nodes.registry.is_retired(*node)
                 && self.stripes.picture.block_count(*node) == 0
                 && !self.jobs.is_target(*node)
                 && !self.storing.adopts_on(*node)
         };
-        for node in self.nodes.ids().filter(empty).collect::<Vec<_>>() {
-            self.nodes.begin_forgetting(node);
+        for node in self.nodes.registry.ids().filter(empty).collect::<Vec<_>>() {
+            self.nodes.registry.begin_forgetting(node);
             self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
         }
     }
 
     pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
         if !done {
-            return self.nodes.keep_node(node); // It is tried again.
+            return self.nodes.registry.keep_node(node); // It is tried again.
         }
         tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
         self.drop_node(node);

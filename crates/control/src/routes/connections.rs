@@ -99,7 +99,7 @@ impl Control {
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
         self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
-        self.nodes.note_gone(&self.base, node, why, &mut self.out);
+        self.nodes.registry.note_gone(&self.base, node, why, &mut self.out);
     }
 
     fn lose_client(&mut self, node: NodeId) {
@@ -246,7 +246,7 @@ impl Control {
     ) -> Result<NodeId, Refusal> {
         let known = self.stripes.picture.node_named(name).expect("it has its number").clone();
         let node = known.id;
-        if self.nodes.is_being_forgotten(node) {
+        if self.nodes.registry.is_being_forgotten(node) {
             let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
             return Err(Refusal { reason, passing: true });
         }
@@ -275,7 +275,9 @@ impl Control {
         let absence = self.nodes.connect_helper(node, connection);
         self.welcome(node);
         if let Some(absence) = absence {
-            self.nodes.note_back(&self.base, node, &absence, &mut self.out);
+            // Before all had time to come, a helper that comes was not gone for anybody.
+            let (away, is_told) = (absence.lasts(self.base.now), self.nodes.settled);
+            self.nodes.registry.note_back(node, away, is_told, &mut self.out);
         }
         if !self.stripes.news.keep(node, &hello.blocks) {
             self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);

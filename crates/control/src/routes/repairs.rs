@@ -43,7 +43,7 @@ impl Control {
         stripes.dedup();
         stripes.iter().for_each(|stripe| self.repairs.scheduler.hold(stripe));
         let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
-        self.nodes.await_description(node, unproven);
+        self.nodes.registry.await_description(node, unproven);
         let ask = self.out.questions.open(node, Subject::Returned, self.base.now);
         self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
     }
@@ -51,7 +51,7 @@ impl Control {
     /// What blocks of a helper that is back say of themselves.
     pub(crate) fn take_returned(&mut self, node: NodeId, blocks: &[Description], last: bool) {
         let mut bad = Vec::new();
-        self.nodes.note_described(node, blocks.iter().map(|block| block.id.clone()));
+        self.nodes.registry.note_described(node, blocks.iter().map(|block| block.id.clone()));
         for block in blocks {
             let Ok((stripe, index)) = self.stripes.picture.find_block(&block.id) else { continue };
             let Ok(record) = self.stripes.picture.stripe(&stripe) else { continue };
@@ -80,7 +80,7 @@ impl Control {
         if !bad.is_empty() {
             self.stripes.store_states(around!(self), bad, &mut self.out);
         }
-        if last && let Some(unproven) = self.nodes.end_description(node) {
+        if last && let Some(unproven) = self.nodes.registry.end_description(node) {
             self.stripes.look_at_silent(around!(self), node, &unproven.described, &mut self.out);
             self.release_stripes(&unproven.stripes);
         }
@@ -88,7 +88,7 @@ impl Control {
 
     /// Repairs count on what a helper has from now on, though it did not describe all of it.
     pub(crate) fn trust_returned(&mut self, node: NodeId) {
-        let unproven = self.nodes.end_description(node).unwrap_or_default();
+        let unproven = self.nodes.registry.end_description(node).unwrap_or_default();
         self.release_stripes(&unproven.stripes);
     }
 
@@ -99,7 +99,7 @@ impl Control {
 
     /// Lets stripes go that have waited long enough.
     pub(crate) fn stop_waiting_for_returned(&mut self) {
-        let late = self.nodes.take_late_stripes(self.base.now);
+        let late = self.nodes.registry.take_late_stripes(self.base.now);
         self.release_stripes(&late);
     }
 
@@ -269,7 +269,7 @@ impl Control {
 
     fn requeue(&mut self, id: u64, order: Order) {
         if let Target::Drain(node) = order.target {
-            self.nodes.set_departure(node, &order); // The mark may not have been kept.
+            self.nodes.registry.set_departure(node, &order); // The mark may not have been kept.
         }
         if let Some(given) = &order.given {
             self.stripes.recall_given(around!(self), given.stripe.clone());
@@ -371,7 +371,7 @@ impl Control {
         tries.repair = None;
         tries.attempts.put_off(self.base.now);
         match result {
-            Ok(()) if self.nodes.is_leaving(node) => {
+            Ok(()) if self.nodes.registry.is_leaving(node) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a drain that begins by itself");
                 }
@@ -384,7 +384,7 @@ impl Control {
     /// A drain has ended.
     fn drain_ended(&mut self, node: NodeId) {
         let (now, left) = (self.base.now, self.facts().left_on(node) > 0);
-        if self.nodes.is_leaving(node) {
+        if self.nodes.registry.is_leaving(node) {
             match left {
                 true => self.repairs.drains.of(node).attempts.fail(now, TRY_AGAIN),
                 false => self.repairs.drains.forget(node),
@@ -400,7 +400,7 @@ impl Control {
         order: Order,
         result: Result<(), StoreError>,
     ) {
-        match (result, self.nodes.absence(node).is_some()) {
+        match (result, self.nodes.registry.absence(node).is_some()) {
             (Ok(()), true) => {
                 if let Err(error) = self.begin_repair(id, order) {
                     tracing::error!(%error, "a repair that begins by itself");
@@ -420,7 +420,7 @@ impl Control {
     fn recovery_ended(&mut self, node: NodeId, id: u64, state: RepairState) {
         let (now, after) = (self.base.now, self.nodes.repair_after(&self.base).time().unwrap_or(TRY_AGAIN));
         let left = self.stripes.picture.block_count(node) > 0;
-        if self.nodes.absence(node).is_none() {
+        if self.nodes.registry.absence(node).is_none() {
             return;
         }
         let tries = self.repairs.recoveries.of(node);
@@ -428,7 +428,7 @@ impl Control {
             return;
         }
         if state == RepairState::Cancelled {
-            self.nodes.cancel_recovery(node, &mut self.out);
+            self.nodes.registry.cancel_recovery(node, &mut self.out);
         } else if left {
             tries.attempts.fail(now, after);
         }

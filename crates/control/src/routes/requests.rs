@@ -129,7 +129,7 @@ impl Control {
         if let Target::Drain(node) = target
             && self.repairs.open_repairs_of(&target) == [id]
         {
-            self.nodes.unmark_leaving(node, &mut self.out);
+            self.nodes.registry.unmark_leaving(node, &mut self.out);
         }
         self.repairs.unexpanded.retain(|&other| other != id);
         self.repairs.scheduler.cancel(RepairId(id));
@@ -206,10 +206,10 @@ impl Control {
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
         self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
-            if !self.nodes.is_leaving(node) {
+            if !self.nodes.registry.is_leaving(node) {
                 self.repairs.drains.forget(node);
             }
-            self.nodes.mark_leaving(&self.base, node, &order, &mut self.out);
+            self.nodes.registry.mark_leaving(&self.base, node, &order, &mut self.out);
         }
         self.repairs.add(id, order);
         self.start_repairs();
@@ -275,7 +275,7 @@ impl Control {
     fn remove_node(&mut self, name: &str, reply: Reply<NodeView>) {
         match self.answers().check_removal(name) {
             Ok((node, view)) => {
-                self.nodes.begin_forgetting(node);
+                self.nodes.registry.begin_forgetting(node);
                 let write = Write::Records(RecordWrite::ForgetNode(node));
                 self.out.store(write, Then::Removes { node, view: Box::new(view), reply });
             }
@@ -414,7 +414,7 @@ impl Control {
         for repair in self.repairs.open_repairs_of(&Target::Drain(node)) {
             self.cancel_repair(repair)?;
         }
-        self.nodes.unmark_leaving(node, &mut self.out);
+        self.nodes.registry.unmark_leaving(node, &mut self.out);
         self.answers().node_view(node)
     }
 }

@@ -240,7 +240,7 @@ impl Control {
                         tracing::info!(helper = self.nodes.name(node), "a helper is removed");
                         self.drop_node(node);
                     }
-                    Err(_) => self.nodes.keep_node(node),
+                    Err(_) => self.nodes.registry.keep_node(node),
                 }
                 answer(reply, result.map(|_| *view).map_err(Into::into), &mut self.out);
             }

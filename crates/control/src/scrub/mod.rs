@@ -347,7 +347,7 @@ impl Scrubs {
 
 impl<'a> Facts<'a> {
     fn unreachable_blocks(self) -> Vec<SkippedNode> {
-        let down = self.nodes.named().filter(|(node, _)| !self.nodes.is_connected(*node));
+        let down = self.nodes.registry.named().filter(|(node, _)| !self.nodes.is_connected(*node));
         down.map(|(node, name)| (name, self.stripes.picture.block_count(node) as u64))
             .filter(|&(_, blocks)| blocks > 0)
             .map(|(name, blocks)| SkippedNode { node: name.to_owned(), blocks, why: "it is down".into() })
