@@ -69,6 +69,7 @@ use facts::Facts;
 use history::History;
 use jobs::Jobs;
 pub use jobs::in_flight::InFlight;
+use jobs::link_tests::LinkTests;
 use nodes::Nodes;
 use out::Out;
 pub use repairs::ItemPage;
@@ -167,6 +168,7 @@ pub struct Control {
     nodes: Nodes,
     stripes: Stripes,
     jobs: Jobs,
+    link_tests: LinkTests,
     repairs: Repairs,
     scrub: Scrubs,
     storing: Storing,
@@ -183,6 +185,7 @@ impl Control {
             nodes: Nodes::default(),
             stripes: Stripes::new(picture, unlisted),
             jobs: Jobs::default(),
+            link_tests: LinkTests::default(),
             repairs: Repairs::new(nature),
             scrub: Scrubs::default(),
             storing: Storing::default(),
@@ -283,7 +286,7 @@ impl Control {
         self.repairs.note_progress(facts!(self), &self.jobs);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
-        self.jobs.end_late_trial(&self.base);
+        self.link_tests.end_late_trial(&self.base, &mut self.out);
         self.stop_waiting_for_returned();
         self.work();
         self.pass_on();
@@ -337,6 +340,7 @@ impl Control {
                 Signal::Ended { job, result } => self.end_job(job, *result),
                 Signal::Delivered { item, node } => self.repairs.scheduler.handle_delivery(item, node),
                 Signal::Assigned(node) => self.nodes.note_assigned(node),
+                Signal::HeldUp(nodes) => self.link_tests.note_slow(facts!(self), &nodes, &mut self.out),
                 Signal::Slow { node, rate } => {
                     self.nodes.note_slow_node(&self.base, node, rate, &mut self.out);
                 }

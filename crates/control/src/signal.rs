@@ -1,6 +1,6 @@
 //! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::recovery::ItemId;
@@ -44,6 +44,8 @@ pub(crate) enum Signal {
     Delivered { item: ItemId, node: NodeId },
     /// A node was given a task of a job.
     Assigned(NodeId),
+    /// Nodes held up a repair, which each let have so many bytes a second.
+    HeldUp(BTreeMap<NodeId, f64>),
     /// A node held up a repair, which it let have so many bytes a second.
     Slow { node: NodeId, rate: f64 },
     /// A node that counted as slow is not.

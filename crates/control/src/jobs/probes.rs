@@ -22,8 +22,8 @@ use views::{ProbeRequest, ProbeView, ProbedLink};
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::facts::Facts;
-use crate::jobs::Jobs;
 use crate::jobs::Owner;
+use crate::jobs::link_tests::LinkTests;
 use crate::nodes::Nodes;
 use crate::nodes::figures::Found;
 use crate::out::Out;
@@ -72,7 +72,7 @@ struct Kept {
     pairs: Vec<(NodeId, NodeId, Found)>,
 }
 
-impl Jobs {
+impl LinkTests {
     /// Begins to measure links.
     pub(crate) fn start_probes(
         &mut self,
@@ -101,7 +101,7 @@ impl Jobs {
         let was_running = probes.is_running();
         probes.waiting.clear();
         match probes.running.as_ref().map(|running| running.job) {
-            Some(job) => self.cancel_job(job),
+            Some(job) => out.tell(Signal::Cancel(job)),
             None if was_running => self.end_measurement(facts, out),
             None => {}
         }
@@ -220,7 +220,7 @@ impl Nodes {
     }
 }
 
-impl Jobs {
+impl LinkTests {
     /// The measurement that runs, or the last one.
     pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
         let probes = self.probes.as_ref().ok_or(RequestError::NoProbes)?;
@@ -302,7 +302,7 @@ impl Nodes {
     }
 }
 
-impl Jobs {
+impl LinkTests {
     /// Whether links are being measured.
     pub(crate) fn are_links_measured(&self) -> bool {
         self.probes.as_ref().is_some_and(Probes::is_running)

@@ -71,12 +71,14 @@ impl Control {
             }
             Command::StopDrain(name, reply) => answer(reply, self.stop_drain(&name), &mut self.out),
             Command::Topology(reply) => answer(reply, Ok(self.answers().topology_view()), &mut self.out),
-            Command::Probe(request, reply) => {
-                answer(reply, self.jobs.start_probes(facts!(self), &request, &mut self.out), &mut self.out)
-            }
-            Command::Probes(reply) => answer(reply, self.jobs.probe_view(facts!(self)), &mut self.out),
+            Command::Probe(request, reply) => answer(
+                reply,
+                self.link_tests.start_probes(facts!(self), &request, &mut self.out),
+                &mut self.out,
+            ),
+            Command::Probes(reply) => answer(reply, self.link_tests.probe_view(facts!(self)), &mut self.out),
             Command::StopProbes(reply) => {
-                answer(reply, self.jobs.stop_probes(facts!(self), &mut self.out), &mut self.out)
+                answer(reply, self.link_tests.stop_probes(facts!(self), &mut self.out), &mut self.out)
             }
             Command::Caps(reply) => answer(reply, Ok(self.nodes.caps_view()), &mut self.out),
             Command::ChangeCaps(request, reply) => {
