@@ -26,17 +26,6 @@ impl<'a> Facts<'a> {
         text
     }
 
-    pub(crate) fn check_cluster(self, cluster_id: &str) -> Result<(), String> {
-        if cluster_id == self.base.settings.cluster_id {
-            return Ok(());
-        }
-        Err(format!(
-            "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
-             give it the right folder, or the right coordinator",
-            self.base.settings.cluster_id
-        ))
-    }
-
     /// How many are gone that hold something, and how many are there, if those are fewer.
     pub(crate) fn too_many_gone(self) -> Option<(usize, usize)> {
         let gone =

@@ -119,7 +119,7 @@ impl LinkTests {
     /// Moves the bytes of a trial.
     fn begin_trial(&mut self, facts: Facts<'_>, trial: Trial, out: &mut Out) -> Result<(), RequestError> {
         let job = out.next_job()?;
-        let request = facts.probe_request(job, (trial.from, trial.to), trial.bytes())?;
+        let request = Self::probe_request(facts, job, (trial.from, trial.to), trial.bytes())?;
         self.suspects.running = Some(Running { trial, job, began: facts.base.now });
         out.tell(Signal::Start { owner: Owner::Trial, request: Box::new(request) });
         Ok(())

@@ -143,7 +143,7 @@ impl Control {
         if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
             (&role, &hello)
             && check_version(*version).is_ok()
-            && self.facts().check_cluster(cluster_id).is_ok()
+            && self.base.check_cluster(cluster_id).is_ok()
             && self.stripes.picture.node_named(name.as_str()).is_none()
         {
             let (name, address) = (name.to_string(), address.clone());
@@ -212,7 +212,7 @@ impl Control {
                 },
             ) => {
                 check_version(version)?;
-                self.facts().check_cluster(&cluster_id)?;
+                self.base.check_cluster(&cluster_id)?;
                 let hello = Hello { address, rack, rates, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello)
             }
