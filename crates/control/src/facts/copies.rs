@@ -61,14 +61,6 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The orphans of a helper that may go by themselves and were not looked at.
-    pub(crate) fn tidied(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
-        let orphans = self.stripes.holdings.get(&node).map(|held| &held.orphans);
-        let refused = self.stripes.orphans.refused.get(&node);
-        let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
-        orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))
-    }
-
     /// Whether another block of a stripe can be read on a node.
     pub(crate) fn shares_helper(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         indexed(stripe)

@@ -153,7 +153,7 @@ impl Jobs {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = started {
-            facts.refuse_request(client, tag, &error, out);
+            facts.nodes.refuse_request(client, tag, &error, out);
         }
     }
 

@@ -398,7 +398,7 @@ impl Control {
             }
         });
         if let Err(error) = opened {
-            facts!(self).refuse_request(client, tag, &error, &mut self.out);
+            self.nodes.refuse_request(client, tag, &error, &mut self.out);
         }
     }
 

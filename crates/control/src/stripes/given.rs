@@ -98,7 +98,7 @@ impl Stripes {
         }
         let view = around.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
-        let until = around.with(self).remembered_until(&record.id);
+        let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
         Ok(view)
     }
@@ -110,12 +110,18 @@ impl Stripes {
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
             if self.is_in_use(jobs, repairs, &stripe) {
-                let until = around.with(self).remembered_until(&stripe);
+                let until = self.remembered_until(around, &stripe);
                 self.given.until.insert(stripe, until);
             } else {
                 self.given.remove(&stripe);
             }
         }
+    }
+
+    /// When a described stripe is forgotten, if nobody asks for it meanwhile.
+    fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
+        let is_told = self.picture.stripe(stripe).is_ok();
+        around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
     }
 
     fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
@@ -127,7 +133,7 @@ impl Stripes {
     /// A stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
-        let until = around.with(self).remembered_until(&record.id);
+        let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
     }
 
@@ -160,7 +166,7 @@ impl Stripes {
 
     /// Somebody asks for a given stripe: it is remembered from now on.
     pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
-        let until = around.with(self).remembered_until(stripe);
+        let until = self.remembered_until(around, stripe);
         if let Some(given) = self.given.until.get_mut(stripe) {
             *given = until;
         }
@@ -216,11 +222,6 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    fn remembered_until(self, stripe: &StripeId) -> Duration {
-        let told = self.stripes.picture.stripe(stripe).is_ok();
-        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
-    }
-
     fn given_block(
         self,
         stripe: &StripeId,
