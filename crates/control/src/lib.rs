@@ -208,14 +208,14 @@ impl Control {
         self.requeue_repairs(records);
         self.scrub.recall_scrub(records);
         self.scrub.recall_steady_scrub(records);
-        self.stripes.recall_condemned(records);
+        self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
         self.nodes.registry.recall_absences(&self.base, records, &mut self.out);
         self.repairs.recall_recoveries(&self.nodes);
         self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
         self.nodes.recall_settings(records);
-        self.stripes.recall_rejected(records);
+        self.stripes.newer.recall(&self.stripes.picture, records);
         self.settle();
     }
 
@@ -350,10 +350,10 @@ impl Control {
                 }
                 Signal::MeasuredAll => self.nodes.keep_measured(&self.base, &mut self.out),
                 Signal::GivenStored { stripe, blocks } => {
-                    self.stripes.note_given_stored(&stripe, &blocks, &mut self.out);
+                    self.stripes.given.note_stored(&stripe, &blocks, &mut self.out);
                 }
                 Signal::GivenLost { stripe, index, node, state } => {
-                    self.stripes.note_given_lost(&stripe, index, node, state, &mut self.out);
+                    self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
                     self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);

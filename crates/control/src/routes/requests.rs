@@ -288,7 +288,7 @@ impl Control {
     /// A helper is forgotten in the storage: so it is here.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
-        self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
+        self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);
         self.nodes.forget_node(&self.base, node, &mut self.out);
         self.out.note(HistoryEvent::NodeRemoved { node: name });
     }

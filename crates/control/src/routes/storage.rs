@@ -15,7 +15,7 @@ use crate::storing::{Ask, Then};
 impl Control {
     /// There is no such stripe any more.
     fn forget_stripe(&mut self, stripe: &StripeId) {
-        self.stripes.forget_condemned_of(stripe, &mut self.out);
+        self.stripes.condemned.forget_stripe(stripe, &mut self.out);
         self.repairs.refusals.forget(stripe);
         self.repairs.looks.forget(stripe);
         self.stripes.forget_contradiction(stripe, &mut self.out);
@@ -185,8 +185,10 @@ impl Control {
             Then::Removed { stripes, reply } => self.file_removed(&stripes, reply, result),
             Then::Published { job, stripe, blocks } => {
                 let error = result.err();
-                if error.is_none() {
-                    self.stripes.absolve(&stripe, &blocks, &mut self.out);
+                if error.is_none()
+                    && let Ok(record) = self.stripes.picture.stripe(&stripe)
+                {
+                    self.stripes.condemned.absolve(&record, &blocks, &mut self.out);
                 }
                 self.repairs.note_publication(facts!(self), &stripe, error.as_ref());
                 if error.is_none() {
