@@ -81,6 +81,7 @@ use signal::Signal;
 use storing::Storing;
 pub use storing::{Ask, Opened, carry_out};
 use stripes::Stripes;
+use stripes::surplus::Surplus;
 
 /// While jobs run, time is looked at this often: jobs wait for 250 ms and more.
 const BUSY_TICK: Duration = Duration::from_millis(50);
@@ -167,6 +168,7 @@ pub struct Control {
     base: Base,
     nodes: Nodes,
     stripes: Stripes,
+    surplus: Surplus,
     jobs: Jobs,
     link_tests: LinkTests,
     repairs: Repairs,
@@ -184,6 +186,7 @@ impl Control {
             base: Base { settings, nature, now: Duration::ZERO, unix_ms },
             nodes: Nodes::default(),
             stripes: Stripes::new(picture, unlisted),
+            surplus: Surplus::default(),
             jobs: Jobs::default(),
             link_tests: LinkTests::default(),
             repairs: Repairs::new(nature),
@@ -279,7 +282,7 @@ impl Control {
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
         self.repairs.look_at_claims(facts!(self), &self.jobs, &mut self.out);
         self.repairs.heal(facts!(self), &mut self.out);
-        self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
+        self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
         self.keep_copy();

@@ -78,7 +78,7 @@ impl Control {
             _ => {}
         }
         if is_good {
-            self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
+            self.surplus.drop_copies_besides(facts!(self), &self.jobs, node, &stripe, index, &mut self.out);
         }
         let is_bad = problem.as_ref().and_then(state_for).is_some();
         self.repairs.looked(

@@ -39,7 +39,6 @@ use crate::stripes::orphans::Orphans;
 use crate::stripes::picture::Picture;
 use crate::stripes::readers::Readers;
 use crate::stripes::store_news::StoreNews;
-use crate::stripes::surplus::Surplus;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::{BlockView, LostBlock, ReplicaView, StripeView};
 
@@ -75,7 +74,6 @@ pub(crate) struct Stripes {
     pub codes: Codes,
     pub contradictions: Contradictions,
     pub given: Given,
-    pub surplus: Surplus,
     pub orphans: Orphans,
     /// What the helpers hold that are connected.
     pub holdings: BTreeMap<NodeId, Holdings>,
