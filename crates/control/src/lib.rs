@@ -88,6 +88,7 @@ use facts::Facts;
 use history::History;
 use jobs::Jobs;
 pub use jobs::in_flight::InFlight;
+use jobs::link_tests::LinkTests;
 use nodes::Nodes;
 use out::Out;
 pub use repairs::ItemPage;
@@ -99,6 +100,7 @@ use signal::Signal;
 use storing::Storing;
 pub use storing::{Ask, Opened, carry_out};
 use stripes::Stripes;
+use stripes::surplus::Surplus;
 
 /// The time between ticks while jobs run, whose timers are 250 ms and longer.
 const BUSY_TICK: Duration = Duration::from_millis(50);
@@ -184,7 +186,9 @@ pub struct Control {
     base: Base,
     nodes: Nodes,
     stripes: Stripes,
+    surplus: Surplus,
     jobs: Jobs,
+    link_tests: LinkTests,
     repairs: Repairs,
     scrub: Scrubs,
     storing: Storing,
@@ -200,7 +204,9 @@ impl Control {
             base: Base { settings, nature, now: Duration::ZERO, unix_ms },
             nodes: Nodes::default(),
             stripes: Stripes::new(picture, unlisted),
+            surplus: Surplus::default(),
             jobs: Jobs::default(),
+            link_tests: LinkTests::default(),
             repairs: Repairs::new(nature),
             scrub: Scrubs::default(),
             storing: Storing::default(),
@@ -215,7 +221,7 @@ impl Control {
     /// Takes up the records of an earlier coordinator.
     fn recall(&mut self, records: &[(String, Value)]) {
         self.know_nodes();
-        self.nodes.recall_leaving(records);
+        self.nodes.registry.recall_leaving(records);
         self.nodes.recall_measured(records);
         self.nodes.lay_links(&self.base);
         self.nodes.recall_caps(records);
@@ -223,14 +229,15 @@ impl Control {
         self.requeue_repairs(records);
         self.scrub.recall_scrub(records);
         self.scrub.recall_background_scrub(records);
-        self.stripes.recall_condemned(records);
+        self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
-        self.nodes.recall_absences(&self.base, records, &mut self.out);
+        self.nodes.registry.recall_absences(&self.base, records, &mut self.out);
         let repairs = &mut self.repairs;
-        repairs.nodes.recall(self.nodes.absences.keys().copied(), &repairs.queue);
-        self.nodes.recall_maintenance(&self.base, records, &mut self.out);
-        self.stripes.recall_rejected(records);
+        repairs.nodes.recall(self.nodes.registry.gone(), &repairs.queue);
+        self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
+        self.nodes.recall_settings(records);
+        self.stripes.newer.recall(&self.stripes.picture, records);
         self.settle();
     }
 
@@ -279,21 +286,22 @@ impl Control {
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
         self.forget_retired();
-        self.nodes.expire_maintenance(&self.base, &mut self.out);
+        self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_figures(&self.base, &mut self.out);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
         self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
-        self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
+        self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
         self.keep_copy();
         self.repairs.note_progress(facts!(self), &self.jobs);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
-        self.jobs.end_late_trial(&self.base);
-        self.stripes.returned.expire(self.base.now, &mut self.out);
+        self.link_tests.end_late_trial(&self.base, &mut self.out);
+        let late = self.nodes.registry.take_late_stripes(self.base.now);
+        self.repairs.let_go(&late);
         self.work();
         self.pass_on();
     }
@@ -322,11 +330,6 @@ impl Control {
                     self.repairs.tell_surplus(facts!(self), node, &stripe, index)
                 }
                 Signal::Removed(stripe) => self.repairs.forget_stripe(&stripe),
-                Signal::Awaited(stripes) => self.repairs.hold(&stripes),
-                Signal::Trusted(stripes) => self.repairs.let_go(&stripes),
-                Signal::Contradicted { stripe, index, node } => {
-                    self.repairs.note_bad_block(&stripe, index, node);
-                }
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
@@ -352,6 +355,7 @@ impl Control {
                 Signal::Ended { job, result } => self.end_job(job, *result),
                 Signal::Delivered { item, node } => self.repairs.scheduler.handle_delivery(item, node),
                 Signal::Assigned(node) => self.nodes.note_assigned(node),
+                Signal::HeldUp(nodes) => self.link_tests.note_slow(facts!(self), &nodes, &mut self.out),
                 Signal::Slow { node, rate } => {
                     self.nodes.note_slow_node(&self.base, node, rate, &mut self.out);
                 }
@@ -361,10 +365,10 @@ impl Control {
                 }
                 Signal::MeasuredAll => self.nodes.keep_measured(&self.base, &mut self.out),
                 Signal::GivenStored { stripe, blocks } => {
-                    self.stripes.note_given_stored(&stripe, &blocks, &mut self.out);
+                    self.stripes.given.note_stored(&stripe, &blocks, &mut self.out);
                 }
                 Signal::GivenLost { stripe, index, node, state } => {
-                    self.stripes.note_given_lost(&stripe, index, node, state, &mut self.out);
+                    self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
                     self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
@@ -396,16 +400,16 @@ impl Control {
 
     /// Ends the start: all expected helpers are back, or had time to, and the store has been listed.
     fn settle(&mut self) {
-        let gone = |node: &NodeId| {
-            self.nodes.retired.contains(node)
-                || self.nodes.peers.contains_key(node)
-                || self.nodes.has_no_helper(&self.base, *node)
+        let is_awaited = |node: NodeId| {
+            !self.nodes.registry.is_retired(node)
+                && !self.nodes.is_connected(node)
+                && !self.nodes.registry.has_no_helper(&self.base, node)
         };
-        let expected = || self.nodes.names.keys().all(gone);
+        let expected = || !self.nodes.registry.ids().any(is_awaited);
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;
-            self.nodes.find_absent(&self.base, &mut self.out);
+            self.nodes.registry.find_absent(&self.base, &mut self.out);
             self.stripes.after_settling(around!(self), &self.jobs, &mut self.out);
         }
     }

@@ -122,7 +122,7 @@ impl Stripes {
         known: BlockRecord,
         out: &mut Out,
     ) {
-        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.peers.contains_key(&node) {
+        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
             around.with(self).ask_for_block(node, stripe, index, known, false, out);
         }
     }

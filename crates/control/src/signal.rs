@@ -1,6 +1,6 @@
 //! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::recovery::ItemId;
@@ -24,12 +24,6 @@ pub(crate) enum Signal {
     Blocks(StripeId),
     /// A stripe has been removed.
     Removed(StripeId),
-    /// A helper is back: its stripes wait until it has described its blocks.
-    Awaited(Vec<StripeId>),
-    /// Stripes of a returned helper wait no longer.
-    Trusted(Vec<StripeId>),
-    /// A returned helper has another block than the recorded one.
-    Contradicted { stripe: StripeId, index: BlockIndex, node: NodeId },
     /// A node has a copy of a block that has another home.
     Surplus { node: NodeId, stripe: StripeId, index: BlockIndex },
     /// A helper has come back with most of what it should have, or without it.
@@ -52,6 +46,8 @@ pub(crate) enum Signal {
     Delivered { item: ItemId, node: NodeId },
     /// A node was given a task of a job.
     Assigned(NodeId),
+    /// Nodes held up a repair, which each let have so many bytes a second.
+    HeldUp(BTreeMap<NodeId, f64>),
     /// A node held up a repair, which it let have so many bytes a second.
     Slow { node: NodeId, rate: f64 },
     /// A node that counted as slow is not.

@@ -24,8 +24,8 @@ use stores::dir::PutId;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
+use views::RepairView;
 use views::endpoints::*;
-use views::{ErrorBody, RepairView};
 
 use crate::door::Door;
 use crate::http::{self, Caller};

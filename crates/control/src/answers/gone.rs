@@ -35,7 +35,7 @@ impl<'a> Answers<'a> {
             safe_to_remove: self.jobs.is_emptied(self.facts, node),
             text: self.leaving_text(node),
         };
-        self.facts.nodes.leaving.nodes().map(view).collect()
+        self.facts.nodes.registry.leaving().map(view).collect()
     }
 
     fn leaving_text(self, node: NodeId) -> String {
@@ -74,8 +74,8 @@ impl<'a> Answers<'a> {
         let only: Vec<String> = self
             .facts
             .nodes
-            .leaving
-            .requestors(node)
+            .registry
+            .drain_requestors(node)
             .iter()
             .map(|&taker| self.facts.nodes.name(taker))
             .collect();
@@ -91,13 +91,13 @@ impl<'a> Answers<'a> {
     /// The absent helpers, and the state of their repairs.
     pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
         let mut gone: Vec<GoneNode> =
-            self.facts.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+            self.facts.nodes.registry.gone().filter_map(|node| self.gone_node(node)).collect();
         gone.sort_by(|a, b| views::natural(&a.node, &b.node));
         gone
     }
 
     pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.facts.nodes.absences.get(&node)?;
+        let absence = self.facts.nodes.registry.absence(node)?;
         let recovery = self.repairs.nodes.state(self.facts, &self.repairs.queue, node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
@@ -166,7 +166,7 @@ impl<'a> Answers<'a> {
     }
 
     fn maintenance_text(self, name: &str, node: NodeId, due: Option<Duration>) -> String {
-        let left = self.facts.nodes.maintenance_left(self.facts.base, node).map(in_words);
+        let left = self.facts.nodes.registry.maintenance_left(self.facts.base, node).map(in_words);
         let then = due.map(|due| format!("; if it is not back, its repair starts in {}", in_words(due)));
         let (left, then) = (left.unwrap_or_default(), then.unwrap_or_default());
         format!("{name} is in maintenance for {left}{then}")

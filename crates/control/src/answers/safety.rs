@@ -71,7 +71,7 @@ impl<'a> Answers<'a> {
             let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
             return Err(NodeError::NodeNeeded { name, blocks, next_step }.into());
         }
-        if self.facts.nodes.peers.contains_key(&node) || self.facts.nodes.forgetting.contains(&node) {
+        if self.facts.nodes.is_connected(node) || self.facts.nodes.registry.is_being_forgotten(node) {
             return Err(NodeError::NodeUp(name).into());
         }
         Ok((node, self.node_view(node)?))
@@ -192,7 +192,7 @@ impl<'a> Facts<'a> {
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
-        if from == onto || !self.nodes.is_helper(onto) || self.nodes.leaving.contains(&onto) {
+        if from == onto || !self.nodes.is_helper(onto) || self.nodes.registry.is_leaving(onto) {
             return Err(NodeError::NoReplacement { old: old.to_owned(), new: new.to_owned() }.into());
         }
         let target = if self.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };

@@ -26,7 +26,7 @@ impl<'a> Answers<'a> {
         let stripes = self.census()?;
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
-        let nodes_down = self.facts.nodes.down_helpers(self.facts.base);
+        let nodes_down = self.facts.nodes.registry.down_helpers(self.facts.base);
         let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
@@ -45,7 +45,7 @@ impl<'a> Answers<'a> {
             nodes_up,
             nodes_down,
             servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.servers_without_helper(self.facts.base),
+            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
             leaving: self.leaving_views(),
             gone,
             waiting: self.repairs.healing.waiting_stripes(self.facts),
@@ -258,35 +258,35 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
         let views: Result<Vec<_>, _> =
-            self.facts.nodes.names.keys().map(|&node| self.node_view(node)).collect();
+            self.facts.nodes.registry.ids().map(|node| self.node_view(node)).collect();
         let mut views = views?;
         views.sort_by(|a, b| views::natural(&a.name, &b.name));
         Ok(views)
     }
 
     pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
-        let peer = self.facts.nodes.peers.get(&node);
+        let is_up = self.facts.nodes.is_connected(node);
         let held = self.facts.stripes.holdings.get(&node);
         let orphans = held.map_or(0, |held| held.orphans.len() as u64);
         let stated = self.facts.nodes.figures.stated(node);
         let view = self.facts.nodes.topology.get(node);
-        let up = peer.and(view);
+        let up = view.filter(|_| is_up);
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
-            has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
-            up: peer.is_some(),
+            has_helper: !self.facts.nodes.registry.has_no_helper(self.facts.base, node),
+            up: is_up,
             serves: self.facts.base.nature.tells_service.then(|| self.facts.stripes.picture.is_up(node)),
             address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
-            bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
+            bandwidth_bytes_per_s: stated.up.into_iter().chain(stated.down).min().filter(|_| is_up),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
-            leaving: self.facts.nodes.leaving.contains(&node),
+            leaving: self.facts.nodes.registry.is_leaving(node),
             to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
-            maintenance_until_unix_ms: self.facts.nodes.maintenance_until_unix_ms(node),
+            maintenance_until_unix_ms: self.facts.nodes.registry.maintenance_until_unix_ms(node),
         })
     }
 }

@@ -38,7 +38,7 @@ impl<'a> Answers<'a> {
         let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
         let mut back: Vec<(BlockIndex, String)> = waits
             .filter_map(|(index, block)| Some((index, block.node?)))
-            .filter(|(_, node)| !self.facts.nodes.peers.contains_key(node))
+            .filter(|(_, node)| !self.facts.nodes.is_connected(*node))
             .map(|(index, node)| (index, self.facts.nodes.name(node)))
             .collect();
         back.sort_by(|a, b| views::natural(&a.1, &b.1));

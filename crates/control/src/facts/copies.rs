@@ -48,8 +48,7 @@ impl<'a> Facts<'a> {
     /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
     /// cannot be read until then.
     fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
-        let returns =
-            |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.nodes.retired.contains(&node);
+        let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.registry.is_retired(node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
         !comes_back || !self.is_readable(stripe)
     }
@@ -60,14 +59,6 @@ impl<'a> Facts<'a> {
             Some((stripe, index, _)) => self.is_spare(&stripe, index, node),
             None => self.stripes.picture.was_given(block),
         }
-    }
-
-    /// The orphans of a helper that may go by themselves and were not looked at.
-    pub(crate) fn tidied(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
-        let orphans = self.stripes.holdings.get(&node).map(|held| &held.orphans);
-        let refused = self.stripes.orphans.refused.get(&node);
-        let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
-        orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))
     }
 
     /// Whether another block of a stripe can be read on a node.

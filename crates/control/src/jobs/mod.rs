@@ -3,6 +3,7 @@
 pub(crate) mod beside;
 pub(crate) mod continuation;
 pub(crate) mod in_flight;
+pub(crate) mod link_tests;
 pub(crate) mod placement;
 pub(crate) mod probes;
 pub(crate) mod puts;
@@ -24,9 +25,7 @@ use views::{FoundBy, JobKind, JobView};
 
 use crate::facts::Facts;
 use crate::jobs::continuation::Published;
-use crate::jobs::probes::Probes;
 use crate::jobs::puts::OpenPuts;
-use crate::jobs::suspects::Suspects;
 use crate::out::Out;
 use crate::questions::state_for;
 use crate::signal::Signal;
@@ -40,9 +39,6 @@ pub(crate) struct Jobs {
     /// Jobs that may have something to do.
     pub stirred: BTreeSet<JobId>,
     pub puts: OpenPuts,
-    /// Links that are being measured, or were last.
-    pub probes: Option<Probes>,
-    pub suspects: Suspects,
 }
 
 /// What a client has asked for.
@@ -126,7 +122,7 @@ impl Jobs {
             JobAction::Publish { block, node, digest } => self.publish(facts, id, block, node, digest, out),
             JobAction::BlockLost { block, problem } => self.lose_block(facts, id, block, &problem, out),
             JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks, out),
-            JobAction::Slow { nodes } => self.note_slow(facts, &nodes, out),
+            JobAction::Slow { nodes } => out.tell(Signal::HeldUp(nodes)),
             JobAction::Finish(result) => self.finish(facts, id, *result, out),
         }
     }

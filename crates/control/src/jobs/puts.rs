@@ -144,7 +144,7 @@ impl Jobs {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = started {
-            facts.refuse_request(client, tag, &error, out);
+            facts.nodes.refuse_request(client, tag, &error, out);
         }
     }
 
@@ -366,7 +366,7 @@ impl Jobs {
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.nature.tells_service || facts.stripes.picture.is_up(*node);
-        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.leaving.contains(node));
+        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.registry.is_leaving(*node));
         stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
     }
 

@@ -10,6 +10,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
 use crate::jobs::Requests;
+use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -62,11 +63,12 @@ impl Jobs {
     }
 }
 
-impl<'a> Facts<'a> {
-    pub(crate) fn refuse_request(self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
+impl Nodes {
+    /// Tells a client that its request is refused, with the next step.
+    pub(crate) fn refuse_request(&self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
         let (detail, next_step) = (error.to_string(), error.next_step());
         let result = Err(RequestFailure::Refused { detail, next_step });
-        self.nodes.send(client, ToNode::Closed { tag, result }, out);
+        self.send(client, ToNode::Closed { tag, result }, out);
     }
 }
 
@@ -93,7 +95,7 @@ impl Jobs {
         client: NodeId,
         tag: u64,
     ) -> Result<(), RequestError> {
-        if !facts.nodes.peers.contains_key(&client) {
+        if !facts.nodes.is_connected(client) {
             return Err(SessionError::Gone(client).into());
         }
         let Some(Requests { requests, opening }) = self.clients.get(&client) else {

@@ -5,7 +5,6 @@
 //! nor while more of those that hold something are gone than are there: then it is the network that is broken, and
 //! rebuilding half of everything on the other half would only make it worse.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repair::NodeId;
@@ -13,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::Base;
-use crate::nodes::Nodes;
+use crate::nodes::node::Node;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::signal::Signal;
 use views::HistoryEvent;
@@ -41,7 +41,7 @@ struct Kept {
 }
 
 impl Absence {
-    fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
+    pub(super) fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
         Self { since_unix_ms, before, at, cancelled: false }
     }
 
@@ -50,7 +50,7 @@ impl Absence {
     }
 }
 
-impl Nodes {
+impl Registry {
     /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
     /// wrong makes a repair begin too early or too late, and harms nothing.
     pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
@@ -64,18 +64,17 @@ impl Nodes {
                 cancelled: kept.cancelled,
                 ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
             };
-            self.absences.insert(node, absence);
+            self.set_absence(node, absence);
         }
     }
 
     /// All have had time to come: those who are not here are gone since the start, unless it is known better.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
-        let absent = |node: &NodeId| {
-            // Servers that are meant to have no helper are not missed.
-            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(base, *node);
-            awaited && !self.absences.contains_key(node)
+        // Servers that are meant to have no helper are not missed.
+        let is_missed = |node: &NodeId| {
+            !self.is_up(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
         };
-        for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
+        for node in self.ids().filter(is_missed).collect::<Vec<_>>() {
             let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
             self.begin_absence(node, Absence::new(since, base.now, base.now), "it did not come back", out);
         }
@@ -87,29 +86,46 @@ impl Nodes {
     }
 
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str, out: &mut Out) {
-        self.absences.insert(node, absence);
+        self.set_absence(node, absence);
         self.keep_absence(node, out);
         out.tell(Signal::Gone { node, why: why.to_owned() });
     }
-}
 
-impl Nodes {
-    /// A helper is there.
-    pub(crate) fn note_back(&mut self, base: &Base, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absences.remove(&node) else { return };
-        let name = self.name(node);
-        out.forget_record(format!("{PREFIX}{name}"));
-        // Before all have come, one that is back was not gone for anybody.
-        if self.settled {
-            let away_ms = absence.lasts(base.now).as_millis() as u64;
-            out.note(HistoryEvent::NodeBack { node: name, away_ms });
+    fn set_absence(&mut self, node: NodeId, absence: Absence) {
+        if let Some(node) = self.get_mut(node) {
+            node.begin_absence(absence);
         }
     }
 
-    pub(crate) fn keep_absence(&mut self, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absences.get(&node) else { return };
+    /// An operator called off the repair of a helper that is gone.
+    pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
+        if self.get_mut(node).is_some_and(Node::cancel_recovery) {
+            self.keep_absence(node, out);
+        }
+    }
+}
+
+impl Registry {
+    /// A helper is back, and its absence has ended. The history tells of it if `is_told`.
+    pub(crate) fn note_back(&self, node: NodeId, away: Duration, is_told: bool, out: &mut Out) {
+        let name = self.name(node);
+        out.forget_record(format!("{PREFIX}{name}"));
+        if is_told {
+            out.note(HistoryEvent::NodeBack { node: name, away_ms: away.as_millis() as u64 });
+        }
+    }
+
+    fn keep_absence(&self, node: NodeId, out: &mut Out) {
+        let Some(absence) = self.absence(node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
         out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
+    }
+
+    /// Drops the record of the absence of a node that is forgotten.
+    pub(super) fn forget_absence(&self, node: NodeId, out: &mut Out) {
+        if self.absence(node).is_some() {
+            out.forget_record(format!("{PREFIX}{}", self.name(node)));
+        }
     }
 }
 
@@ -127,6 +143,3 @@ pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
         Some((rest, read.ok()))
     })
 }
-
-/// All helpers that are gone.
-pub(crate) type Absences = BTreeMap<NodeId, Absence>;

@@ -154,7 +154,8 @@ impl Nodes {
 
     /// Tells helpers what they keep to, where that has changed.
     fn tell_paces(&mut self, out: &mut Out) {
-        self.capping.told.retain(|node, _| self.peers.contains_key(node));
+        let mut told = std::mem::take(&mut self.capping.told);
+        told.retain(|&node, _| self.is_connected(node));
         for (node, pace) in self.capping.dealer.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
             let caps = repair::Caps {
@@ -163,11 +164,12 @@ impl Nodes {
                 repairs_disk: rate(pace.disk),
                 ..Default::default()
             };
-            if self.capping.told.get(&node).copied().unwrap_or_default() != caps {
-                self.capping.told.insert(node, caps);
+            if told.get(&node).copied().unwrap_or_default() != caps {
+                told.insert(node, caps);
                 self.send(node, ToNode::Limits(caps), out);
             }
         }
+        self.capping.told = told;
     }
 }
 

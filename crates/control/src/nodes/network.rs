@@ -74,12 +74,7 @@ impl Nodes {
     }
 
     pub(crate) fn tell_all_rates(&mut self, out: &mut Out) {
-        self.names
-            .keys()
-            .copied()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|node| self.tell_rates(node, out));
+        self.registry.ids().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_rates(node, out));
         self.tell_clients();
     }
 

@@ -38,7 +38,7 @@ impl<'a> Facts<'a> {
     /// The step that would make a stripe repairable.
     fn bring_back(self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
-        let down = down.filter(|node| !self.nodes.peers.contains_key(node));
+        let down = down.filter(|node| !self.nodes.is_connected(*node));
         let down: BTreeSet<String> = down.map(|node| self.nodes.name(node)).collect();
         if down.is_empty() {
             return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \

@@ -124,7 +124,8 @@ impl<'a> Facts<'a> {
 impl<'a> Facts<'a> {
     fn fills(self) -> Vec<Fill> {
         let up = self.nodes.live_helpers().filter(|node| {
-            self.nodes.maintenance_left(self.base, *node).is_none() && !self.nodes.leaving.contains(node)
+            self.nodes.registry.maintenance_left(self.base, *node).is_none()
+                && !self.nodes.registry.is_leaving(*node)
         });
         let mut fills: Vec<(Fill, f64)> = up
             .filter_map(|node| {

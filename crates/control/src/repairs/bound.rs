@@ -44,7 +44,7 @@ impl Bound<'_> {
         };
         let seconds = match order.kind() {
             // Both go on at once, and neither takes much of what the other needs.
-            Kind::Drain { from } if facts.nodes.peers.contains_key(&from) => {
+            Kind::Drain { from } if facts.nodes.is_connected(from) => {
                 1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
             }
             kind => seconds(kind)?,
@@ -77,10 +77,10 @@ impl Bound<'_> {
             _ => (k as u32, readable(kind.leaves())),
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
-        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.leaving.contains(node);
+        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.registry.is_leaving(*node);
         // Among many nodes, any can take a block.
         let takers = match &order.requestors[..] {
-            [] if facts.nodes.peers.len() > FEW_NODES => None,
+            [] if facts.nodes.connected_count() > FEW_NODES => None,
             [] => Some(facts.nodes.live_helpers().filter(free).collect()),
             some => Some(some.to_vec()),
         };

@@ -208,7 +208,7 @@ impl<'a> Facts<'a> {
                 let index = crate::stripes::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
             }
-            Target::Drain(node) if self.nodes.peers.contains_key(node) => return on_node(record, *node),
+            Target::Drain(node) if self.nodes.is_connected(*node) => return on_node(record, *node),
             Target::Node(node) if order.is_of_node_alone() => {
                 let there = on_node(record, *node);
                 lost.retain(|index| there.contains(index));

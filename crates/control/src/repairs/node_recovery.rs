@@ -42,12 +42,12 @@ impl NodeRecovery {
     pub(crate) fn begin(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
         if !facts.nodes.settled
             || !facts.may_change()
-            || facts.nodes.absences.is_empty()
+            || facts.nodes.registry.gone().next().is_none()
             || facts.too_many_gone().is_some()
         {
             return;
         }
-        for node in facts.nodes.absences.keys().copied().collect::<Vec<_>>() {
+        for node in facts.nodes.registry.gone().collect::<Vec<_>>() {
             let waits = matches!(
                 self.state(facts, queue, node),
                 RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
@@ -69,9 +69,9 @@ impl NodeRecovery {
 
     /// An absent helper that may be back before its repair begins.
     pub(crate) fn awaited_helper(&self, facts: Facts<'_>, queue: &Queue) -> Option<NodeId> {
-        facts.nodes.absences.keys().copied().find(|&node| match self.state(facts, queue, node) {
+        facts.nodes.registry.gone().find(|&node| match self.state(facts, queue, node) {
             RecoveryState::Needless => {
-                !facts.nodes.retired.contains(&node) && self.is_discarding(facts, node)
+                !facts.nodes.registry.is_retired(node) && self.is_discarding(facts, node)
             }
             RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
             _ => true,
@@ -90,7 +90,7 @@ impl NodeRecovery {
     }
 
     pub(crate) fn state(&self, facts: Facts<'_>, queue: &Queue, node: NodeId) -> RecoveryState {
-        let Some(absence) = facts.nodes.absences.get(&node) else { return RecoveryState::Needless };
+        let Some(absence) = facts.nodes.registry.absence(node) else { return RecoveryState::Needless };
         let tries = self.absent.get(node);
         match () {
             () if queue.running_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
@@ -98,7 +98,9 @@ impl NodeRecovery {
             }
             () if facts.base.nature.tells_service => RecoveryState::Store,
             () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if facts.nodes.maintenance_left(facts.base, node).is_some() => RecoveryState::Maintenance,
+            () if facts.nodes.registry.maintenance_left(facts.base, node).is_some() => {
+                RecoveryState::Maintenance
+            }
             () if absence.cancelled => RecoveryState::Cancelled,
             () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
             () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
@@ -114,7 +116,7 @@ impl NodeRecovery {
         if !facts.nodes.settled || !facts.may_change() {
             return;
         }
-        for node in facts.nodes.leaving.nodes().collect::<Vec<_>>() {
+        for node in facts.nodes.registry.leaving().collect::<Vec<_>>() {
             let (room, drains) = (self.room_of(node), &self.drains);
             let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
             let may = is_due && facts.nodes.is_helper(node) && room.is_any();
@@ -130,11 +132,11 @@ impl NodeRecovery {
 
     fn drain_rest(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
         let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
-        if !facts.nodes.leaving.contains(&node) {
+        if !facts.nodes.registry.is_leaving(node) {
             return;
         }
         self.drains.of(node).repair = Some(id);
-        let known = facts.nodes.leaving.order(node).cloned();
+        let known = facts.nodes.registry.drain_order(node).cloned();
         let order = known.unwrap_or_else(|| Order::new(Target::Drain(node), scheme, facts.base.unix_ms));
         let order = Order { by_itself: true, paused: false, asked_unix_ms: facts.base.unix_ms, ..order };
         let (write, then) = Ordered::new(id, order, OrderedBy::Drain(node)).stored();
@@ -146,7 +148,7 @@ impl NodeRecovery {
         let now = facts.base.now;
         match by {
             OrderedBy::Absence(node) => {
-                let is_gone = facts.nodes.absences.contains_key(node);
+                let is_gone = facts.nodes.registry.absence(*node).is_some();
                 if is_gone && !kept {
                     let tries = self.absent.of(*node);
                     tries.repair = None;
@@ -158,7 +160,7 @@ impl NodeRecovery {
                 let tries = self.drains.of(*node);
                 tries.repair = None;
                 tries.attempts.put_off(now);
-                facts.nodes.leaving.contains(node)
+                facts.nodes.registry.is_leaving(*node)
             }
             OrderedBy::Request(_) | OrderedBy::Rebalance(..) | OrderedBy::Damage => true,
         }
@@ -172,7 +174,7 @@ impl NodeRecovery {
     }
 
     fn absence_repaired(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
-        if !facts.nodes.absences.contains_key(&node) {
+        if !facts.nodes.registry.absence(node).is_some() {
             return false;
         }
         let tries = self.absent.of(node);
@@ -188,7 +190,7 @@ impl NodeRecovery {
     }
 
     fn drained(&mut self, facts: Facts<'_>, node: NodeId) {
-        if facts.nodes.leaving.contains(&node) {
+        if facts.nodes.registry.is_leaving(node) {
             match facts.left_on(node) > 0 {
                 true => self.drains.of(node).attempts.fail(facts.base.now, TRY_AGAIN),
                 false => self.drains.forget(node),
@@ -198,7 +200,7 @@ impl NodeRecovery {
 
     /// Renews the findings on where blocks of absent and leaving helpers could go.
     pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
-        let (leaving, gone) = (facts.nodes.leaving.nodes(), facts.nodes.absences.keys().copied());
+        let (leaving, gone) = (facts.nodes.registry.leaving(), facts.nodes.registry.gone());
         let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
         self.rooms.retain(&nodes);
         for node in nodes {
@@ -212,10 +214,10 @@ impl NodeRecovery {
     fn find_room(&mut self, facts: Facts<'_>, jobs: &Jobs, node: NodeId) -> Room {
         let room = jobs.find_room(facts, node);
         self.rooms.note(node, facts.base.now, room);
-        if facts.nodes.leaving.contains(&node) {
+        if facts.nodes.registry.is_leaving(node) {
             self.drains.of(node).attempts.note_room(room.is_any());
         }
-        if facts.nodes.absences.contains_key(&node) {
+        if facts.nodes.registry.absence(node).is_some() {
             self.absent.of(node).attempts.note_room(room.is_any());
         }
         room

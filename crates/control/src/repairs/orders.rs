@@ -167,7 +167,7 @@ impl<'a> Facts<'a> {
             }
             (None, None, Some(name), None, false) => {
                 let node = self.nodes.node_named(self.base, name)?;
-                match self.nodes.peers.contains_key(&node) {
+                match self.nodes.is_connected(node) {
                     true => return Err(RepairError::NodeIsUp { name: name.clone() }.into()),
                     false => Target::Node(node),
                 }

@@ -75,7 +75,7 @@ impl Jobs {
     pub(crate) fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
         let blocks = facts.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
-        let takers = Takers::new(self, facts, facts.nodes.leaving.requestors(node), Some(node));
+        let takers = Takers::new(self, facts, facts.nodes.registry.drain_requestors(node), Some(node));
         let mut room = Room::default();
         for (stripe, index) in blocks.iter().step_by(step as usize) {
             let Ok(record) = facts.stripes.picture.stripe(stripe) else { continue };

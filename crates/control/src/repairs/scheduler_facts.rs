@@ -20,7 +20,7 @@ impl Repairs {
             free_bytes: view.free_bytes,
             blocks: facts.stripes.picture.block_count(node) as u64,
             budget: facts.nodes.budget(facts.base, node),
-            draining: facts.nodes.leaving.contains(&node),
+            draining: facts.nodes.registry.is_leaving(node),
         };
         self.scheduler.set_node(node, facts);
     }

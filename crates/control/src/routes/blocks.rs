@@ -21,7 +21,7 @@ impl Control {
                 }
                 Subject::Orphans | Subject::Tidying => {}
                 // What is wrong with its blocks shows when they are read.
-                Subject::Returned => self.stripes.returned.trust(node, &mut self.out),
+                Subject::Returned => self.trust_returned(node),
                 Subject::Block { .. } | Subject::List => {
                     self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
                 }
@@ -79,7 +79,7 @@ impl Control {
             _ => {}
         }
         if is_good {
-            self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
+            self.surplus.drop_copies_besides(facts!(self), &self.jobs, node, &stripe, index, &mut self.out);
         }
         let is_bad = problem.as_ref().and_then(state_for).is_some();
         let good = still.then_some(is_good).filter(|good| *good || is_bad);
@@ -126,7 +126,7 @@ impl Control {
             false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
         }
         if returned {
-            return self.stripes.take_returned(around!(self), node, blocks, last, &mut self.out);
+            return self.take_returned(node, blocks, last);
         }
         for block in blocks {
             let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
@@ -144,23 +144,20 @@ impl Control {
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(crate) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            !self.nodes.peers.contains_key(node)
+            self.nodes.registry.is_retired(*node)
                 && self.stripes.picture.block_count(*node) == 0
                 && !self.jobs.is_target(*node)
                 && !self.storing.adopts_on(*node)
         };
-        for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
-            self.nodes.retired.remove(&node);
-            self.nodes.forgetting.insert(node);
+        for node in self.nodes.registry.ids().filter(empty).collect::<Vec<_>>() {
+            self.nodes.registry.begin_forgetting(node);
             self.out.store(Write::Records(RecordWrite::ForgetNode(node)), NodeThen::Forgotten { node });
         }
     }
 
     pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
-        self.nodes.forgetting.remove(&node);
         if !done {
-            self.nodes.retired.insert(node); // It is tried again.
-            return;
+            return self.nodes.registry.keep_node(node); // It is tried again.
         }
         tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
         self.drop_node(node);

@@ -12,7 +12,7 @@ impl Control {
     /// A client opens a request.
     pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
         if let Err(error) = self.try_open(client, tag, request) {
-            facts!(self).refuse_request(client, tag, &error, &mut self.out);
+            self.nodes.refuse_request(client, tag, &error, &mut self.out);
         }
     }
 

@@ -117,8 +117,8 @@ impl Control {
             Owner::Repair { repair } => {
                 self.repairs.repair_ended(facts!(self), repair, &running.stripe, trouble, result)
             }
-            Owner::Probe => self.jobs.probe_ended(facts!(self), result, &mut self.out),
-            Owner::Trial => self.jobs.trial_ended(facts!(self), &result, &mut self.out),
+            Owner::Probe => self.link_tests.probe_ended(facts!(self), result, &mut self.out),
+            Owner::Trial => self.link_tests.trial_ended(facts!(self), &result, &mut self.out),
         }
         if !running.targets.is_empty() {
             self.repairs.claims.release_unused(&self.jobs, &running.stripe, &mut self.out);

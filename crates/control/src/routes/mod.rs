@@ -11,6 +11,7 @@ mod node_requests;
 mod repair_requests;
 mod repairs;
 mod requests;
+mod returned;
 mod storage;
 mod store_changes;
 mod stored;

@@ -11,14 +11,14 @@ impl NetworkCommand {
                 control.out.answer(reply, Ok(view));
             }
             Self::Probe(request, reply) => {
-                let begun = control.jobs.start_probes(facts!(control), &request, &mut control.out);
+                let begun = control.link_tests.start_probes(facts!(control), &request, &mut control.out);
                 answer(reply, begun, &mut control.out);
             }
             Self::Probes(reply) => {
-                answer(reply, control.jobs.probe_view(facts!(control)), &mut control.out);
+                answer(reply, control.link_tests.probe_view(facts!(control)), &mut control.out);
             }
             Self::StopProbes(reply) => {
-                let stopped = control.jobs.stop_probes(facts!(control), &mut control.out);
+                let stopped = control.link_tests.stop_probes(facts!(control), &mut control.out);
                 answer(reply, stopped, &mut control.out);
             }
             Self::Caps(reply) => control.out.answer(reply, Ok(control.nodes.caps_view())),

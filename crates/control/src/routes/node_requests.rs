@@ -1,10 +1,9 @@
 //! Requests about helpers.
 
-use cluster::Role;
 use repair::NodeId;
 use repair::recovery::Target;
 use stores::{RecordWrite, Write};
-use views::{HistoryEvent, NodeView};
+use views::{HistoryEvent, MaintenanceRequest, NodeView};
 
 use crate::Control;
 use crate::commands::{NodeCommand, answer};
@@ -18,10 +17,10 @@ impl NodeCommand {
             Self::List(reply) => answer(reply, control.answers().node_views(), &mut control.out),
             Self::Remove(name, reply) => remove_node(control, &name, reply),
             Self::Maintain(name, request, reply) => {
-                answer(reply, control.maintain(&name, request), &mut control.out);
+                answer(reply, maintain(control, &name, request), &mut control.out);
             }
             Self::EndMaintenance(name, reply) => {
-                answer(reply, control.end_maintenance(&name), &mut control.out);
+                answer(reply, end_maintenance(control, &name), &mut control.out);
             }
             Self::OkToStop(names, leave, reply) => {
                 answer(reply, control.answers().ok_to_stop(&names, leave), &mut control.out);
@@ -37,11 +36,29 @@ impl NodeCommand {
     }
 }
 
+/// Leaves a helper alone for a time: its blocks are not rebuilt before that is over.
+fn maintain(
+    control: &mut Control,
+    name: &str,
+    request: MaintenanceRequest,
+) -> Result<NodeView, RequestError> {
+    control.storing.check_storage()?;
+    let node = control.nodes.node_named(&control.base, name)?;
+    control.nodes.registry.maintain(&control.base, node, request, &mut control.out)?;
+    control.answers().node_view(node)
+}
+
+fn end_maintenance(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
+    let node = control.nodes.node_named(&control.base, name)?;
+    control.nodes.registry.end_maintenance(node, &mut control.out)?;
+    control.answers().node_view(node)
+}
+
 /// Takes a helper off the list that is down and holds nothing that is needed.
 fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
     match control.answers().check_removal(name) {
         Ok((node, view)) => {
-            control.nodes.forgetting.insert(node);
+            control.nodes.registry.begin_forgetting(node);
             let write = Write::Records(RecordWrite::ForgetNode(node));
             control.out.store(write, NodeThen::Removed { node, view: Box::new(view), reply });
         }
@@ -55,7 +72,7 @@ fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestErro
     for repair in control.repairs.queue.open_for(&Target::Drain(node)).collect::<Vec<_>>() {
         control.cancel_repair(repair)?;
     }
-    control.nodes.unmark_leaving(node, &mut control.out);
+    control.nodes.registry.unmark_leaving(node, &mut control.out);
     control.answers().node_view(node)
 }
 
@@ -63,20 +80,8 @@ impl Control {
     /// The storage has forgotten a helper: so does every machine.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
-        if self.nodes.absences.remove(&node).is_some() {
-            self.out.forget_record(format!("gone/{name}"));
-        }
-        self.nodes.forget_maintenance(node, &mut self.out);
-        self.nodes.unmark_leaving(node, &mut self.out);
-        self.stripes.forget_rejected(&self.nodes, node, &mut self.out);
-        if let Ok(name) = name.parse() {
-            self.nodes.certificates.forget(&Role::Helper(name));
-        }
+        self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);
+        self.nodes.forget_node(&self.base, node, &mut self.out);
         self.out.note(HistoryEvent::NodeRemoved { node: name });
-        self.nodes.retired.remove(&node);
-        self.nodes.names.remove(&node);
-        self.nodes.topology.remove(node);
-        self.nodes.figures.forget(node);
-        self.nodes.lay_links(&self.base);
     }
 }

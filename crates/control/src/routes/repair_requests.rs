@@ -56,7 +56,7 @@ impl Control {
         if let Target::Drain(node) = target
             && self.repairs.queue.open_for(&target).eq([id])
         {
-            self.nodes.unmark_leaving(node, &mut self.out);
+            self.nodes.registry.unmark_leaving(node, &mut self.out);
         }
         self.repairs.queue.forget_unexpanded(id);
         self.repairs.scheduler.cancel(RepairId(id));
@@ -104,10 +104,10 @@ impl Control {
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
         self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
         if let Target::Drain(node) = order.target {
-            if !self.nodes.leaving.contains(&node) {
+            if !self.nodes.registry.is_leaving(node) {
                 self.repairs.nodes.drains.forget(node);
             }
-            self.nodes.mark_leaving(&self.base, node, &order, &mut self.out);
+            self.nodes.registry.mark_leaving(&self.base, node, &order, &mut self.out);
         }
         self.repairs.add(id, order);
         self.start_repairs();

@@ -20,7 +20,7 @@ impl Control {
 
     fn requeue(&mut self, id: u64, order: Order) {
         if let Target::Drain(node) = order.target {
-            self.nodes.leaving.insert(node, &order); // The mark may not have been kept.
+            self.nodes.registry.set_departure(node, &order); // The mark may not have been kept.
         }
         if let Some(given) = &order.given {
             self.stripes.recall_given(around!(self), given.stripe.clone());
@@ -100,10 +100,8 @@ impl Control {
             let target = self.repairs.queue.by_id[&id].order.target.clone();
             if let Target::Node(node) | Target::Drain(node) = target
                 && self.repairs.nodes.ended(facts!(self), node, id, view.state)
-                && let Some(absence) = self.nodes.absences.get_mut(&node)
             {
-                absence.cancelled = true;
-                self.nodes.keep_absence(node, &mut self.out);
+                self.nodes.registry.cancel_recovery(node, &mut self.out);
             }
         }
         self.repairs.forget_oldest();

@@ -1,7 +1,10 @@
 //! Requests of the API, by topic. Each topic's commands are carried out in a file of their own.
 
+use views::{SettingsRequest, SettingsView};
+
 use crate::Control;
 use crate::commands::{ClusterCommand, Command, answer};
+use crate::error::RequestError;
 
 impl Control {
     pub(crate) fn carry_out(&mut self, command: Command) {
@@ -33,10 +36,16 @@ impl ClusterCommand {
                 control.out.answer(reply, Ok(view));
             }
             Self::ChangeSettings(request, reply) => {
-                answer(reply, control.change_settings(&request), &mut control.out);
+                answer(reply, change_settings(control, &request), &mut control.out);
             }
         }
     }
+}
+
+fn change_settings(control: &mut Control, request: &SettingsRequest) -> Result<SettingsView, RequestError> {
+    control.storing.check_storage()?;
+    control.nodes.change_settings(&control.base, request, &mut control.out)?;
+    Ok(control.answers().settings_view())
 }
 
 /// Renews the findings that the status shows, where they are out of date.

@@ -59,8 +59,10 @@ impl PutThen {
 impl Published {
     fn go_on(self, control: &mut Control, error: Option<StoreError>) {
         let Self { job, stripe, blocks } = self;
-        if error.is_none() {
-            control.stripes.absolve(&stripe, &blocks, &mut control.out);
+        if error.is_none()
+            && let Ok(record) = control.stripes.picture.stripe(&stripe)
+        {
+            control.stripes.condemned.absolve(&record, &blocks, &mut control.out);
         }
         control.repairs.note_publication(&stripe, error.as_ref());
         if error.is_none() {
@@ -107,10 +109,12 @@ impl NodeThen {
                 answer(reply, changed, out);
             }
             Self::Removed { node, view, reply } => {
-                control.nodes.forgetting.remove(&node);
-                if result.is_ok() {
-                    tracing::info!(helper = control.nodes.name(node), "a helper is removed");
-                    control.drop_node(node);
+                match &result {
+                    Ok(_) => {
+                        tracing::info!(helper = control.nodes.name(node), "a helper is removed");
+                        control.drop_node(node);
+                    }
+                    Err(_) => control.nodes.registry.keep_node(node),
                 }
                 answer(reply, result.map(|_| *view), &mut control.out);
             }

@@ -188,7 +188,7 @@ impl Scrubs {
         let record = facts.stripes.picture.stripe(stripe).ok();
         let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let Some(block) = block.filter(|block| block.state_on(*node).is_some()) else { return 0 };
-        if !facts.nodes.peers.contains_key(node) {
+        if !facts.nodes.is_connected(*node) {
             return 0;
         }
         let bytes = block.bytes;

@@ -272,7 +272,7 @@ impl Scrubs {
         let Some(left) = scrub.nodes.remove(&node) else { return };
         let blocks = (left.queue.len() + left.outstanding.len()) as u64;
         if blocks > 0 || !left.listed {
-            scrub.view.skipped.push(SkippedNode { node: name.clone(), blocks, why: why.to_owned() });
+            scrub.view.skipped.push(SkippedNode { node: name.to_owned(), blocks, why: why.to_owned() });
         }
         scrub.view.skipped.extend(unavailable(name, &left));
         self.end_scrub(facts, out);
@@ -351,10 +351,10 @@ impl Scrubs {
 
 impl<'a> Facts<'a> {
     fn unreachable_blocks(self) -> Vec<SkippedNode> {
-        let down = self.nodes.names.iter().filter(|(node, _)| !self.nodes.peers.contains_key(node));
-        down.map(|(&node, name)| (name, self.stripes.picture.block_count(node) as u64))
+        let down = self.nodes.registry.named().filter(|(node, _)| !self.nodes.is_connected(*node));
+        down.map(|(node, name)| (name, self.stripes.picture.block_count(node) as u64))
             .filter(|&(_, blocks)| blocks > 0)
-            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
+            .map(|(name, blocks)| SkippedNode { node: name.to_owned(), blocks, why: "it is down".into() })
             .collect()
     }
 

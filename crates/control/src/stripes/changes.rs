@@ -47,7 +47,7 @@ impl Stripes {
         before: Option<StripeRecord>,
         out: &mut Out,
     ) {
-        self.forget_condemned_of(&stripe, out);
+        self.condemned.forget_stripe(&stripe, out);
         self.forget_contradiction(&stripe, out);
         before.into_iter().for_each(|stripe| self.retire_stripe(around.base, stripe));
         out.tell(Signal::Removed(stripe));

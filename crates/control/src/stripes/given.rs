@@ -51,6 +51,28 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// A job has stored blocks of a given stripe.
+    pub(crate) fn note_stored(&mut self, stripe: &StripeId, blocks: &[(BlockIndex, NodeId)], out: &mut Out) {
+        for &(block, node) in blocks {
+            self.set(stripe, block, node, BlockState::Healthy);
+        }
+        out.tell(Signal::Blocks(stripe.clone()));
+    }
+
+    /// A block of a given stripe is not what it should be.
+    pub(crate) fn note_lost(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        state: BlockState,
+        out: &mut Out,
+    ) {
+        if self.set(stripe, block, node, state) {
+            out.tell(Signal::Blocks(stripe.clone()));
+        }
+    }
+
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.stripes.get(stripe)
     }
@@ -87,7 +109,7 @@ impl Stripes {
         given: &GivenStripe,
         owner: &str,
     ) -> Result<StripeView, RequestError> {
-        let record = around.with(self).given_record(given)?;
+        let record = DescriptionCheck { facts: around.with(self) }.record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(GivenError::GivenInUse(record.id).into());
@@ -97,7 +119,7 @@ impl Stripes {
         }
         let view = around.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
-        let until = around.with(self).remembered_until(&record.id);
+        let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
         Ok(view)
     }
@@ -109,12 +131,18 @@ impl Stripes {
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
             if self.is_in_use(jobs, repairs, &stripe) {
-                let until = around.with(self).remembered_until(&stripe);
+                let until = self.remembered_until(around, &stripe);
                 self.given.until.insert(stripe, until);
             } else {
                 self.given.remove(&stripe);
             }
         }
+    }
+
+    /// When a described stripe is forgotten, if nobody asks for it meanwhile.
+    fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
+        let is_told = self.picture.stripe(stripe).is_ok();
+        around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
     }
 
     fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
@@ -126,57 +154,36 @@ impl Stripes {
     /// A stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
-        let until = around.with(self).remembered_until(&record.id);
+        let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
-    }
-
-    /// A job has stored blocks of a given stripe.
-    pub(crate) fn note_given_stored(
-        &mut self,
-        stripe: &StripeId,
-        blocks: &[(BlockIndex, NodeId)],
-        out: &mut Out,
-    ) {
-        for &(block, node) in blocks {
-            self.given.set(stripe, block, node, BlockState::Healthy);
-        }
-        out.tell(Signal::Blocks(stripe.clone()));
-    }
-
-    /// A block of a given stripe is not what it should be.
-    pub(crate) fn note_given_lost(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        node: NodeId,
-        state: BlockState,
-        out: &mut Out,
-    ) {
-        if self.given.set(stripe, block, node, state) {
-            out.tell(Signal::Blocks(stripe.clone()));
-        }
     }
 
     /// Somebody asks for a given stripe: it is remembered from now on.
     pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
-        let until = around.with(self).remembered_until(stripe);
+        let until = self.remembered_until(around, stripe);
         if let Some(given) = self.given.until.get_mut(stripe) {
             *given = until;
         }
     }
 }
 
-impl<'a> Facts<'a> {
-    fn given_record(self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+/// Checks what a plug-in describes against the facts.
+struct DescriptionCheck<'a> {
+    facts: Facts<'a>,
+}
+
+impl DescriptionCheck<'_> {
+    /// The record of a described stripe.
+    fn record(&self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
-        let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
-        let told = self.stripes.picture.stripe(&id).ok();
-        if told.is_some_and(|told| !self.base.nature.claims || !is_same(&told, given)) || is_to_come {
+        let is_to_come = self.facts.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
+        let told = self.facts.stripes.picture.stripe(&id).ok();
+        if told.is_some_and(|told| !self.facts.base.nature.claims || !is_same(&told, given)) || is_to_come {
             return Err(GivenError::Catalogued(given.stripe.clone()).into());
         }
         let spec: CodeSpec = given.code.parse()?;
-        let code = self.stripes.codes.get(&spec)?;
+        let code = self.facts.stripes.codes.get(&spec)?;
         let unit = code.sub_blocks() as u64;
         if given.block_bytes > MOST_BLOCK_BYTES {
             return Err(
@@ -199,21 +206,14 @@ impl<'a> Facts<'a> {
             if !names.insert(&block.block) {
                 return Err(GivenError::GivenTwice(block.block.clone()).into());
             }
-            blocks.push(self.given_block(&id, block, given.block_bytes)?);
+            blocks.push(self.block(&id, block, given.block_bytes)?);
         }
         let block_bytes = given.block_bytes;
         Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
     }
-}
 
-impl<'a> Facts<'a> {
-    fn remembered_until(self, stripe: &StripeId) -> Duration {
-        let told = self.stripes.picture.stripe(stripe).is_ok();
-        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
-    }
-
-    fn given_block(
-        self,
+    fn block(
+        &self,
         stripe: &StripeId,
         given: &GivenBlock,
         block_bytes: u64,
@@ -221,8 +221,8 @@ impl<'a> Facts<'a> {
         check_name(&given.block)?;
         let id = BlockId(given.block.clone());
         let of_another = |(other, _): (StripeId, BlockIndex)| other != *stripe;
-        if self.stripes.picture.find_block(&id).is_ok_and(of_another)
-            || self.stripes.picture.is_from_the_future(&id)
+        if self.facts.stripes.picture.find_block(&id).is_ok_and(of_another)
+            || self.facts.stripes.picture.is_from_the_future(&id)
         {
             return Err(GivenError::Catalogued(given.block.clone()).into());
         }
@@ -230,7 +230,11 @@ impl<'a> Facts<'a> {
             let (block, bytes) = (given.block.clone(), given.bytes);
             return Err(GivenError::GivenTooLong { block, bytes, block_bytes }.into());
         }
-        let node = given.node.as_deref().map(|name| self.nodes.node_named(self.base, name)).transpose()?;
+        let node = given
+            .node
+            .as_deref()
+            .map(|name| self.facts.nodes.node_named(self.facts.base, name))
+            .transpose()?;
         let digest = match &given.digest {
             None => None,
             Some(text) => Some(text.parse().map_err(|_| GivenError::NoDigest(text.clone()))?),
@@ -238,7 +242,9 @@ impl<'a> Facts<'a> {
         let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
         Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
     }
+}
 
+impl<'a> Facts<'a> {
     /// The blocks that a plug-in wants, each with the node that shall have it.
     pub(crate) fn given_homes(
         self,

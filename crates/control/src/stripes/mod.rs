@@ -41,9 +41,7 @@ use crate::stripes::newer::Newer;
 use crate::stripes::orphans::Orphans;
 use crate::stripes::picture::Picture;
 use crate::stripes::readers::Readers;
-use crate::stripes::returned::Returned;
 use crate::stripes::store_news::StoreNews;
-use crate::stripes::surplus::Surplus;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::{BlockView, LostBlock, ReplicaView, StripeView};
 
@@ -79,13 +77,10 @@ pub(crate) struct Stripes {
     pub codes: Codes,
     pub contradictions: Contradictions,
     pub given: Given,
-    pub surplus: Surplus,
     pub orphans: Orphans,
     /// What the helpers hold that are connected.
     pub holdings: BTreeMap<NodeId, Holdings>,
     pub condemned: Condemned,
-    /// Helpers that are back and have not said what their blocks are.
-    pub returned: Returned,
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
@@ -192,18 +187,23 @@ pub(crate) fn check_indices(record: &StripeRecord, indices: &[BlockIndex]) -> Re
     }
 }
 
-impl<'a> Facts<'a> {
-    fn state_on(self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
+/// The API's views of the blocks of a stripe.
+struct BlockViews<'a> {
+    facts: Facts<'a>,
+}
+
+impl BlockViews<'_> {
+    fn state_on(&self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
         match state {
             BlockState::Missing => views::BlockState::Missing,
             BlockState::Corrupt => views::BlockState::Corrupt,
             BlockState::NotStored => views::BlockState::NotStored,
-            BlockState::Healthy if self.readers(block).any(|reader| Some(reader) == node) => {
+            BlockState::Healthy if self.facts.readers(block).any(|reader| Some(reader) == node) => {
                 views::BlockState::Healthy
             }
             BlockState::Healthy
-                if self.base.nature.tells_service
-                    && node.is_some_and(|node| self.stripes.picture.is_up(node)) =>
+                if self.facts.base.nature.tells_service
+                    && node.is_some_and(|node| self.facts.stripes.picture.is_up(node)) =>
             {
                 views::BlockState::OutOfReach
             }
@@ -211,34 +211,37 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn state_of(self, block: &BlockRecord) -> views::BlockState {
+    fn state_of(&self, block: &BlockRecord) -> views::BlockState {
         self.state_on(block, block.node, block.state)
     }
 
-    fn replica_view(self, block: &BlockRecord, replica: Replica) -> ReplicaView {
+    fn replica_view(&self, block: &BlockRecord, replica: Replica) -> ReplicaView {
         ReplicaView {
-            node: self.nodes.name(replica.node),
+            node: self.facts.nodes.name(replica.node),
             state: self.state_on(block, Some(replica.node), replica.state),
         }
     }
 
-    fn block_view(self, index: BlockIndex, block: &BlockRecord) -> BlockView {
+    fn block_view(&self, index: BlockIndex, block: &BlockRecord) -> BlockView {
         BlockView {
             block: block.id.to_string(),
             index: index.0,
             bytes: block.bytes,
-            node: block.node.map(|node| self.nodes.name(node)),
+            node: block.node.map(|node| self.facts.nodes.name(node)),
             state: self.state_of(block),
             digest: block.digest.map(|digest| digest.to_string()),
             replicas: block.replicas.iter().map(|replica| self.replica_view(block, *replica)).collect(),
         }
     }
+}
 
+impl<'a> Facts<'a> {
     pub(crate) fn stripe_view(self, record: &StripeRecord) -> Result<StripeView, RequestError> {
         let code = self.stripes.codes.get(&record.code)?;
         let lost = self.lost_blocks(record);
         let survives = self.stripes.codes.survives(&*code, &lost);
         let together = self.stripes.picture.together(&self.stripes.picture.readers_of(&record.id));
+        let views = BlockViews { facts: self };
         Ok(StripeView {
             stripe: record.id.to_string(),
             code: record.code.to_string(),
@@ -247,7 +250,7 @@ impl<'a> Facts<'a> {
             readable: survives.is_some(),
             survives: survives.unwrap_or(0),
             helpers: survives.map_or(0, |blocks| together.survives(blocks).nodes),
-            blocks: indexed(record).map(|(index, block)| self.block_view(index, block)).collect(),
+            blocks: indexed(record).map(|(index, block)| views.block_view(index, block)).collect(),
         })
     }
 }

@@ -21,6 +21,7 @@ use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
+use crate::stripes::picture::Picture;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
 /// Keys of the helpers whose claims were rejected begin with this; the name follows.
@@ -39,6 +40,21 @@ pub(crate) struct Newer {
 }
 
 impl Newer {
+    /// Helpers that an operator did not believe in an earlier coordinator's time.
+    pub(crate) fn recall(&mut self, picture: &Picture, records: &[(String, Value)]) {
+        for (name, _) in recall::<Value>(records, REJECTED) {
+            let node = picture.node_named(name).map(|node| node.id);
+            self.rejected.extend(node);
+        }
+    }
+
+    /// A helper is forgotten, and so is the rejection of its claims.
+    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
+        if self.rejected.remove(&node) {
+            out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
+        }
+    }
+
     /// Replaces a helper's claim, and says whether it has one now.
     fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
         self.claims.remove(&node);
@@ -85,12 +101,6 @@ fn stripe_of(block: &BlockId) -> &str {
 }
 
 impl Stripes {
-    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
-        if self.newer.rejected.remove(&node) {
-            out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
-        }
-    }
-
     pub(crate) fn note_newer(
         &mut self,
         around: Around<'_>,
@@ -163,16 +173,6 @@ impl Stripes {
         out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": around.base.unix_ms }));
         self.note_newer(around, node, BTreeSet::new(), out);
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
-    }
-}
-
-impl Stripes {
-    /// Helpers that an operator did not believe in an earlier coordinator's time.
-    pub(crate) fn recall_rejected(&mut self, records: &[(String, Value)]) {
-        for (name, _) in recall::<Value>(records, REJECTED) {
-            let node = self.picture.node_named(name).map(|node| node.id);
-            self.newer.rejected.extend(node);
-        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::control::{StoreProblem, ToNode};
-use repair::{BlockId, NodeId};
+use repair::{BlockId, NodeId, StripeId};
 use stores::{FileWrite, Write};
 
 use crate::facts::Around;
@@ -77,6 +78,21 @@ impl Stripes {
             && removing.insert(block.clone())
         {
             around.nodes.send(node, ToNode::Remove { block }, out);
+        }
+    }
+
+    /// The scheduler needs a copy of a block no more: removes it, unless the stripe would survive less without it.
+    pub(crate) fn drop_surplus(
+        &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        (stripe, index, node): (&StripeId, BlockIndex, NodeId),
+        out: &mut Out,
+    ) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let block = record.blocks[usize::from(index.0)].id.clone();
+        if around.with(self).survives_without(&record, index, node) {
+            self.remove_copy(around, jobs, node, block, out);
         }
     }
 

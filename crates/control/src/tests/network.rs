@@ -34,7 +34,7 @@ fn pair(from: &str, to: &str, rate: f64) -> ((String, String), f64) {
 
 fn note_slow(scene: &mut Scene, nodes: &[(NodeId, f64)]) {
     let core = scene.core();
-    core.jobs.note_slow(facts!(core), &nodes.iter().copied().collect(), &mut core.out);
+    core.link_tests.note_slow(facts!(core), &nodes.iter().copied().collect(), &mut core.out);
     core.route();
 }
 

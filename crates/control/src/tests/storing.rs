@@ -60,7 +60,7 @@ fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
     scene.read(9, &stripe.0, 0, &[]);
     assert!(scene.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
     for name in ["h1", "h2", "h3", "h4"] {
-        if scene.core().nodes.names.values().any(|known| known == name) && name != home(&file, 0) {
+        if scene.core().nodes.registry.named().any(|(_, known)| known == name) && name != home(&file, 0) {
             scene.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
         }
     }

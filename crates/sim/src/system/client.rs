@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use control::{Answer, Command, FileError, RequestError};
+use control::{Answer, FileError, RequestError};
 use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, ToNode};
 use repair::{Assignment, BlockId, Brought, JobId, Refusal, Report, Scheme, StripeId};
