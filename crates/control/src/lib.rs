@@ -98,7 +98,8 @@ pub use repairs::omitted::Omitted;
 use scrub::Scrubs;
 use signal::Signal;
 use storing::Storing;
-pub use storing::{Ask, Opened, carry_out};
+pub use storing::ask::Ask;
+pub use storing::{Opened, carry_out};
 use stripes::Stripes;
 use stripes::surplus::Surplus;
 
@@ -108,8 +109,6 @@ const BUSY_TICK: Duration = Duration::from_millis(50);
 const IDLE_TICK: Duration = Duration::from_millis(500);
 /// After a start, known helpers have this long to come back before their blocks count as lost.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// A catalog that changes is copied this often.
-const COPY_EVERY: Duration = Duration::from_secs(600);
 /// The number of bad blocks that the status lists.
 const LOST_REMEMBERED: usize = 100;
 
@@ -220,7 +219,7 @@ impl Control {
 
     /// Takes up the records of an earlier coordinator.
     fn recall(&mut self, records: &[(String, Value)]) {
-        self.know_nodes();
+        self.stripes.picture.nodes().values().for_each(|node| self.nodes.know_node(&self.base, node));
         self.nodes.registry.recall_leaving(records);
         self.nodes.recall_measured(records);
         self.nodes.lay_links(&self.base);
@@ -295,7 +294,10 @@ impl Control {
         self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
-        self.keep_copy();
+        // A catalog that is older than some block is not copied, as it would replace a better copy.
+        if self.nodes.settled && self.facts().may_remove() && self.storing.begin_copy(self.base.now) {
+            self.out.ask_storage(Ask::KeepCopy);
+        }
         self.repairs.note_progress(facts!(self), &self.jobs);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
@@ -412,19 +414,5 @@ impl Control {
             self.nodes.registry.find_absent(&self.base, &mut self.out);
             self.stripes.after_settling(around!(self), &self.jobs, &mut self.out);
         }
-    }
-
-    /// Keeps a copy of the catalog at the start and every ten minutes, if it has changed. A catalog that is older than some block is
-    /// not copied, as it would replace a better copy.
-    fn keep_copy(&mut self) {
-        let (changes, kept) = (self.storing.changes, self.storing.copied);
-        if kept.is_some_and(|(at, kept)| self.base.now < at + COPY_EVERY || changes == kept)
-            || !self.nodes.settled
-            || !self.facts().may_remove()
-        {
-            return;
-        }
-        self.storing.copied = Some((self.base.now, changes));
-        self.out.ask_storage(Ask::KeepCopy);
     }
 }

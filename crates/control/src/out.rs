@@ -18,7 +18,8 @@ use crate::effect::{Effect, Reply};
 use crate::error::{RequestError, StorageError};
 use crate::questions::Questions;
 use crate::signal::Signal;
-use crate::storing::{Ask, Then};
+use crate::storing::ask::Ask;
+use crate::storing::then::Then;
 
 /// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
 /// leaves a gap.

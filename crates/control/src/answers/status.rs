@@ -62,7 +62,7 @@ impl<'a> Answers<'a> {
             troubles: self.all_troubles(),
             unjudged: self.facts.stripes.unjudged.views(),
             remarks: self.facts.stripes.news.remarks().to_vec(),
-            write_fault: self.facts.storing.check_writes().err().map(|fault| fault.to_string()),
+            write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
             stripes,
         })
     }
@@ -125,7 +125,7 @@ impl<'a> Answers<'a> {
         if let Err(behind) = self.facts.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
-        if let Err(fault) = self.facts.storing.check_writes() {
+        if let Err(fault) = self.facts.storing.write_path.check() {
             return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
         }
         if self.facts.nodes.settled {

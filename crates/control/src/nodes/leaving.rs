@@ -16,7 +16,7 @@ use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::signal::Signal;
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 /// Keys of marks in the records begin with this.
 const PREFIX: &str = "leaving/";

@@ -18,7 +18,7 @@ use crate::out::Out;
 use crate::repairs::continuation::RepairThen;
 use crate::repairs::refusals::Refusals;
 use crate::signal::Signal;
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 /// A refused claim is repeated after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(2);

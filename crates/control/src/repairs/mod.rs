@@ -55,12 +55,13 @@ use crate::repairs::fullness::Fullness;
 use crate::repairs::healing::Healing;
 use crate::repairs::misplaced::Misplaced;
 use crate::repairs::node_recovery::NodeRecovery;
-use crate::repairs::order_records::drop_order;
+use crate::repairs::order_records::dropped;
 use crate::repairs::orders::Order;
 use crate::repairs::paused_jobs::PausedJobs;
 use crate::repairs::queue::Queue;
 use crate::repairs::refusals::Refusals;
 use crate::repairs::verify_first::VerifyFirst;
+use crate::storing::then::Then;
 
 /// Waiting requests hear of changes at most this often; of the end of a repair at once.
 pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
@@ -225,7 +226,7 @@ impl Repairs {
 
     /// A repair has nothing left to do. Returns whether it was open.
     pub(crate) fn end(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64, out: &mut Out) -> bool {
-        drop_order(id, out);
+        out.store(dropped(id), Then::Nothing);
         let left = self.left_on_node(facts, id);
         let Some(repair) = self.queue.by_id.get_mut(&id) else { return false };
         repair.ended_unix_ms = Some(facts.base.unix_ms);

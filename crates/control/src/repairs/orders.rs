@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use codes::BlockIndex;
 use repair::recovery::{HelperPolicy, Kind, RepairSpec, Target};
-use repair::{BlockId, NodeId, Scheme, StripeId};
+use repair::{NodeId, Scheme};
 use serde::{Deserialize, Serialize};
 use stores::StripeRecord;
 
-use crate::error::{NodeError, RepairError, RequestError};
-use crate::facts::Facts;
-use ::views::RepairRequest;
+use crate::error::RepairError;
 
 /// An order, as it is kept in the records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +57,7 @@ impl Way {
     const ALL: [(Self, &str); 3] =
         [(Self::Both, "both"), (Self::Migrate, "migrate"), (Self::Rebuild, "rebuild")];
 
-    fn named(name: Option<&str>) -> Result<Self, RepairError> {
+    pub(crate) fn named(name: Option<&str>) -> Result<Self, RepairError> {
         let Some(name) = name else { return Ok(Self::default()) };
         let found = Self::ALL.into_iter().find(|(_, known)| *known == name);
         found.map(|(way, _)| way).ok_or_else(|| RepairError::NoSuchWay(name.to_owned()))
@@ -125,66 +123,5 @@ impl Order {
         let homes = self.given.iter().flat_map(|given| given.homes.values());
         let requestors = self.requestors.iter().chain(homes).copied().collect();
         RepairSpec { helpers: self.helpers, requestors, ..RepairSpec::default() }
-    }
-}
-
-impl<'a> Facts<'a> {
-    pub(crate) fn order(self, request: &RepairRequest) -> Result<Order, RequestError> {
-        let policy = request.policy.as_deref().map_or(Ok(HelperPolicy::default()), str::parse)?;
-        let requestors: Result<Vec<NodeId>, NodeError> =
-            request.requestors.iter().map(|name| self.nodes.node_named(self.base, name)).collect();
-        let (target, given) = self.target(request)?;
-        Ok(Order {
-            given,
-            way: Way::named(request.way.as_deref())?,
-            slice_bytes: request.slice_bytes,
-            verify_parity: request.verify_parity.unwrap_or(true),
-            helpers: policy,
-            requestors: requestors?,
-            ..Order::new(target, self.scheme(request.scheme.as_deref())?, self.base.unix_ms)
-        })
-    }
-
-    fn target(self, request: &RepairRequest) -> Result<(Target, Option<GivenOrder>), RequestError> {
-        let RepairRequest { block, stripe, node, drain, all, homes, .. } = request;
-        let target = match (block, stripe, node, drain, all) {
-            (None, Some(stripe), None, None, false) if !homes.is_empty() => {
-                let stripe = StripeId(stripe.clone());
-                let homes = self.given_homes(&stripe, homes)?;
-                let record = self.stripes.given.get(&stripe).expect("it has blocks").clone();
-                return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
-            }
-            // Homes are for stripes that were described, and for nothing else.
-            _ if !homes.is_empty() => return Err(RepairError::NoOneTarget.into()),
-            // People leave eras out of names; records of the queue do not.
-            (Some(block), None, None, None, false) => {
-                let (stripe, index) = self.stripes.picture.find_block(&BlockId(block.clone()))?;
-                let record = self.stripes.picture.stripe(&stripe)?;
-                Target::Block(record.blocks[usize::from(index.0)].id.clone())
-            }
-            (None, Some(stripe), None, None, false) => {
-                Target::Stripe(self.stripes.picture.stripe(&StripeId(stripe.clone()))?.id)
-            }
-            (None, None, Some(name), None, false) => {
-                let node = self.nodes.node_named(self.base, name)?;
-                match self.nodes.is_connected(node) {
-                    true => return Err(RepairError::NodeIsUp { name: name.clone() }.into()),
-                    false => Target::Node(node),
-                }
-            }
-            (None, None, None, Some(name), false) => Target::Drain(self.nodes.node_named(self.base, name)?),
-            (None, None, None, None, true) => Target::All,
-            _ => return Err(RepairError::NoOneTarget.into()),
-        };
-        Ok((target, None))
-    }
-
-    pub(crate) fn scheme(self, asked: Option<&str>) -> Result<Scheme, RequestError> {
-        Ok(asked.unwrap_or(&self.base.settings.scheme).parse()?)
-    }
-
-    /// The order of an automatic repair.
-    pub(crate) fn own_order(self, target: Target) -> Result<Order, RequestError> {
-        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
 }

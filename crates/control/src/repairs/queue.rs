@@ -12,7 +12,7 @@ use crate::out::Out;
 use crate::repairs::order_records::kept;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::{Item, Repair, Waiting};
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 /// The number of ended repairs that are remembered.
 const REMEMBERED: usize = 100;

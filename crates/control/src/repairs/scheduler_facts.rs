@@ -3,9 +3,10 @@
 
 use codes::BlockIndex;
 use repair::recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
-use repair::{Job, NodeId, StripeId};
+use repair::{Job, NodeId, Policy, StripeId};
 
 use crate::facts::Facts;
+use crate::jobs::{Owner, RunningJob};
 use crate::repairs::Repairs;
 use crate::stripes::indexed;
 
@@ -59,6 +60,26 @@ impl Repairs {
     pub(crate) fn reserve(&mut self, job: &Job, stores: bool) -> Option<ReservationId> {
         let loads = Loads::of(job.running_plan()?, stores);
         Some(self.scheduler.reserve(&loads))
+    }
+
+    /// A read or a put has ended: gives back its reservation.
+    pub(crate) fn end_reservation(&mut self, running: &mut RunningJob) {
+        running.reservation.take().into_iter().for_each(|reservation| self.scheduler.release(reservation));
+        if let Owner::Put { .. } = running.owner {
+            self.scheduler.let_go(&running.stripe);
+        }
+    }
+
+    /// Whether a job chooses its helpers by the bandwidth that others have reserved.
+    pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, policy: &Policy) -> bool {
+        match owner {
+            Owner::Read { .. } => true,
+            Owner::Repair { repair } => {
+                !self.queue.is_wide(*repair)
+                    || (!policy.stretches.is_empty() && facts.nodes.topology.has_links())
+            }
+            Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
+        }
     }
 
     /// Tells the scheduler what repairs may have in flight over the trunk of a rack: at most its cap, and at most what it

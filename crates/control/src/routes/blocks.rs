@@ -154,12 +154,4 @@ impl Control {
             self.out.store(Write::Records(RecordWrite::ForgetNode(node)), NodeThen::Forgotten { node });
         }
     }
-
-    pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
-        if !done {
-            return self.nodes.registry.keep_node(node); // It is tried again.
-        }
-        tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
-        self.drop_node(node);
-    }
 }

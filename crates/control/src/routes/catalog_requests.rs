@@ -2,7 +2,7 @@
 
 use crate::Control;
 use crate::commands::{CatalogCommand, answer};
-use crate::storing::Ask;
+use crate::storing::ask::Ask;
 
 impl CatalogCommand {
     pub(super) fn carry_out(self, control: &mut Control) {

@@ -1,7 +1,7 @@
 //! Requests of clients on their control connections: reads, and stripes of puts.
 
 use repair::wire::control::ClientRequest;
-use repair::{NodeId, Policy, StripeId};
+use repair::{NodeId, Policy};
 use stores::dir::PutId;
 
 use crate::Control;
@@ -30,7 +30,11 @@ impl Control {
                 verify,
                 pretend_lost,
             } => {
-                self.note_read(&stripe);
+                // Its description and its old copies are kept for longer.
+                self.stripes.touch_given(around!(self), &stripe);
+                if let Ok(record) = self.stripes.stripe_record(&stripe) {
+                    self.stripes.note_reader(&self.base, &record);
+                }
                 let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
                 let read = Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost };
                 self.jobs.read(facts!(self), client, tag, read, &mut self.out)
@@ -41,14 +45,6 @@ impl Control {
             ClientRequest::PutStripe { put, position } => {
                 self.jobs.put_stripe(facts!(self), client, tag, PutId(put), position, &mut self.out)
             }
-        }
-    }
-
-    /// A client reads a stripe: its description and its old copies are kept for longer.
-    fn note_read(&mut self, stripe: &StripeId) {
-        self.stripes.touch_given(around!(self), stripe);
-        if let Ok(record) = self.stripes.stripe_record(stripe) {
-            self.stripes.note_reader(&self.base, &record);
         }
     }
 }

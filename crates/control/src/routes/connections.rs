@@ -12,7 +12,7 @@ use crate::nodes::continuation::NodeThen;
 use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
 use crate::nodes::node::Session;
 use crate::signal::Signal;
-use crate::storing::Then;
+use crate::storing::then::Then;
 use crate::stripes::inventory::Holdings;
 use crate::{ConnectionId, Control};
 
@@ -130,13 +130,6 @@ impl Control {
         self.repairs.healing.note_service(facts!(self), node, up);
         self.out.tell(Signal::Node(node));
         self.out.tell(Signal::Replicas(node));
-    }
-
-    /// Nodes of earlier days are known, and down until they register.
-    pub(crate) fn know_nodes(&mut self) {
-        for record in self.stripes.picture.nodes().values().cloned().collect::<Vec<_>>() {
-            self.nodes.know_node(&self.base, &record);
-        }
     }
 
     pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {

@@ -12,7 +12,7 @@ use crate::effect::Reply;
 use crate::error::{FileError, RequestError};
 use crate::jobs::continuation::PutThen;
 use crate::jobs::puts::file_view;
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 impl FileCommand {
     pub(super) fn carry_out(self, control: &mut Control) {

@@ -6,26 +6,29 @@ use serde_json::Value;
 
 use crate::Control;
 use crate::jobs::Owner;
-use crate::repairs::order_records::recall_orders;
-use crate::repairs::orders::Order;
+use crate::repairs::order_records::kept_orders;
 use crate::repairs::proposals::{Pause, Prepared};
 
 impl Control {
     /// Queues the repairs again that an earlier coordinator did not end.
     pub(crate) fn requeue_repairs(&mut self, records: &[(String, Value)]) {
-        for (id, order) in recall_orders(records, &mut self.out) {
-            self.requeue(id, order);
+        for order in kept_orders(records) {
+            let (id, order) = match order {
+                Ok(order) => order,
+                Err(key) => {
+                    tracing::warn!(key, "a queued repair that cannot be read is dropped");
+                    self.out.forget_record(key.to_owned());
+                    continue;
+                }
+            };
+            if let Target::Drain(node) = order.target {
+                self.nodes.registry.set_departure(node, &order); // The mark may not have been kept.
+            }
+            if let Some(given) = &order.given {
+                self.stripes.recall_given(around!(self), given.stripe.clone());
+            }
+            self.repairs.add(id, order);
         }
-    }
-
-    fn requeue(&mut self, id: u64, order: Order) {
-        if let Target::Drain(node) = order.target {
-            self.nodes.registry.set_departure(node, &order); // The mark may not have been kept.
-        }
-        if let Some(given) = &order.given {
-            self.stripes.recall_given(around!(self), given.stripe.clone());
-        }
-        self.repairs.add(id, order);
     }
 
     pub(crate) fn start_repairs(&mut self) {

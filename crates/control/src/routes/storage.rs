@@ -5,7 +5,8 @@ use stores::{CatalogError, Done, StoreChange, StoreError};
 
 use crate::Control;
 use crate::error::StorageError;
-use crate::storing::{Ask, Then};
+use crate::storing::ask::Ask;
+use crate::storing::then::Then;
 
 impl Control {
     /// The storage was asked whether it works again. The driver ends the coordinator on errors that do not pass.
@@ -59,7 +60,7 @@ impl Control {
 
     /// The storage has not carried out a write; nothing has changed.
     pub(crate) fn not_stored(&mut self, number: u64, error: StoreError) {
-        if self.storing.hold_write(&self.base, number, &error) {
+        if self.storing.write_path.hold(number, &error, self.base.now) {
             return;
         }
         let Some(then) = self.storing.waiting.remove(&number) else { return };

@@ -8,8 +8,8 @@ use crate::error::RequestError;
 use crate::jobs::continuation::{Published, PutThen};
 use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::{Ordered, OrderedBy, RepairThen};
-use crate::repairs::order_records::drop_order;
-use crate::storing::Then;
+use crate::repairs::order_records::dropped;
+use crate::storing::then::Then;
 use crate::stripes::continuation::StripeThen;
 
 /// The answer of the storage to a write.
@@ -118,7 +118,12 @@ impl NodeThen {
                 }
                 answer(reply, result.map(|_| *view), &mut control.out);
             }
-            Self::Forgotten { node } => control.node_forgotten(node, result.is_ok()),
+            Self::Forgotten { node } if result.is_ok() => {
+                let helper = control.nodes.name(node);
+                tracing::info!(node = %helper, "forgot a helper that is no longer in mend.toml");
+                control.drop_node(node);
+            }
+            Self::Forgotten { node } => control.nodes.registry.keep_node(node), // It is tried again.
         }
     }
 }
@@ -129,7 +134,7 @@ impl Ordered {
         let Self { id, order, by } = self;
         let is_wanted = control.repairs.nodes.order_kept(facts!(control), &by, result.is_ok());
         if result.is_ok() && !is_wanted {
-            return drop_order(id, &mut control.out);
+            return control.out.store(dropped(id), Then::Nothing);
         }
         let begun = result.map_err(RequestError::from).and_then(|_| control.begin_repair(id, *order));
         match by {

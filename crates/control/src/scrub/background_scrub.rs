@@ -22,7 +22,7 @@ use crate::out::Out;
 use crate::scrub::Scrubs;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::{Obstacle, note_unchecked};
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 const KEY: &str = "scrub/steady";
 /// How often the position is kept.

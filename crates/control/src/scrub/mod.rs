@@ -27,7 +27,7 @@ use crate::scrub::background_scrub::BackgroundScrub;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_checks::ParityChecks;
 use crate::scrub::parity_scrub::ParityRound;
-use crate::storing::Then;
+use crate::storing::then::Then;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.

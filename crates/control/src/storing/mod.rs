@@ -6,86 +6,31 @@
 //! carries out asks in order and refuses contradictions. Decisions that only control knows are reserved while a write is in
 //! flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and stripes held in the scheduler).
 
+pub(crate) mod ask;
+pub(crate) mod then;
 pub(crate) mod write_path;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::NodeId;
 use serde_json::Value;
-use stores::dir::Snapshot;
-use stores::{
-    Answer, BlockState, Done, FileWrite, Nature, RecordWrite, Storage, StoreChange, StoreError, StripeWrite,
-    Term, Write,
-};
-use views::FileView;
+use stores::{Answer, Done, FileWrite, Nature, RecordWrite, Storage, StoreChange, StoreError, Term, Write};
 
-use crate::effect::Reply;
 use crate::error::StorageError;
-use crate::facts::Around;
-use crate::jobs::continuation::{Published, PutThen};
-use crate::nodes::continuation::NodeThen;
 use crate::out::{NUMBERS, Out, Wish};
-use crate::repairs::continuation::RepairThen;
-use crate::storing::write_path::{WritePath, outlasts_faults};
-use crate::stripes::Stripes;
+use crate::storing::ask::Ask;
+use crate::storing::then::Then;
+use crate::storing::write_path::WritePath;
 use crate::stripes::continuation::StripeThen;
 use crate::stripes::picture::Picture;
 use crate::{ConnectionId, Event};
 
 /// The most writes in flight; further requests are refused.
 const WRITES_WAITING: usize = 4096;
-
-/// A task of the storage.
-#[derive(Debug)]
-pub enum Ask {
-    /// Carry out this write, and answer with this number.
-    #[allow(missing_docs, reason = "the fields say no more than their names")]
-    Write { number: u64, write: Write },
-    /// Copy everything for a request.
-    Snapshot(Reply<Snapshot>),
-    /// Keep a copy beside the original.
-    KeepCopy,
-    /// Check whether it works again after a fault.
-    Recover,
-}
-
-/// The continuation of a write; the machine that asked owns its variant.
-pub(crate) enum Then {
-    /// No continuation; a failure is logged.
-    Nothing,
-    /// More numbers for jobs and repairs are there.
-    Numbers,
-    Put(PutThen),
-    Published(Published),
-    /// A file is removed.
-    FileRemoved {
-        stripes: Vec<StripeId>,
-        reply: Reply<FileView>,
-    },
-    Stripe(StripeThen),
-    Repair(RepairThen),
-    Node(NodeThen),
-    /// The store has looked at its files beside blocks for this scrub.
-    Inspected {
-        scrub: u64,
-    },
-}
-
-/// Continuations of one machine, as those of all.
-macro_rules! continuations {
-    ($($variant:ident($then:ty)),+) => { $(
-        impl From<$then> for Then {
-            fn from(then: $then) -> Self {
-                Self::$variant(then)
-            }
-        }
-    )+ };
-}
-
-continuations!(Put(PutThen), Published(Published), Stripe(StripeThen), Repair(RepairThen), Node(NodeThen));
+/// A catalog that changes is copied this often.
+const COPY_EVERY: Duration = Duration::from_secs(600);
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -202,7 +147,7 @@ impl Storing {
     /// Removes the asks that do not outlast a fault of the storage.
     pub(crate) fn take_passing(&mut self) -> Vec<Ask> {
         let outlasts = |ask: &Ask| match ask {
-            Ask::Write { number, write } => outlasts_faults(write, &self.waiting[number]),
+            Ask::Write { number, write } => self.waiting[number].outlasts_faults(write),
             Ask::Snapshot(_) | Ask::KeepCopy | Ask::Recover => false,
         };
         let (kept, passing): (VecDeque<Ask>, VecDeque<Ask>) =
@@ -218,7 +163,7 @@ impl Storing {
         }
         let ask = self.out.pop_front()?;
         if let Ask::Write { number, write } = &ask
-            && outlasts_faults(write, &self.waiting[number])
+            && self.waiting[number].outlasts_faults(write)
         {
             self.write_path.sent(*number, write.clone());
         }
@@ -241,36 +186,25 @@ impl Storing {
     }
 }
 
-impl Stripes {
-    /// Records states of blocks. A bad block counts as bad at once, and until its state is recorded: otherwise the last good copy
-    /// might be removed.
-    pub(crate) fn store_states(
-        &mut self,
-        _around: Around<'_>,
-        states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>,
-        out: &mut Out,
-    ) {
-        let mut good = Vec::new();
-        for (stripe, index, node, state) in &states {
-            let Ok(record) = self.picture.stripe(stripe) else { continue };
-            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
-            match state {
-                BlockState::Healthy => good.push(block),
-                _ => drop(self.doubted.insert(block)),
-            }
-        }
-        out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { good });
-    }
-}
-
 impl Storing {
     /// Whether the storage takes further writes of requests.
     pub(crate) fn check_storage(&self) -> Result<(), StorageError> {
-        self.check_writes()?;
+        self.write_path.check()?;
         match self.waiting.len() {
             waiting if waiting < WRITES_WAITING => Ok(()),
             waiting => Err(StorageError::StorageBehind { waiting }),
         }
+    }
+
+    /// Whether the catalog is to be copied now: at the start, and every ten minutes if it has changed. Counts it as copied.
+    pub(crate) fn begin_copy(&mut self, now: Duration) -> bool {
+        let changes = self.changes;
+        let is_due = |(at, kept): (Duration, u64)| now >= at + COPY_EVERY && changes != kept;
+        let begins = self.copied.is_none_or(is_due);
+        if begins {
+            self.copied = Some((now, changes));
+        }
+        begins
     }
 
     /// The number of writes in flight.

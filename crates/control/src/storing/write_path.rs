@@ -9,11 +9,7 @@ use std::time::Duration;
 
 use stores::{CatalogError, StoreError, Write};
 
-use crate::base::Base;
 use crate::error::StorageError;
-use crate::storing::Storing;
-use crate::storing::Then;
-use crate::stripes::continuation::StripeThen;
 
 /// How often a storage that failed is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
@@ -81,37 +77,24 @@ impl WritePath {
         self.failing = None;
         std::mem::take(&mut self.held)
     }
-}
 
-/// Whether a write is held during a fault of the storage, rather than refused.
-pub(crate) fn outlasts_faults(write: &Write, then: &Then) -> bool {
-    match then {
-        Then::Stripe(StripeThen::Known { .. }) | Then::Numbers => true,
-        Then::Nothing => matches!(write, Write::Records(_)),
-        _ => false,
-    }
-}
-
-impl Storing {
-    /// Notes a fault of the storage; whether the write waits here for its end.
-    pub(crate) fn hold_write(&mut self, base: &Base, number: u64, error: &StoreError) -> bool {
+    /// Notes a fault of the storage. Returns whether the write waits here for its end.
+    pub(crate) fn hold(&mut self, number: u64, error: &StoreError, now: Duration) -> bool {
         let is_fault =
             matches!(error, StoreError::Catalog(CatalogError::Storage { .. }) | StoreError::Fenced { .. });
         if !is_fault {
-            self.write_path.answered(number);
+            self.answered(number);
             return false;
         }
-        if !self.write_path.is_failing() {
+        if !self.is_failing() {
             tracing::error!(%error, "the catalog cannot be written; nothing is stored, repaired or removed until it can");
         }
-        self.write_path.failed(number, error, base.now)
+        self.failed(number, error, now)
     }
-}
 
-impl Storing {
-    /// That the storage takes writes, as far as is known.
-    pub(crate) fn check_writes(&self) -> Result<(), StorageError> {
-        match self.write_path.fault() {
+    /// Refuses requests while the storage fails.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        match self.fault() {
             None => Ok(()),
             Some(why) => Err(StorageError::StorageFails(why.clone())),
         }

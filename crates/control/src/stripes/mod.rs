@@ -15,6 +15,7 @@ pub(crate) mod picture;
 pub(crate) mod readers;
 pub(crate) mod removals;
 pub(crate) mod returned;
+mod states;
 pub(crate) mod store_news;
 pub(crate) mod surplus;
 pub(crate) mod unjudged;

@@ -13,7 +13,7 @@ use stores::{BlockRecord, FileWrite, StripeRecord, Write};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 /// How often surplus copies are looked for, and asked about again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
