@@ -1,8 +1,8 @@
 //! HTTP/JSON to the coordinator over mutual TLS, one connection for all requests.
 //!
-//! An answer may take long: a listing of a hundred thousand stripes does. But a coordinator that has vanished must not
-//! be waited for. So the protocol is HTTP/2, whose pings the coordinator answers however busy it is: the timeout is on
-//! its silence, not on its answer.
+//! An answer may take long: a listing of a hundred thousand stripes does. But a coordinator that has vanished
+//! must not be waited for. So the protocol is HTTP/2, whose pings the coordinator answers however busy it is:
+//! the timeout is on its silence, not on its answer.
 
 use std::io;
 use std::time::Duration;
@@ -27,10 +27,12 @@ use crate::ClientError;
 
 /// No answer of the API is longer.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
-/// While an answer is awaited, the coordinator is asked this often whether it is there, and has this long to say so.
+/// While an answer is awaited, the coordinator is asked this often whether it is there, and has this long to
+/// say so.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_secs(3);
-/// A connection that has rested for longer is not used again: the coordinator closes it after twice this time.
+/// A connection that has rested for longer is not used again: the coordinator closes it after twice this
+/// time.
 const REST_LIMIT: Duration = Duration::from_secs(15);
 
 /// How often a coordinator that cannot be reached is dialled again by somebody who has patience.
@@ -226,8 +228,8 @@ impl Http {
         let error = error.into();
         let detail = chain(&*error);
         match root_cause(&*error) {
-            // With TLS 1.3 the server judges our certificate after we consider the handshake done. HTTP/2 keeps of what
-            // TLS says only its kind and its text.
+            // With TLS 1.3 the server judges our certificate after we consider the handshake done. HTTP/2
+            // keeps of what TLS says only its kind and its text.
             Some(alert) if alert.kind() == io::ErrorKind::InvalidData => ClientError::Untrusted {
                 address: self.address.clone(),
                 source: io::Error::new(alert.kind(), alert.to_string()),
@@ -241,9 +243,9 @@ impl Http {
     }
 }
 
-/// Returns when the server has said something after the handshake, as it does at once with session tickets. With TLS 1.3
-/// the handshake ends earlier for us than for the server, which may still turn us away to make room for others; nothing
-/// has been asked of it by then, so that the connection may be tried again.
+/// Returns when the server has said something after the handshake, as it does at once with session tickets.
+/// With TLS 1.3 the handshake ends earlier for us than for the server, which may still turn us away to make
+/// room for others; nothing has been asked of it by then, so that the connection may be tried again.
 async fn await_word(stream: &TcpStream) -> io::Result<()> {
     match stream.peek(&mut [0]).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -251,7 +253,8 @@ async fn await_word(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Connects, and again while nobody can be reached, for as long as there is patience: the coordinator may be starting.
+/// Connects, and again while nobody can be reached, for as long as there is patience: the coordinator may be
+/// starting.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     patience: Duration,
     mut connect: impl FnMut() -> F,

@@ -12,7 +12,8 @@ use crate::error::RequestError;
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Effect {
-    /// Sends a message on a connection. If the connection cannot take it, the driver reports the connection as left.
+    /// Sends a message on a connection. If the connection cannot take it, the driver reports the connection
+    /// as left.
     Send { connection: ConnectionId, message: Box<ToNode> },
     /// Closes a connection once what was sent before is written.
     Close { connection: ConnectionId },

@@ -1,10 +1,11 @@
 //! The coordinator's decisions, as one pure machine made of machines.
 //!
-//! Input is an [`Event`] with its time; output is an [`Effect`] for the driver or an [`Ask`] for the storage. A driver is one
-//! loop: wait for an event or the next tick, hand it over, carry out the effects. There is no lock, socket or await in here.
+//! Input is an [`Event`] with its time; output is an [`Effect`] for the driver or an [`Ask`] for the storage.
+//! A driver is one loop: wait for an event or the next tick, hand it over, carry out the effects. There is no
+//! lock, socket or await in here.
 //!
-//! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one job that
-//! publishes blocks; the picture shows what the storage has acknowledged.
+//! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one
+//! job that publishes blocks; the picture shows what the storage has acknowledged.
 
 #![forbid(unsafe_code)]
 
@@ -166,7 +167,8 @@ pub struct Settings {
     pub scheme: String,
     /// The helpers of mend.toml; `None` if it has no such list.
     pub helpers: Option<BTreeSet<String>>,
-    /// The helper beside each server of the storage system, by the address that this system knows the server by.
+    /// The helper beside each server of the storage system, by the address that this system knows the server
+    /// by.
     pub beside: BTreeMap<String, String>,
     /// How long a helper may be gone, by mend.toml.
     pub repair_after: RepairAfter,
@@ -196,7 +198,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// A coordinator over the contents of its storage. Repairs that an earlier one did not end are queued again.
+    /// A coordinator over the contents of its storage. Repairs that an earlier one did not end are queued
+    /// again.
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, nature, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
@@ -268,8 +271,8 @@ impl Control {
         self.pass_on();
     }
 
-    /// Encrypts the data edges of all plans from now on. Only a restart turns that off again, so that an edited file does not do it
-    /// by accident.
+    /// Encrypts the data edges of all plans from now on. Only a restart turns that off again, so that an
+    /// edited file does not do it by accident.
     pub fn encrypt_edges(&mut self) {
         self.nodes.encrypt_edges();
     }

@@ -1,7 +1,8 @@
-//! What machines give out: messages, answers, writes and entries of the history; and the numbers and random bits that they use.
+//! What machines give out: messages, answers, writes and entries of the history; and the numbers and random
+//! bits that they use.
 //!
-//! Machines never wait: a [`Write`] goes out with a note of what is to follow ([`Then`]). [`Control`](crate::Control) passes all of it
-//! on when the machines have done what an event asks for.
+//! Machines never wait: a [`Write`] goes out with a note of what is to follow ([`Then`]).
+//! [`Control`](crate::Control) passes all of it on when the machines have done what an event asks for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,8 +22,8 @@ use crate::signal::Signal;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
-/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
-/// leaves a gap.
+/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A
+/// restart leaves a gap.
 pub(crate) const NUMBERS: u64 = 1 << 16;
 
 /// Bad blocks of one helper that are named.
@@ -34,7 +35,8 @@ pub(crate) struct Out {
     /// In the order in which the storage is to carry them out.
     pub wishes: VecDeque<Wish>,
     pub notes: VecDeque<HistoryEvent>,
-    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
+    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each
+    /// block.
     pub bad: BTreeMap<NodeId, Bad>,
     /// In the order in which they are routed.
     pub signals: VecDeque<Signal>,
@@ -139,7 +141,8 @@ impl Out {
         }
     }
 
-    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.
+    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long
+    /// runs out.
     pub(crate) fn next_number(&mut self) -> Result<u64, StorageError> {
         while self.numbers.front().is_some_and(Range::is_empty) {
             self.numbers.pop_front();

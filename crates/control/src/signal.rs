@@ -1,4 +1,5 @@
-//! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it there.
+//! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +53,8 @@ pub(crate) enum Signal {
     Slow { node: NodeId, rate: f64 },
     /// A node that counted as slow is not.
     Acquitted(NodeId),
-    /// What a link carries was measured: the best of the sender's and of the receiver's links, and this one's.
+    /// What a link carries was measured: the best of the sender's and of the receiver's links, and this
+    /// one's.
     Measured { link: (NodeId, NodeId), ports: [Option<f64>; 2], pair: Option<f64> },
     /// Links are not measured any more.
     MeasuredAll,
@@ -68,6 +70,7 @@ pub(crate) enum Signal {
     Gone { node: NodeId, why: String },
     /// Helpers may have blocks that the catalog places elsewhere.
     SeekHomes,
-    /// All helpers have come that are expected, or none of them claims any more that the catalog is an old one.
+    /// All helpers have come that are expected, or none of them claims any more that the catalog is an old
+    /// one.
     Settled,
 }

@@ -1,7 +1,7 @@
 //! The HTTP/JSON API: which command answers each endpoint. [`http`](crate::http) serves the connections.
 //!
-//! Methods, paths and types of the endpoints are defined in [`views::endpoints`]. Every request becomes one command to
-//! control.
+//! Methods, paths and types of the endpoints are defined in [`views::endpoints`]. Every request becomes one
+//! command to control.
 
 mod asking;
 mod routing;
@@ -171,7 +171,8 @@ impl ApiServer {
     }
 }
 
-/// Clients may do everything, helpers may read, plug-ins have routes of their own, and no other role has access.
+/// Clients may do everything, helpers may read, plug-ins have routes of their own, and no other role has
+/// access.
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     let allowed = match &caller.role {
         Some(Role::Client(_)) => true,
@@ -188,8 +189,8 @@ async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, n
     failure(StatusCode::FORBIDDEN, error, "use a client's certificate, such as DIR/client/cert.pem".into())
 }
 
-/// Whether a route is for plug-ins: they describe stripes and have these repaired. The route itself checks whether a repair is
-/// of such a stripe.
+/// Whether a route is for plug-ins: they describe stripes and have these repaired. The route itself checks
+/// whether a repair is of such a stripe.
 fn is_for_plugins(method: &Method, path: &str) -> bool {
     match *method {
         Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),

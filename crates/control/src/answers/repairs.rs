@@ -146,7 +146,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
+    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they
+    /// wait.
     pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
         if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
             return None;

@@ -105,8 +105,8 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could lose `leave` further
-    /// blocks.
+    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could
+    /// lose `leave` further blocks.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
         // Helpers that have yet to register would count as absent, and their blocks as unreadable.
         if !self.facts.nodes.settled {

@@ -27,8 +27,8 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else some that are
-    /// enough together, none of them needless.
+    /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else
+    /// some that are enough together, none of them needless.
     fn rescuers(
         self,
         record: &StripeRecord,

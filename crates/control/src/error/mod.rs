@@ -1,6 +1,7 @@
 //! Why a request of the API or of a client is refused, and what to do about it.
 //!
-//! Each topic has an error enum of its own, with its kinds and next steps. [`RequestError`] wraps all of them for the API.
+//! Each topic has an error enum of its own, with its kinds and next steps. [`RequestError`] wraps all of them
+//! for the API.
 
 mod catalog_age;
 mod files;

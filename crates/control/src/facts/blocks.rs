@@ -75,7 +75,8 @@ impl<'a> Facts<'a> {
         !block.holders().any(|holder| good(&holder))
     }
 
-    /// The blocks that the store does not have now. Others may be there that cannot be read, for want of a helper.
+    /// The blocks that the store does not have now. Others may be there that cannot be read, for want of a
+    /// helper.
     pub(crate) fn lost_blocks(self, record: &StripeRecord) -> Vec<BlockIndex> {
         let lost = indexed(record).filter(|(_, block)| self.is_lost(block));
         lost.map(|(index, _)| index).collect()

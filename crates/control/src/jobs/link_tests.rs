@@ -1,4 +1,5 @@
-//! Jobs that move bytes over a link to learn what it carries: probes, which an operator asks for, and trials of suspects.
+//! Jobs that move bytes over a link to learn what it carries: probes, which an operator asks for, and trials
+//! of suspects.
 //!
 //! One of them runs at a time, since each would falsify the other's result.
 

@@ -258,7 +258,8 @@ impl Jobs {
         }
     }
 
-    /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
+    /// A job found that blocks contradict each other. Others at the same stripe have to know before they
+    /// publish anything.
     fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>, out: &mut Out) {
         let running = &self.running[&id];
         let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());

@@ -1,9 +1,10 @@
 //! Links that are measured: one helper sends zeros to another, which drops them.
 //!
-//! A probe is a job like any other, whose block no store has and which nobody keeps ([`Class::Probe`](repair::Class)), so
-//! that it goes over the very connections of repairs and ends when a node does. One runs at a time, and nothing else is
-//! held up by it: nodes that are busy are measured as what they have left. Each link is measured twice, with few bytes and
-//! with many, and what counts is the difference: connecting and starting take no part in it.
+//! A probe is a job like any other, whose block no store has and which nobody keeps
+//! ([`Class::Probe`](repair::Class)), so that it goes over the very connections of repairs and ends when a
+//! node does. One runs at a time, and nothing else is held up by it: nodes that are busy are measured as what
+//! they have left. Each link is measured twice, with few bytes and with many, and what counts is the
+//! difference: connecting and starting take no part in it.
 //!
 //! What is found is kept in the records and told to the topology (`network`).
 
@@ -318,7 +319,8 @@ impl Probes {
         self.waiting.len() + usize::from(self.running.is_some())
     }
 
-    /// What the sender of a link can send and the receiver receive, as far as was seen: the most over any of their links.
+    /// What the sender of a link can send and the receiver receive, as far as was seen: the most over any of
+    /// their links.
     fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
         let most = |is_it: &dyn Fn(&Link) -> bool| {
             let rates = self.results.iter().filter(|(link, _)| is_it(link));

@@ -40,7 +40,8 @@ impl Jobs {
         let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
-        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
+        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is
+        // wrong.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
         let verify = match decodes || read.verify {
             true => facts.stripes.verify(&read.stripe, read.verify),

@@ -1,9 +1,9 @@
 //! Which of several suspects is slow.
 //!
-//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them carries
-//! as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects, and receives some from
-//! it. Who is fast both ways counts as slow no longer. One trial runs at a time, and never beside a measurement of links
-//! ([`probes`](crate::probes)).
+//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them
+//! carries as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects,
+//! and receives some from it. Who is fast both ways counts as slow no longer. One trial runs at a time, and
+//! never beside a measurement of links ([`probes`](crate::probes)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -76,7 +76,8 @@ impl Suspects {
 }
 
 impl LinkTests {
-    /// Nodes held up a repair, which they let have so many bytes a second; of several, perhaps not all are slow.
+    /// Nodes held up a repair, which they let have so many bytes a second; of several, perhaps not all are
+    /// slow.
     pub(crate) fn note_slow(&mut self, facts: Facts<'_>, nodes: &BTreeMap<NodeId, f64>, out: &mut Out) {
         for (&node, &rate) in nodes {
             out.tell(Signal::Slow { node, rate });

@@ -1,9 +1,10 @@
 //! Helpers that are gone. After a grace period what they held is rebuilt elsewhere: by itself, and once.
 //!
-//! Since when a helper is gone is kept in the records, so that a coordinator that starts again goes on counting. Nothing
-//! begins before all helpers had time to come back, while the catalog is an old one, while the helper is in maintenance,
-//! nor while more of those that hold something are gone than are there: then it is the network that is broken, and
-//! rebuilding half of everything on the other half would only make it worse.
+//! Since when a helper is gone is kept in the records, so that a coordinator that starts again goes on
+//! counting. Nothing begins before all helpers had time to come back, while the catalog is an old one, while
+//! the helper is in maintenance, nor while more of those that hold something are gone than are there: then it
+//! is the network that is broken, and rebuilding half of everything on the other half would only make it
+//! worse.
 
 use std::time::Duration;
 
@@ -51,8 +52,8 @@ impl Absence {
 }
 
 impl Registry {
-    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
-    /// wrong makes a repair begin too early or too late, and harms nothing.
+    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here;
+    /// one that is wrong makes a repair begin too early or too late, and harms nothing.
     pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.known(name)) else {

@@ -1,7 +1,7 @@
 //! Caps on what repairs may move: kept, dealt out to helpers as paces, and to the scheduler as budgets.
 //!
-//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
-//! it is dealt anew, by that and by what each has under way.
+//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of
+//! their shares, and it is dealt anew, by that and by what each has under way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

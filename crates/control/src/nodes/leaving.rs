@@ -1,8 +1,9 @@
 //! Helpers that are about to fail or to be taken away: they get no blocks, and are emptied by a drain.
 //!
-//! The mark outlives the drain and restarts of the coordinator, so that nothing is placed on a node that somebody is about
-//! to remove. It goes when the drain is called off, or the mark is taken back. A drain that ends while blocks are left has
-//! failed; another one like it begins by itself as soon as a helper can take one of them.
+//! The mark outlives the drain and restarts of the coordinator, so that nothing is placed on a node that
+//! somebody is about to remove. It goes when the drain is called off, or the mark is taken back. A drain that
+//! ends while blocks are left has failed; another one like it begins by itself as soon as a helper can take
+//! one of them.
 
 use repair::NodeId;
 use serde::{Deserialize, Serialize};

@@ -36,8 +36,8 @@ impl Registry {
 }
 
 impl Nodes {
-    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of that
-    /// system knows no other name, and no helper's name looks like an address.
+    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of
+    /// that system knows no other name, and no helper's name looks like an address.
     pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {
         let name = base.settings.beside.get(name).map_or(name, String::as_str);
         self.registry
@@ -94,8 +94,8 @@ impl Nodes {
         Some(grace.max(maintenance).max(start))
     }
 
-    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if somebody called its
-    /// repair off.
+    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if
+    /// somebody called its repair off.
     pub(crate) fn left_of_absence(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
         let absence = self.registry.absence(node).filter(|absence| !absence.cancelled)?;
         let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);

@@ -123,7 +123,8 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// A node was given a task. It counts until the node's next answer, so that jobs started together do not crowd one node.
+    /// A node was given a task. It counts until the node's next answer, so that jobs started together do not
+    /// crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {
             view.load += 1;

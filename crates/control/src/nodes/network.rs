@@ -1,5 +1,5 @@
-//! The network as the planner and the scheduler see it: what lies between nodes, from mend.toml, and what nodes carry, from
-//! their own configuration and from what was measured.
+//! The network as the planner and the scheduler see it: what lies between nodes, from mend.toml, and what
+//! nodes carry, from their own configuration and from what was measured.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! One helper or server of the cluster: its name, whether it is connected, and the marks that operators put on it.
+//! One helper or server of the cluster: its name, whether it is connected, and the marks that operators put
+//! on it.
 //!
-//! [`Lifecycle`] holds everything that depends on the connection. A connected node is therefore never gone, retired or
-//! being forgotten, and only a connected node has yet to describe its blocks. The drain mark and the maintenance window
-//! outlive connections, so they are fields of their own.
+//! [`Lifecycle`] holds everything that depends on the connection. A connected node is therefore never gone,
+//! retired or being forgotten, and only a connected node has yet to describe its blocks. The drain mark and
+//! the maintenance window outlive connections, so they are fields of their own.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub(crate) struct Node {
 /// Where a node is between registering and being forgotten.
 enum Lifecycle {
     Up(Session),
-    /// Not connected. It has an absence once it counts as gone: after a disconnect, or when it did not come in time after
-    /// the coordinator's start.
+    /// Not connected. It has an absence once it counts as gone: after a disconnect, or when it did not come
+    /// in time after the coordinator's start.
     Down {
         absence: Option<Absence>,
         membership: Membership,
@@ -72,7 +73,8 @@ impl Node {
         Self { name, lifecycle, departure: None, maintenance: None }
     }
 
-    /// Down to up: the node has registered, and is a member again if it was retired. Returns the absence that ends.
+    /// Down to up: the node has registered, and is a member again if it was retired. Returns the absence that
+    /// ends.
     ///
     /// # Panics
     /// If the node is up or being forgotten: admission refuses both.

@@ -79,7 +79,8 @@ impl Registry {
         }
     }
 
-    /// A helper that is back has said what its blocks are, or is not waited for any longer. Returns what was known of it.
+    /// A helper that is back has said what its blocks are, or is not waited for any longer. Returns what was
+    /// known of it.
     pub(crate) fn end_description(&mut self, node: NodeId) -> Option<Unproven> {
         self.session_mut(node)?.unproven.take()
     }

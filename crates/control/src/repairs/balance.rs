@@ -1,8 +1,8 @@
-//! Rebalancing: blocks move from helpers that are fuller than average to emptier ones. A rebalance moves at most one block of each
-//! stripe and keeps the stripe's failure domains; the next one continues.
+//! Rebalancing: blocks move from helpers that are fuller than average to emptier ones. A rebalance moves at
+//! most one block of each stripe and keeps the stripe's failure domains; the next one continues.
 //!
-//! This module only chooses the moves. They are a repair of [`Kind::Migrate`] like any other: they wait for more urgent repairs,
-//! and the scheduler decides the destination of each block.
+//! This module only chooses the moves. They are a repair of [`Kind::Migrate`] like any other: they wait for
+//! more urgent repairs, and the scheduler decides the destination of each block.
 //!
 //! [`Kind::Migrate`]: repair::recovery::Kind::Migrate
 

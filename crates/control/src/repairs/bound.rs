@@ -12,7 +12,8 @@ use crate::facts::Facts;
 use crate::repairs::orders::Order;
 use crate::stripes::indexed;
 
-/// The most stripes in the flow problem; of more stripes, so many are sampled evenly, as a flow over all would take too long.
+/// The most stripes in the flow problem; of more stripes, so many are sampled evenly, as a flow over all
+/// would take too long.
 const DEMANDS: usize = 512;
 /// With more nodes than this, any node may take any block: their choice hardly ever limits a repair then.
 const FEW_NODES: usize = 64;

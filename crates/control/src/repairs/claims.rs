@@ -1,8 +1,10 @@
-//! Claims on stripes, in stores that others change as well: a stripe is claimed before blocks of it are rebuilt.
+//! Claims on stripes, in stores that others change as well: a stripe is claimed before blocks of it are
+//! rebuilt.
 //!
-//! A proposal for an unclaimed stripe is put back, and the scheduler holds the stripe until the store has answered. A claim
-//! names the blocks and their new nodes, so that the store can prepare these. The store answers with the permits that its own
-//! processes demand. A claim is given back as soon as no job uses it; when a claim is lost, its jobs are cancelled.
+//! A proposal for an unclaimed stripe is put back, and the scheduler holds the stripe until the store has
+//! answered. A claim names the blocks and their new nodes, so that the store can prepare these. The store
+//! answers with the permits that its own processes demand. A claim is given back as soon as no job uses it;
+//! when a claim is lost, its jobs are cancelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -63,7 +65,8 @@ impl Claims {
         }
     }
 
-    /// Whether blocks of a stripe may be rebuilt on these nodes now. If not, asks for a claim, and the repair waits.
+    /// Whether blocks of a stripe may be rebuilt on these nodes now. If not, asks for a claim, and the repair
+    /// waits.
     pub(crate) fn is_claimed(
         &mut self,
         facts: Facts<'_>,

@@ -1,10 +1,12 @@
 //! Automatic repairs of single stripes.
 //!
-//! Rotten blocks are repaired at once, and so are blocks that a connected helper or server has lost. Blocks of an absent one get
-//! a grace period, since most come back: it shrinks with the stripe's redundancy ([`grace`](crate::repairs::grace)), and
-//! maintenance extends it. In stores of our own an absent helper is repaired as a whole when its own grace period is over
-//! ([`node_recovery`](crate::repairs::node_recovery)); only stripes with a shorter grace period are repaired here. A helper that came back without most
-//! of its blocks counts as absent, since its disk may not be mounted. A failed repair is retried at growing intervals.
+//! Rotten blocks are repaired at once, and so are blocks that a connected helper or server has lost. Blocks
+//! of an absent one get a grace period, since most come back: it shrinks with the stripe's redundancy
+//! ([`grace`](crate::repairs::grace)), and maintenance extends it. In stores of our own an absent helper is
+//! repaired as a whole when its own grace period is over ([`node_recovery`](crate::repairs::node_recovery));
+//! only stripes with a shorter grace period are repaired here. A helper that came back without most of its
+//! blocks counts as absent, since its disk may not be mounted. A failed repair is retried at growing
+//! intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,7 +30,8 @@ use views::WaitingStripes;
 
 /// How often damage is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The most rotten stripes, and the most others, that one look considers in stores of our own, where an absent helper damages millions.
+/// The most rotten stripes, and the most others, that one look considers in stores of our own, where an
+/// absent helper damages millions.
 const LOOK_AT: usize = 2048;
 /// Repairs of its own that are open at a time; more wait, the stripes with least left first.
 const OPEN_AT_ONCE: usize = 32;
@@ -71,7 +74,8 @@ pub(crate) struct Healing {
     hollow: BTreeMap<NodeId, Duration>,
     /// Since when all nodes that there are have been in service.
     all_since: Option<Duration>,
-    /// Stripes within a shortened grace period, by the blocks that they can still lose: their number, and when the first is due.
+    /// Stripes within a shortened grace period, by the blocks that they can still lose: their number, and
+    /// when the first is due.
     waiting: BTreeMap<u32, (u64, Duration)>,
     /// The last rotten stripe that was looked at, and the last other one, if there were more.
     looked_at: [Slot; 2],
@@ -148,8 +152,8 @@ impl Healing {
         whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
     }
 
-    /// Damaged stripes that may be due before their absent helpers, those with the least redundancy first. If there are many, a look
-    /// considers some, and the next look others.
+    /// Damaged stripes that may be due before their absent helpers, those with the least redundancy first. If
+    /// there are many, a look considers some, and the next look others.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;
@@ -245,7 +249,8 @@ impl Healing {
     /// The rest of the grace period of a lost block; `None` if its repair does not begin here.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
-            // Its holder may have been absent since before this coordinator started, unless all nodes are in service.
+            // Its holder may have been absent since before this coordinator started, unless all nodes are in
+            // service.
             let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;
             return match self.all_since.is_some_and(all_have_told) {
                 true => Some(Duration::ZERO),
@@ -338,7 +343,8 @@ impl Healing {
 }
 
 impl<'a> Facts<'a> {
-    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
+    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our
+    /// own.
     fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.nature.tells_service;
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;

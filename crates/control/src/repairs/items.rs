@@ -18,7 +18,8 @@ use crate::repairs::repair::Repair;
 use crate::stripes::indexed;
 
 impl Repairs {
-    /// Adds the items of queued repairs once the store has been listed. Described stripes do not wait for the listing.
+    /// Adds the items of queued repairs once the store has been listed. Described stripes do not wait for the
+    /// listing.
     pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
         let is_due = |repair: &Repair| {
             facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())
@@ -118,8 +119,8 @@ impl Repairs {
         repair.add_item(item, record, &wanted);
     }
 
-    /// The new nodes of blocks: by the order, or else by the scheduler; other nodes if a removal in flight would hit the new copy or
-    /// the store would refuse it there.
+    /// The new nodes of blocks: by the order, or else by the scheduler; other nodes if a removal in flight
+    /// would hit the new copy or the store would refuse it there.
     pub(crate) fn requestors(
         &mut self,
         facts: Facts<'_>,
@@ -180,7 +181,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those
+    /// already.
     fn moving(
         self,
         blocks: &[BlockId],

@@ -1,8 +1,9 @@
 //! Misplaced stripes: one helper holds several of their blocks and would lose all of these at once.
 //!
-//! Puts and repairs never place a stripe so. It happens when the only copy of a block is adopted there, or when a catalog is
-//! rebuilt. A better placed copy takes over as soon as its helper lists it; otherwise a block moves to a helper that has none
-//! of the stripe. While a stripe is misplaced, no other copy of its blocks is removed.
+//! Puts and repairs never place a stripe so. It happens when the only copy of a block is adopted there, or
+//! when a catalog is rebuilt. A better placed copy takes over as soon as its helper lists it; otherwise a
+//! block moves to a helper that has none of the stripe. While a stripe is misplaced, no other copy of its
+//! blocks is removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub(crate) enum Waits {
 }
 
 impl Misplaced {
-    /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may show up.
+    /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may
+    /// show up.
     pub(crate) fn mend(
         &mut self,
         facts: Facts<'_>,

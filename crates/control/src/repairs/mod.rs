@@ -1,10 +1,10 @@
 //! Repairs: each order is cut into items, one per stripe, which [`repair::recovery::Scheduler`] starts.
 //!
-//! This machine drives the scheduler and owns smaller ones: the [`queue`] of all repairs, automatic repairs of single
-//! stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on stripes, reads before repairs
-//! ([`verify_first`]). It tells the scheduler facts ([`scheduler_facts`]), adds [`items`], prepares the jobs of
-//! [`proposals`], and explains results ([`views`], [`advice`]). Only the scheduler decides what starts next, where, and with
-//! which helpers.
+//! This machine drives the scheduler and owns smaller ones: the [`queue`] of all repairs, automatic repairs
+//! of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on stripes, reads
+//! before repairs ([`verify_first`]). It tells the scheduler facts ([`scheduler_facts`]), adds [`items`],
+//! prepares the jobs of [`proposals`], and explains results ([`views`], [`advice`]). Only the scheduler
+//! decides what starts next, where, and with which helpers.
 
 pub(crate) mod advice;
 pub(crate) mod attempts;

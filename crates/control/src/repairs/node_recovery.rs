@@ -1,4 +1,5 @@
-//! Automatic repairs of whole helpers: absent ones after their grace period, and drains that left blocks behind.
+//! Automatic repairs of whole helpers: absent ones after their grace period, and drains that left blocks
+//! behind.
 //!
 //! The conditions under which a recovery begins are described in [`absences`](crate::nodes::absences).
 
@@ -110,8 +111,8 @@ impl NodeRecovery {
         }
     }
 
-    /// Begins drains of what earlier ones left, where some of it can go somewhere now. [`begin`](Self::begin) repairs
-    /// helpers that are down.
+    /// Begins drains of what earlier ones left, where some of it can go somewhere now. [`begin`](Self::begin)
+    /// repairs helpers that are down.
     pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
         if !facts.nodes.settled || !facts.may_change() {
             return;

@@ -22,8 +22,8 @@ impl Obstacle {
         Self { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
     }
 
-    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same reason
-    /// are reported together.
+    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the
+    /// same reason are reported together.
     pub(crate) fn no_room(
         facts: Facts<'_>,
         jobs: &Jobs,

@@ -23,7 +23,8 @@ fn queue_key(id: u64) -> String {
     format!("{QUEUE_PREFIX}{id:020}")
 }
 
-/// The orders that an earlier coordinator kept, by the numbers of their repairs; or the keys of those that cannot be read.
+/// The orders that an earlier coordinator kept, by the numbers of their repairs; or the keys of those that
+/// cannot be read.
 pub(crate) fn kept_orders(records: &[(String, Value)]) -> impl Iterator<Item = Result<(u64, Order), &str>> {
     records.iter().filter_map(|(key, record)| {
         let id = key.strip_prefix(QUEUE_PREFIX)?;

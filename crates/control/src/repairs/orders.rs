@@ -98,8 +98,8 @@ impl Order {
         }
     }
 
-    /// Whether other lost blocks of the node's stripes stay as they are: their helpers may be in maintenance or in their grace
-    /// period, or what takes their place may be another.
+    /// Whether other lost blocks of the node's stripes stay as they are: their helpers may be in maintenance
+    /// or in their grace period, or what takes their place may be another.
     pub fn is_of_node_alone(&self) -> bool {
         self.by_itself || !self.requestors.is_empty()
     }

@@ -16,8 +16,8 @@ use crate::repairs::Repairs;
 use crate::repairs::obstacle::Obstacle;
 use crate::repairs::orders::Order;
 
-/// A job of m-PPR is late after this multiple of the time that its plan would take alone. It is twice the number of jobs that
-/// share a node, so that no job is late as long as they share evenly.
+/// A job of m-PPR is late after this multiple of the time that its plan would take alone. It is twice the
+/// number of jobs that share a node, so that no job is late as long as they share evenly.
 const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
 /// No job is late before this time.
 const LATE_AFTER: Duration = Duration::from_secs(10);
@@ -124,7 +124,8 @@ impl Repairs {
     ) -> Result<Option<Vec<Wanted>>, Obstacle> {
         match self.requestors(facts, order, lost, proposal, record) {
             Placement::Chosen(mut wanted) => {
-                // The scheduler counts blocks as lost that no helper can read, though the store may have them.
+                // The scheduler counts blocks as lost that no helper can read, though the store may have
+                // them.
                 wanted.retain(|wanted| lost.contains(&wanted.block));
                 Ok(Some(wanted))
             }

@@ -1,7 +1,7 @@
 //! Nodes on which the store refused a rebuilt block: the next attempt uses another node.
 //!
-//! HDFS, for one, distrusts a replica that a reader found rotten until another DataNode has a good one, even if the first is
-//! repaired. If no other node may have the block, the same node is tried again.
+//! HDFS, for one, distrusts a replica that a reader found rotten until another DataNode has a good one, even
+//! if the first is repaired. If no other node may have the block, the same node is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
 //! Room for the blocks of a helper, checked before a repair is promised or begun.
 //!
-//! A block has room if some helper takes blocks of its size and has no other block of its stripe; in stores where a helper may have
-//! several, any helper with space has room. The check looks at each stripe, or at a sample if there are many.
+//! A block has room if some helper takes blocks of its size and has no other block of its stripe; in stores
+//! where a helper may have several, any helper with space has room. The check looks at each stripe, or at a
+//! sample if there are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -117,7 +118,8 @@ impl<'a> Facts<'a> {
 }
 
 impl Stripes {
-    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a while.
+    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a
+    /// while.
     fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
         let is_good = |state: BlockState| state == BlockState::Healthy;
         !block.holders().any(|held| held.node != node && is_good(held.state) && self.picture.is_up(held.node))
@@ -137,12 +139,14 @@ impl<'a> Takers<'a> {
         Self { facts, room }
     }
 
-    /// Whether one of them may take a lost block of a stripe, as [placement](repair::recovery::Placement) decides.
+    /// Whether one of them may take a lost block of a stripe, as [placement](repair::recovery::Placement)
+    /// decides.
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
         if self.facts.base.nature.shares_nodes {
-            // Their even shares add up to all blocks, of which one is lost, so one of them has less than its share.
+            // Their even shares add up to all blocks, of which one is lost, so one of them has less than its
+            // share.
             return fit.next().is_some();
         }
         let holders: BTreeSet<NodeId> =

@@ -1,5 +1,5 @@
-//! Facts for the scheduler: nodes as they come, go and fill up, blocks as they are lost and found, trunks of racks,
-//! surplus copies, and what reads and puts reserve.
+//! Facts for the scheduler: nodes as they come, go and fill up, blocks as they are lost and found, trunks of
+//! racks, surplus copies, and what reads and puts reserve.
 
 use codes::BlockIndex;
 use repair::recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
@@ -82,8 +82,8 @@ impl Repairs {
         }
     }
 
-    /// Tells the scheduler what repairs may have in flight over the trunk of a rack: at most its cap, and at most what it
-    /// carries.
+    /// Tells the scheduler what repairs may have in flight over the trunk of a rack: at most its cap, and at
+    /// most what it carries.
     pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
         let cap = facts.nodes.caps(facts.base).trunk(rack);
         let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Reads before repairs: an order may name blocks that are healthy by the catalog. The operator may know better, so their
-//! helpers read them first.
+//! Reads before repairs: an order may name blocks that are healthy by the catalog. The operator may know
+//! better, so their helpers read them first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ impl VerifyFirst {
         self.healthy.remove(stripe);
     }
 
-    /// Asks helpers to read the blocks that an order names, unless one is known to be lost. The scheduler holds the stripe until
-    /// they have answered.
+    /// Asks helpers to read the blocks that an order names, unless one is known to be lost. The scheduler
+    /// holds the stripe until they have answered.
     pub(crate) fn begin(
         &mut self,
         facts: Facts<'_>,

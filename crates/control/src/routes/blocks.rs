@@ -111,7 +111,8 @@ impl Control {
         }
     }
 
-    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
+    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may
+    /// go.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
         let (returned, by_itself) = match self.out.questions.subject(node, ask) {
             Some(Subject::Orphans) => (false, false),

@@ -66,8 +66,8 @@ impl Control {
         self.answers().repair_state(id)
     }
 
-    /// Pauses or resumes a repair. A paused one starts no job, also after a restart of the coordinator; its running jobs stop
-    /// between two slices and keep what they have delivered.
+    /// Pauses or resumes a repair. A paused one starts no job, also after a restart of the coordinator; its
+    /// running jobs stop between two slices and keep what they have delivered.
     fn pause_repair(&mut self, id: u64, paused: bool) -> Result<RepairView, RepairError> {
         self.answers().check_open(id)?;
         self.repairs.queue.set_paused(id, paused, self.base.now, &mut self.out);

@@ -81,8 +81,8 @@ impl Control {
         }
     }
 
-    /// Resumes paused jobs whose repairs go on, as far as there is room, and cancels those whose stripe another repair waits
-    /// for.
+    /// Resumes paused jobs whose repairs go on, as far as there is room, and cancels those whose stripe
+    /// another repair waits for.
     pub(super) fn resume_jobs(&mut self) {
         for job in self.repairs.paused_jobs.0.clone() {
             match self.repairs.pause_of(&self.jobs, job) {

@@ -1,4 +1,5 @@
-//! Helpers that come back: the scheduler holds the stripes of their blocks until the helpers have described these.
+//! Helpers that come back: the scheduler holds the stripes of their blocks until the helpers have described
+//! these.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,8 @@ use crate::stripes::returned::PATIENCE;
 impl Control {
     /// A known helper is back: asks for descriptions of its blocks.
     pub(crate) fn check_returned(&mut self, node: NodeId) {
-        // No helper was away when the coordinator starts; and a store that tells what is in service needs no descriptions.
+        // No helper was away when the coordinator starts; and a store that tells what is in service needs no
+        // descriptions.
         if self.base.nature.tells_service
             || !self.nodes.settled
             || self.stripes.picture.block_count(node) == 0

@@ -9,7 +9,8 @@ use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
 impl Control {
-    /// The storage was asked whether it works again. The driver ends the coordinator on errors that do not pass.
+    /// The storage was asked whether it works again. The driver ends the coordinator on errors that do not
+    /// pass.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {

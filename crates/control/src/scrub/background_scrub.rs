@@ -1,9 +1,9 @@
-//! The background scrub: reads every block again and again, in a fixed order, at the configured rate. Its position is kept in the
-//! records, so that it continues there after a restart.
+//! The background scrub: reads every block again and again, in a fixed order, at the configured rate. Its
+//! position is kept in the records, so that it continues there after a restart.
 //!
-//! It has one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until the next round. Findings
-//! are handled as after any read. If mend.toml asks for parity checks, a stripe is checked after its blocks, which reads these
-//! once more within the same rate.
+//! It has one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until the next
+//! round. Findings are handled as after any read. If mend.toml asks for parity checks, a stripe is checked
+//! after its blocks, which reads these once more within the same rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;

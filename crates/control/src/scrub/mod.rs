@@ -1,9 +1,10 @@
-//! The scrubber, with two rates: a scrub on request reads all blocks as fast as helpers can, the [`background_scrub`] reads them
-//! at a configured rate.
+//! The scrubber, with two rates: a scrub on request reads all blocks as fast as helpers can, the
+//! [`background_scrub`] reads them at a configured rate.
 //!
-//! In a scrub on request every live helper reads the blocks that the catalog places on it, a few at a time. The report lists
-//! helpers that disconnect, do not answer or cannot list their blocks; the others go on. If asked for, the parity of whole
-//! stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its findings.
+//! In a scrub on request every live helper reads the blocks that the catalog places on it, a few at a time.
+//! The report lists helpers that disconnect, do not answer or cannot list their blocks; the others go on. If
+//! asked for, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its
+//! findings.
 
 pub(crate) mod background_scrub;
 mod commands;

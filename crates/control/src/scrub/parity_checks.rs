@@ -1,9 +1,9 @@
-//! Checks of whole stripes' parity: every block of a stripe is fingerprinted where it is, and the stripe's equations are
-//! evaluated on the fingerprints (`repair::stripe_parity`). No block moves.
+//! Checks of whole stripes' parity: every block of a stripe is fingerprinted where it is, and the stripe's
+//! equations are evaluated on the fingerprints (`repair::stripe_parity`). No block moves.
 //!
 //! A check is a job to helpers, though no plan belongs to it. Blocks that cannot be read are left out. A
-//! contradiction is read again with another seed before it is believed, and a stripe whose record has changed meanwhile is not
-//! judged.
+//! contradiction is read again with another seed before it is believed, and a stripe whose record has changed
+//! meanwhile is not judged.
 //!
 //! **Invariant:** a helper reads for one check at a time.
 

@@ -1,7 +1,7 @@
 //! Scrubs of whole stripes: which are checked when, and what follows from a check.
 //!
-//! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts itself, with nothing
-//! to tell which block is wrong, is recorded as such until its parity holds.
+//! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts
+//! itself, with nothing to tell which block is wrong, is recorded as such until its parity holds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -111,7 +111,8 @@ impl Scrubs {
         }
     }
 
-    /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its helpers.
+    /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its
+    /// helpers.
     pub(crate) fn begin_check(
         &mut self,
         facts: Facts<'_>,

@@ -1,10 +1,11 @@
 //! Writes in flight to the storage, each with its continuation.
 //!
-//! Control never waits: a [`Write`] goes out as an [`Ask`] with a number, its continuation ([`Then`]) is kept, and the storage
-//! answers by `Stored` or `Failed`. Until then the [`Picture`](crate::stripes::picture::Picture) shows the old state.
-//! Acknowledgements to clients and messages to helpers belong to the continuation, so that they are durable first. The storage
-//! carries out asks in order and refuses contradictions. Decisions that only control knows are reserved while a write is in
-//! flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and stripes held in the scheduler).
+//! Control never waits: a [`Write`] goes out as an [`Ask`] with a number, its continuation ([`Then`]) is
+//! kept, and the storage answers by `Stored` or `Failed`. Until then the
+//! [`Picture`](crate::stripes::picture::Picture) shows the old state. Acknowledgements to clients and
+//! messages to helpers belong to the continuation, so that they are durable first. The storage carries out
+//! asks in order and refuses contradictions. Decisions that only control knows are reserved while a write is
+//! in flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and stripes held in the scheduler).
 
 pub(crate) mod ask;
 pub(crate) mod then;
@@ -59,8 +60,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Begins a term and reads everything. Puts that an earlier coordinator left unfinished are aborted; their clients have
-    /// seen an error.
+    /// Begins a term and reads everything. Puts that an earlier coordinator left unfinished are aborted;
+    /// their clients have seen an error.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -100,7 +101,8 @@ impl Opened {
     }
 }
 
-/// Carries out writes in one transaction, and recovers. Returns the events for control, and the asks that are left to the driver.
+/// Carries out writes in one transaction, and recovers. Returns the events for control, and the asks that are
+/// left to the driver.
 pub fn carry_out(storage: &mut dyn Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
     let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
@@ -196,7 +198,8 @@ impl Storing {
         }
     }
 
-    /// Whether the catalog is to be copied now: at the start, and every ten minutes if it has changed. Counts it as copied.
+    /// Whether the catalog is to be copied now: at the start, and every ten minutes if it has changed. Counts
+    /// it as copied.
     pub(crate) fn begin_copy(&mut self, now: Duration) -> bool {
         let changes = self.changes;
         let is_due = |(at, kept): (Duration, u64)| now >= at + COPY_EVERY && changes != kept;

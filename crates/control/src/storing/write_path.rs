@@ -1,8 +1,8 @@
 //! Faults of the storage, and the writes that wait for their end.
 //!
-//! A failed storage is asked every second whether it works again, and gets no other ask meanwhile. Requests are refused with
-//! the reason. Writes that must not be lost, such as states of blocks found lost, wait here and are stored in order after the
-//! recovery.
+//! A failed storage is asked every second whether it works again, and gets no other ask meanwhile. Requests
+//! are refused with the reason. Writes that must not be lost, such as states of blocks found lost, wait here
+//! and are stored in order after the recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Blocks that the parity of their stripes has shown to be wrong, though their checksums hold.
 //!
-//! Checksums are the weaker witness: a block that is replaced together with its checksums fools every read. So a condemned
-//! block stays lost, whatever its helper says of it, until it is made anew. That is kept over restarts.
+//! Checksums are the weaker witness: a block that is replaced together with its checksums fools every read.
+//! So a condemned block stays lost, whatever its helper says of it, until it is made anew. That is kept over
+//! restarts.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +60,8 @@ impl Condemned {
         blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 
-    /// Whether the block of this name is condemned on some node: then the digest that is recorded of it proves nothing.
+    /// Whether the block of this name is condemned on some node: then the digest that is recorded of it
+    /// proves nothing.
     pub(crate) fn has(&self, block: &BlockId) -> bool {
         !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
     }

@@ -1,12 +1,14 @@
-//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired by its name.
+//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired
+//! by its name.
 //!
-//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block without a
-//! node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile (rotten, moved) is kept
-//! here until the stripe is described anew or forgotten, and nothing of it is in the storage but repairs that are not
-//! done, with their stripes in them, so that the next coordinator goes on.
+//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block
+//! without a node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile
+//! (rotten, moved) is kept here until the stripe is described anew or forgotten, and nothing of it is in the
+//! storage but repairs that are not done, with their stripes in them, so that the next coordinator goes on.
 //!
-//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is what its own
-//! system knows of it at this moment, and counts for a while instead. Both have one name, so there is one repair of it.
+//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is
+//! what its own system knows of it at this moment, and counts for a while instead. Both have one name, so
+//! there is one repair of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -99,8 +101,9 @@ impl Given {
 }
 
 impl Stripes {
-    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
-    /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
+    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described
+    /// anew with its blocks elsewhere: readers tell of it as they find it, and must not keep those out who
+    /// want it repaired.
     pub(crate) fn describe_stripe(
         &mut self,
         around: Around<'_>,

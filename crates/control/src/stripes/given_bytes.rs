@@ -21,7 +21,8 @@ pub(crate) struct GivenBytes {
 }
 
 impl GivenBytes {
-    /// Takes the memory of a stripe that `owner` describes, in place of what an earlier description of it took.
+    /// Takes the memory of a stripe that `owner` describes, in place of what an earlier description of it
+    /// took.
     pub(crate) fn take(&mut self, record: &StripeRecord, owner: &str) -> Result<(), RequestError> {
         let bytes = bytes_of(record);
         let before = self.free(&record.id);

@@ -87,7 +87,8 @@ pub(crate) struct Stripes {
     pub news: StoreNews,
     /// What the store says keeps it from its work.
     pub troubles: Vec<String>,
-    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
+    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of
+    /// them goes.
     pub doubted: BTreeSet<(BlockId, NodeId)>,
     pub made_lately: MadeLately,
     pub readers: Readers,
@@ -142,7 +143,8 @@ impl Stripes {
         (record.id == *block).then_some((stripe, index, record))
     }
 
-    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check so much.
+    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check
+    /// so much.
     pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
         let doubted = self.contradictions.has(stripe);
         Verify { parity: parity || doubted, doubted, ..Verify::default() }

@@ -1,8 +1,9 @@
-//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy that was put
-//! back, or a helper makes things up.
+//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy
+//! that was put back, or a helper makes things up.
 //!
-//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an operator decides. A claim of
-//! one helper alone only holds removals back, as the other helpers may be on their way.
+//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an
+//! operator decides. A claim of one helper alone only holds removals back, as the other helpers may be on
+//! their way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,8 +121,8 @@ impl Stripes {
         }
     }
 
-    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper is not
-    /// believed.
+    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper
+    /// is not believed.
     pub(crate) fn accept_catalog(
         &mut self,
         around: Around<'_>,

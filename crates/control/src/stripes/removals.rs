@@ -22,7 +22,8 @@ const REMOVALS_AT_ONCE: usize = 256;
 const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 
 impl Stripes {
-    /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
+    /// Tells a node to remove what it shall not hold any more, except what a running job may bring there
+    /// anew.
     pub(crate) fn remove_discards(&mut self, around: Around<'_>, jobs: &Jobs, node: NodeId, out: &mut Out) {
         // Until all helpers have said what they hold, an old catalog passes for the newest.
         if !around.nodes.settled || !around.with(self).may_remove() {
@@ -81,7 +82,8 @@ impl Stripes {
         }
     }
 
-    /// The scheduler needs a copy of a block no more: removes it, unless the stripe would survive less without it.
+    /// The scheduler needs a copy of a block no more: removes it, unless the stripe would survive less
+    /// without it.
     pub(crate) fn drop_surplus(
         &mut self,
         around: Around<'_>,
@@ -175,7 +177,8 @@ impl Stripes {
 }
 
 impl Jobs {
-    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
+    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still
+    /// reads it.
     pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
         facts.stripes.readers.hold(block)
             || self.running.values().any(|running| {

@@ -1,8 +1,8 @@
 //! Helpers that come back while their blocks are being rebuilt.
 //!
-//! A returned helper describes its blocks by their checksum files, without reading them, and the descriptions are compared with
-//! the recorded digests. Until then the scheduler holds the stripes of these blocks: no needless repair starts, and no repair
-//! ends as needless that may be wanted after all.
+//! A returned helper describes its blocks by their checksum files, without reading them, and the descriptions
+//! are compared with the recorded digests. Until then the scheduler holds the stripes of these blocks: no
+//! needless repair starts, and no repair ends as needless that may be wanted after all.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::stripes::Stripes;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stripes {
-    /// The block whose recorded digest differs from the one that its node tells, if it counts as healthy there.
+    /// The block whose recorded digest differs from the one that its node tells, if it counts as healthy
+    /// there.
     pub(crate) fn contradicted_by(&self, node: NodeId, told: &Description) -> Option<(StripeId, BlockIndex)> {
         let (stripe, index) = self.picture.find_block(&told.id).ok()?;
         let record = self.picture.stripe(&stripe).ok()?;

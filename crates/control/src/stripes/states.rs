@@ -10,8 +10,8 @@ use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 
 impl Stripes {
-    /// Records states of blocks. A bad block counts as bad at once, and until its state is recorded: otherwise the last good copy
-    /// might be removed.
+    /// Records states of blocks. A bad block counts as bad at once, and until its state is recorded:
+    /// otherwise the last good copy might be removed.
     pub(crate) fn store_states(
         &mut self,
         _around: Around<'_>,

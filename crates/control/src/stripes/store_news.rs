@@ -1,7 +1,7 @@
 //! News of a store that others run: whether it has been listed, and remarks for operators.
 //!
-//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus, and the blocks that
-//! helpers register with are kept until they can be compared with it.
+//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus, and the
+//! blocks that helpers register with are kept until they can be compared with it.
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;

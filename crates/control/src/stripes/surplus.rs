@@ -1,7 +1,8 @@
-//! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew elsewhere.
+//! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew
+//! elsewhere.
 //!
-//! A surplus copy goes only when the stripe is whole without it and survives as many losses of nodes, nobody works on it, and
-//! the copy that stays has just been read and is good.
+//! A surplus copy goes only when the stripe is whole without it and survives as many losses of nodes, nobody
+//! works on it, and the copy that stays has just been read and is good.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

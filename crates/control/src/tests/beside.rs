@@ -18,7 +18,8 @@ impl Scene {
     }
 }
 
-/// A stripe of six blocks, any two of which are enough, that lacks its first one; everybody receives and does nothing.
+/// A stripe of six blocks, any two of which are enough, that lacks its first one; everybody receives and does
+/// nothing.
 fn damaged() -> (Scene, FileLayout) {
     let mut scene = Scene::new(7);
     let request = PutRequest {

@@ -1,7 +1,8 @@
-//! What the whole core costs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which lacks a block.
+//! What the whole core costs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which lacks a
+//! block.
 //!
-//! `TMPDIR=/dev/shm cargo test --release -p mend-coordinator measure -- --ignored --nocapture` prints it, in some
-//! minutes, most of which fill the catalog. `MEND_STRIPES` and `MEND_HELPERS` change the size.
+//! `TMPDIR=/dev/shm cargo test --release -p mend-coordinator measure -- --ignored --nocapture` prints it, in
+//! some minutes, most of which fill the catalog. `MEND_STRIPES` and `MEND_HELPERS` change the size.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long the coordinator takes")]
 

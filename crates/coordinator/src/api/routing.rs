@@ -1,4 +1,5 @@
-//! Mounts the endpoints of [`views::endpoints`]: reads parameter, query and body of a request, and has a command answer it.
+//! Mounts the endpoints of [`views::endpoints`]: reads parameter, query and body of a request, and has a
+//! command answer it.
 
 use std::future::Future;
 use std::time::Duration;
