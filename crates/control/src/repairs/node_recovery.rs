@@ -175,7 +175,7 @@ impl NodeRecovery {
     }
 
     fn absence_repaired(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
-        if !facts.nodes.registry.absence(node).is_some() {
+        if facts.nodes.registry.absence(node).is_none() {
             return false;
         }
         let tries = self.absent.of(node);

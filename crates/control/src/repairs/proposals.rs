@@ -30,7 +30,7 @@ pub(crate) struct Prepared {
 
 /// The result of preparing a proposal.
 enum Preparation {
-    Ready(Prepared),
+    Ready(Box<Prepared>),
     /// It was put back into the scheduler.
     Later,
     NothingLost,
@@ -58,7 +58,7 @@ impl Repairs {
     ) -> Option<Prepared> {
         let order = self.queue.by_id[&proposal.repair.0].order.clone();
         match self.try_prepare((facts, jobs), &order, proposal, out) {
-            Ok(Preparation::Ready(prepared)) => return Some(prepared),
+            Ok(Preparation::Ready(prepared)) => return Some(*prepared),
             Ok(Preparation::Later) => {}
             Ok(Preparation::NothingLost) => self.decline(proposal, End::NothingLost),
             Err(obstacle) => {
@@ -110,7 +110,7 @@ impl Repairs {
         let blocks = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
         let request =
             self.job_request(facts, order, proposal, stripe, wanted, out).map_err(Obstacle::failed)?;
-        Ok(Preparation::Ready(Prepared { request, blocks }))
+        Ok(Preparation::Ready(Box::new(Prepared { request, blocks })))
     }
 
     /// The blocks to rebuild with their new nodes; `None` if all possible nodes are busy.
