@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::{Client, ItemState, ParityCheck, RepairItem, RepairRequest, RepairState, RepairView};
+use client::{Client, ItemState, ParityOutcome, RepairItem, RepairRequest, RepairState, RepairView};
 
 use crate::answer::Answer;
 use crate::args::RepairArgs;
@@ -191,12 +191,12 @@ pub async fn cancel(client: &Client, repair: u64) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "cancelled": repair })))
 }
 
-/// The result of the parity check, for display.
-fn parity_in_words(parity: ParityCheck) -> &'static str {
+/// What came of the parity check, for people.
+fn parity_in_words(parity: ParityOutcome) -> &'static str {
     match parity {
-        ParityCheck::Holds => ", parity holds",
-        ParityCheck::Overruled => ", digest matches (another block breaks parity)",
-        ParityCheck::NoSpareBlock => ", parity not checked (no spare block)",
-        ParityCheck::NotAsked => ", parity not checked",
+        ParityOutcome::Holds => ", parity holds",
+        ParityOutcome::Overruled => ", digest matches (another block breaks parity)",
+        ParityOutcome::NoSpareBlock => ", parity not checked (no spare block)",
+        ParityOutcome::NotAsked => ", parity not checked",
     }
 }

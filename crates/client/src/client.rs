@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use cluster::{Address, Cluster, Identity, Role};
 use helper::Ends;
-use hyper::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use repair::wire::control::{ClientRequest, Ended};
 use repair::{Caps, NodeId};
 use store_api::Sinks;
 use tokio::task::JoinHandle;
+use views::endpoints::*;
 
 use crate::http::{Http, patiently};
 use crate::session::DataSession;
@@ -132,7 +131,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
-        self.inner.http.get("/v1/status").await
+        self.http().ask::<GetStatus>(()).await
     }
 
     /// The files whose names begin with `prefix`, by name.
@@ -140,7 +139,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn files(&self, prefix: &str) -> Result<Vec<FileView>, ClientError> {
-        self.inner.http.get(&format!("/v1/files?prefix={}", encoded(prefix))).await
+        self.http().query::<ListFiles>((), &FilesQuery { prefix: prefix.to_owned() }).await
     }
 
     /// A file and the locations of its blocks.
@@ -148,7 +147,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn file(&self, name: &str) -> Result<FileLayout, ClientError> {
-        self.inner.http.get(&format!("/v1/files/{}", encoded(name))).await
+        self.http().ask::<GetFile>(name.to_owned()).await
     }
 
     /// The error for a response that parses but cannot be correct.
@@ -161,7 +160,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn remove(&self, name: &str) -> Result<(), ClientError> {
-        self.inner.http.order(Method::DELETE, &format!("/v1/files/{}", encoded(name))).await
+        self.http().ask::<RemoveFile>(name.to_owned()).await.map(drop)
     }
 
     /// A stripe and the locations of its blocks.
@@ -169,7 +168,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn stripe(&self, stripe: &str) -> Result<StripeView, ClientError> {
-        self.inner.http.get(&format!("/v1/stripes/{}", encoded(stripe))).await
+        self.http().ask::<GetStripe>(stripe.to_owned()).await
     }
 
     /// The stripe and index of a block.
@@ -177,7 +176,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn block(&self, block: &str) -> Result<BlockPlace, ClientError> {
-        self.inner.http.get(&format!("/v1/blocks/{}", encoded(block))).await
+        self.http().ask::<GetBlock>(block.to_owned()).await
     }
 
     /// Describes a stripe of another storage system, which can then be read and repaired by name.
@@ -185,7 +184,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn describe(&self, stripe: &GivenStripe) -> Result<StripeView, ClientError> {
-        self.inner.http.post("/v1/stripes", stripe).await
+        self.http().send::<DescribeStripe>((), stripe).await
     }
 
     /// Starts a repair. The coordinator runs it to its end even if the client leaves.
@@ -193,7 +192,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn repair(&self, request: &RepairRequest) -> Result<RepairView, ClientError> {
-        self.inner.http.post("/v1/repairs", request).await
+        self.http().send::<QueueRepair>((), request).await
     }
 
     /// The current state of a repair.
@@ -201,7 +200,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn repair_state(&self, repair: u64) -> Result<RepairView, ClientError> {
-        self.inner.http.get(&format!("/v1/repairs/{repair}")).await
+        self.http().query::<GetRepair>(repair, &RepairQuery::default()).await
     }
 
     /// Waits until a repair ends or `limit` passes, at most a minute, and returns the repair's state.
@@ -209,8 +208,8 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn await_repair(&self, repair: u64, limit: Duration) -> Result<RepairView, ClientError> {
-        let wait_ms = limit.as_millis();
-        self.inner.http.get(&format!("/v1/repairs/{repair}?wait_ms={wait_ms}")).await
+        let query = RepairQuery { wait_ms: Some(limit.as_millis() as u64), ..RepairQuery::default() };
+        self.http().query::<GetRepair>(repair, &query).await
     }
 
     /// Waits until a repair's version differs from `version` or `limit` passes, at most a minute. Returns the
@@ -224,8 +223,9 @@ impl Client {
         version: u64,
         limit: Duration,
     ) -> Result<RepairView, ClientError> {
-        let wait_ms = limit.as_millis();
-        self.inner.http.get(&format!("/v1/repairs/{repair}?wait_ms={wait_ms}&since={version}&items=0")).await
+        let wait_ms = Some(limit.as_millis() as u64);
+        let query = RepairQuery { wait_ms, since: Some(version), items: Some(0), items_after: None };
+        self.http().query::<GetRepair>(repair, &query).await
     }
 
     /// A repair with all its stripes, fetched page by page.
@@ -233,12 +233,12 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn whole_repair(&self, repair: u64) -> Result<RepairView, ClientError> {
-        let first = format!("/v1/repairs/{repair}?items={ITEMS_AT_ONCE}");
-        let mut whole: RepairView = self.inner.http.get(&first).await?;
+        let mut query = RepairQuery { items: Some(ITEMS_AT_ONCE), ..RepairQuery::default() };
+        let mut whole = self.http().query::<GetRepair>(repair, &query).await?;
         let mut page_items = whole.items.len();
         while page_items == ITEMS_AT_ONCE {
-            let last = encoded(&whole.items.last().expect("a full page").stripe);
-            let mut page: RepairView = self.inner.http.get(&format!("{first}&items_after={last}")).await?;
+            query.items_after = whole.items.last().map(|last| last.stripe.clone());
+            let mut page = self.http().query::<GetRepair>(repair, &query).await?;
             page_items = page.items.len();
             whole.items.append(&mut page.items);
             whole = RepairView { items: whole.items, ..page };
@@ -251,7 +251,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn repairs(&self) -> Result<Vec<RepairView>, ClientError> {
-        self.inner.http.get("/v1/repairs").await
+        self.http().ask::<ListRepairs>(()).await
     }
 
     /// Cancels a repair.
@@ -259,7 +259,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn cancel_repair(&self, repair: u64) -> Result<(), ClientError> {
-        self.inner.http.order(Method::DELETE, &format!("/v1/repairs/{repair}")).await
+        self.http().ask::<CancelRepair>(repair).await.map(drop)
     }
 
     /// Pauses a repair, or resumes it.
@@ -267,8 +267,10 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn pause_repair(&self, repair: u64, paused: bool) -> Result<RepairView, ClientError> {
-        let what = if paused { "pause" } else { "resume" };
-        self.inner.http.post(&format!("/v1/repairs/{repair}/{what}"), &serde_json::json!({})).await
+        match paused {
+            true => self.http().ask::<PauseRepair>(repair).await,
+            false => self.http().ask::<ResumeRepair>(repair).await,
+        }
     }
 
     /// Stops the drain of a helper, which then receives new blocks again.
@@ -276,7 +278,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn stop_drain(&self, node: &str) -> Result<(), ClientError> {
-        self.inner.http.order(Method::DELETE, &format!("/v1/nodes/{}/drain", encoded(node))).await
+        self.http().ask::<StopDrain>(node.to_owned()).await.map(drop)
     }
 
     /// The network as the planner sees it.
@@ -284,7 +286,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn topology(&self) -> Result<TopologyView, ClientError> {
-        self.inner.http.get("/v1/topology").await
+        self.http().ask::<GetTopology>(()).await
     }
 
     /// Starts a measurement of links.
@@ -292,7 +294,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn probe(&self, request: &ProbeRequest) -> Result<ProbeView, ClientError> {
-        self.inner.http.post("/v1/probes", request).await
+        self.http().send::<StartProbes>((), request).await
     }
 
     /// The running measurement of links, or the last one.
@@ -300,7 +302,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn probes(&self) -> Result<ProbeView, ClientError> {
-        self.inner.http.get("/v1/probes").await
+        self.http().ask::<GetProbes>(()).await
     }
 
     /// Stops a measurement of links and keeps its results.
@@ -308,7 +310,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn stop_probes(&self) -> Result<(), ClientError> {
-        self.inner.http.order(Method::DELETE, "/v1/probes").await
+        self.http().ask::<StopProbes>(()).await.map(drop)
     }
 
     /// The bandwidth caps on repairs.
@@ -316,7 +318,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn caps(&self) -> Result<CapsView, ClientError> {
-        self.inner.http.get("/v1/caps").await
+        self.http().ask::<GetCaps>(()).await
     }
 
     /// Changes bandwidth caps and returns the new ones.
@@ -324,7 +326,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn change_caps(&self, request: &CapsRequest) -> Result<CapsView, ClientError> {
-        self.inner.http.post("/v1/caps", request).await
+        self.http().send::<ChangeCaps>((), request).await
     }
 
     /// The plan that a repair would use, and its cost, without running it.
@@ -332,7 +334,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn plan(&self, request: &PlanRequestView) -> Result<PlanView, ClientError> {
-        self.inner.http.post("/v1/plans", request).await
+        self.http().send::<ExplainPlan>((), request).await
     }
 
     /// Starts a scrub, which verifies the checksums of every block. With `parity`, it also checks every
@@ -341,7 +343,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn scrub(&self, parity: bool) -> Result<ScrubView, ClientError> {
-        self.inner.http.post(&format!("/v1/scrubs?parity={parity}"), &serde_json::json!({})).await
+        self.http().query::<StartScrub>((), &ScrubQuery { parity }).await
     }
 
     /// Stops a scrub and keeps its findings.
@@ -349,7 +351,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn stop_scrub(&self, scrub: u64) -> Result<ScrubView, ClientError> {
-        self.inner.http.send(Method::DELETE, &format!("/v1/scrubs/{scrub}"), &serde_json::json!({})).await
+        self.http().ask::<StopScrub>(scrub).await
     }
 
     /// The current state of a scrub.
@@ -357,7 +359,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn scrub_state(&self, scrub: u64) -> Result<ScrubView, ClientError> {
-        self.inner.http.get(&format!("/v1/scrubs/{scrub}")).await
+        self.http().ask::<GetScrub>(scrub).await
     }
 
     /// Writes a consistent copy of the catalog to a file, which appears only when complete. Returns its size
@@ -366,7 +368,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn copy_catalog(&self, to: &Path) -> Result<u64, ClientError> {
-        let copy = self.inner.http.bytes("/v1/catalog").await?;
+        let copy = self.http().bytes::<GetCatalog>().await?;
         write_whole(to, &copy)?;
         Ok(copy.len() as u64)
     }
@@ -376,7 +378,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn accept_catalog(&self, request: &AcceptRequest) -> Result<AcceptedView, ClientError> {
-        self.inner.http.post("/v1/catalog/accept", request).await
+        self.http().send::<AcceptCatalog>((), request).await
     }
 
     /// Starts the removal of blocks that belong to no stripe, as far as they are proven to be unreferenced.
@@ -384,7 +386,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn remove_orphans(&self) -> Result<OrphansView, ClientError> {
-        self.inner.http.post("/v1/orphans/remove", &serde_json::json!({})).await
+        self.http().ask::<RemoveOrphans>(()).await
     }
 
     /// Runs `work` in the background; [`settle`](Self::settle) waits for it.
@@ -406,8 +408,4 @@ impl Client {
             }
         }
     }
-}
-
-pub(crate) fn encoded(name: &str) -> String {
-    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }

@@ -1,7 +1,8 @@
 //! HTTP/2 with JSON over mutual TLS; one connection to the coordinator carries all requests.
 //!
-//! A response may take long, such as the listing of 100,000 stripes, so there is no timeout on responses.
-//! Instead, HTTP/2 pings detect a dead coordinator: a live one answers them however busy it is.
+//! An answer may take long: a listing of a hundred thousand stripes does. But a coordinator that has vanished
+//! must not be waited for. So the protocol is HTTP/2, whose pings the coordinator answers however busy it is:
+//! the timeout is on its silence, not on its answer.
 
 use std::io;
 use std::time::Duration;
@@ -13,23 +14,25 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use serde::Serialize;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use views::ErrorBody;
+use views::endpoints::{self, Endpoint, NoQuery, PathParameter, RequestBody};
 
 use crate::ClientError;
 
 /// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
-/// While a response is pending, the coordinator is pinged at this interval and must answer within the limit
-/// below.
+/// While an answer is awaited, the coordinator is asked this often whether it is there, and has this long to
+/// say so.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_secs(3);
-/// A connection idle for longer is not reused. The coordinator closes connections after twice this time.
+/// A connection that has rested for longer is not used again: the coordinator closes it after twice this
+/// time.
 const REST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Interval between attempts to reach an unreachable coordinator.
@@ -64,39 +67,58 @@ impl Http {
         Self { address, identity, patience, kept: Mutex::default() }
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let answer = self.call(Method::GET, path, Bytes::new()).await?;
-        self.decode(&answer)
+    /// Calls an endpoint without query and body.
+    pub(crate) async fn ask<E>(&self, parameter: E::Parameter) -> Result<E::Answer, ClientError>
+    where
+        E: Endpoint<Query = NoQuery, Body = ()>,
+    {
+        self.call::<E>(&parameter, &NoQuery {}, &()).await
     }
 
-    /// Fetches a response that is not JSON.
-    pub(crate) async fn bytes(&self, path: &str) -> Result<Bytes, ClientError> {
-        self.call(Method::GET, path, Bytes::new()).await
-    }
-
-    pub(crate) async fn post<T: DeserializeOwned>(
+    /// Calls an endpoint with a query.
+    pub(crate) async fn query<E>(
         &self,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        self.send(Method::POST, path, body).await
+        parameter: E::Parameter,
+        query: &E::Query,
+    ) -> Result<E::Answer, ClientError>
+    where
+        E: Endpoint<Body = ()>,
+    {
+        self.call::<E>(&parameter, query, &()).await
     }
 
-    /// Like [`post`](Self::post), with another method.
-    pub(crate) async fn send<T: DeserializeOwned>(
+    /// Calls an endpoint with a body.
+    pub(crate) async fn send<E>(
         &self,
-        method: Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        let body = serde_json::to_vec(body).expect("our requests are JSON");
-        let answer = self.call(method, path, body.into()).await?;
-        self.decode(&answer)
+        parameter: E::Parameter,
+        body: &E::Body,
+    ) -> Result<E::Answer, ClientError>
+    where
+        E: Endpoint<Query = NoQuery>,
+    {
+        self.call::<E>(&parameter, &NoQuery {}, body).await
     }
 
-    /// Sends a request without a body and ignores the content of the response.
-    pub(crate) async fn order(&self, method: Method, path: &str) -> Result<(), ClientError> {
-        self.call(method, path, Bytes::new()).await.map(drop)
+    /// Calls an endpoint whose answer is no JSON.
+    pub(crate) async fn bytes<E>(&self) -> Result<Bytes, ClientError>
+    where
+        E: Endpoint<Parameter = (), Query = NoQuery, Body = ()>,
+    {
+        self.exchange_patiently(method(E::METHOD), &uri::<E>(&(), &NoQuery {}), Bytes::new()).await
+    }
+
+    async fn call<E: Endpoint>(
+        &self,
+        parameter: &E::Parameter,
+        query: &E::Query,
+        body: &E::Body,
+    ) -> Result<E::Answer, ClientError> {
+        let body = match E::Body::ABSENT {
+            Some(_) => Bytes::new(),
+            None => serde_json::to_vec(body).expect("our requests are JSON").into(),
+        };
+        let answer = self.exchange_patiently(method(E::METHOD), &uri::<E>(parameter, query), body).await?;
+        self.decode(&answer)
     }
 
     fn decode<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
@@ -105,8 +127,13 @@ impl Http {
         serde_json::from_slice(answer).map_err(|error| self.protocol(error))
     }
 
-    /// Sends a request, and repeats it while the coordinator is starting, as far as patience allows.
-    async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+    /// Sends a request, and repeats it while the coordinator is starting, if this client is patient.
+    async fn exchange_patiently(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Bytes, ClientError> {
         let begun = Instant::now();
         loop {
             match self.call_once(method.clone(), path, body.clone()).await {
@@ -203,8 +230,8 @@ impl Http {
         let error = error.into();
         let detail = chain(&*error);
         match root_cause(&*error) {
-            // With TLS 1.3, the server checks our certificate after our side of the handshake is complete.
-            // HTTP/2 preserves only the kind and text of the TLS error.
+            // With TLS 1.3 the server judges our certificate after we consider the handshake done. HTTP/2
+            // keeps of what TLS says only its kind and its text.
             Some(alert) if alert.kind() == io::ErrorKind::InvalidData => ClientError::Untrusted {
                 address: self.address.clone(),
                 source: io::Error::new(alert.kind(), alert.to_string()),
@@ -218,9 +245,9 @@ impl Http {
     }
 }
 
-/// Waits for the first bytes after the handshake; the server sends session tickets at once. With TLS 1.3 our
-/// side of the handshake ends first, and the server may still drop us to make room for others. No request was
-/// sent by then, so the caller may safely reconnect.
+/// Returns when the server has said something after the handshake, as it does at once with session tickets.
+/// With TLS 1.3 the handshake ends earlier for us than for the server, which may still turn us away to make
+/// room for others; nothing has been asked of it by then, so that the connection may be tried again.
 async fn await_word(stream: &TcpStream) -> io::Result<()> {
     match stream.peek(&mut [0]).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -228,7 +255,8 @@ async fn await_word(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Connects, and retries an unreachable coordinator until `patience` runs out; it may be starting.
+/// Connects, and again while nobody can be reached, for as long as there is patience: the coordinator may be
+/// starting.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     patience: Duration,
     mut connect: impl FnMut() -> F,
@@ -256,6 +284,31 @@ fn is_closed(error: &ClientError) -> bool {
         ),
         ClientError::Lost { .. } => true,
         _ => false,
+    }
+}
+
+fn method(method: endpoints::Method) -> Method {
+    match method {
+        endpoints::Method::Get => Method::GET,
+        endpoints::Method::Post => Method::POST,
+        endpoints::Method::Put => Method::PUT,
+        endpoints::Method::Patch => Method::PATCH,
+        endpoints::Method::Delete => Method::DELETE,
+    }
+}
+
+/// The path of an endpoint with its parameter and query.
+fn uri<E: Endpoint>(parameter: &E::Parameter, query: &E::Query) -> String {
+    let path = match (E::PATH.split_once('{'), parameter.text()) {
+        (Some((before, rest)), Some(text)) => {
+            let after = rest.split_once('}').map_or("", |(_, after)| after);
+            format!("{before}{}{after}", utf8_percent_encode(&text, NON_ALPHANUMERIC))
+        }
+        _ => E::PATH.to_owned(),
+    };
+    match serde_urlencoded::to_string(query).expect("queries are flat").as_str() {
+        "" => path,
+        query => format!("{path}?{query}"),
     }
 }
 
@@ -289,4 +342,21 @@ fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use views::endpoints::{EndMaintenance, FilesQuery, GetRepair, ListFiles, RepairQuery};
+
+    use super::*;
+
+    #[test]
+    fn parameters_and_queries_are_encoded() {
+        let node = "a b/c".to_owned();
+        assert_eq!(uri::<EndMaintenance>(&node, &NoQuery {}), "/v1/nodes/a%20b%2Fc/maintenance");
+        assert_eq!(uri::<ListFiles>(&(), &FilesQuery { prefix: "a&b".into() }), "/v1/files?prefix=a%26b");
+        let query = RepairQuery { since: Some(3), items: Some(0), ..RepairQuery::default() };
+        assert_eq!(uri::<GetRepair>(&7, &query), "/v1/repairs/7?since=3&items=0");
+        assert_eq!(uri::<GetRepair>(&7, &RepairQuery::default()), "/v1/repairs/7");
+    }
 }

@@ -1,8 +1,7 @@
-//! Requests that manage helpers and settings.
+//! Requests of operators about helpers.
 
-use hyper::Method;
+use views::endpoints::*;
 
-use crate::client::encoded;
 use crate::{
     Client, ClientError, HistoryEntry, MaintenanceRequest, NodeView, RebalanceRequest, RebalanceView,
     RepairView, ReplaceRequest, SafetyView, SettingsRequest, SettingsView,
@@ -14,7 +13,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
-        self.http().get("/v1/nodes").await
+        self.http().ask::<ListNodes>(()).await
     }
 
     /// Removes a helper that is down and holds no needed blocks.
@@ -22,7 +21,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn remove_node(&self, node: &str) -> Result<NodeView, ClientError> {
-        self.http().send(Method::DELETE, &of(node, ""), &()).await
+        self.http().ask::<RemoveNode>(node.to_owned()).await
     }
 
     /// Puts a helper into maintenance for `for_ms` milliseconds from now.
@@ -30,7 +29,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn maintain(&self, node: &str, for_ms: u64) -> Result<NodeView, ClientError> {
-        self.http().send(Method::PUT, &of(node, "/maintenance"), &MaintenanceRequest { for_ms }).await
+        self.http().send::<Maintain>(node.to_owned(), &MaintenanceRequest { for_ms }).await
     }
 
     /// Ends the maintenance of a helper.
@@ -38,7 +37,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn end_maintenance(&self, node: &str) -> Result<NodeView, ClientError> {
-        self.http().send(Method::DELETE, &of(node, "/maintenance"), &()).await
+        self.http().ask::<EndMaintenance>(node.to_owned()).await
     }
 
     /// Moves all blocks that a helper holds, or held, to another one.
@@ -46,7 +45,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn replace_node(&self, node: &str, by: &str) -> Result<RepairView, ClientError> {
-        self.http().post(&of(node, "/replace"), &ReplaceRequest { by: by.to_owned() }).await
+        self.http().send::<ReplaceNode>(node.to_owned(), &ReplaceRequest { by: by.to_owned() }).await
     }
 
     /// Whether everything stays readable without these helpers, with `leave` further losses to spare.
@@ -54,8 +53,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn ok_to_stop(&self, nodes: &[String], leave: u32) -> Result<SafetyView, ClientError> {
-        let nodes = encoded(&nodes.join(","));
-        self.http().get(&format!("/v1/checks/ok-to-stop?nodes={nodes}&leave={leave}")).await
+        self.http().query::<OkToStop>((), &StopQuery { nodes: nodes.join(","), leave }).await
     }
 
     /// Whether no stripe has a block on these helpers.
@@ -63,7 +61,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn safe_to_remove(&self, nodes: &[String]) -> Result<SafetyView, ClientError> {
-        self.http().get(&format!("/v1/checks/safe-to-remove?nodes={}", encoded(&nodes.join(",")))).await
+        self.http().query::<SafeToRemove>((), &NodesQuery { nodes: nodes.join(",") }).await
     }
 
     /// Moves blocks from full helpers to empty ones, or only lists the moves.
@@ -71,7 +69,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn rebalance(&self, request: RebalanceRequest) -> Result<RebalanceView, ClientError> {
-        self.http().post("/v1/rebalances", &request).await
+        self.http().send::<Rebalance>((), &request).await
     }
 
     /// The settings of automatic repair.
@@ -79,7 +77,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn settings(&self) -> Result<SettingsView, ClientError> {
-        self.http().get("/v1/settings").await
+        self.http().ask::<GetSettings>(()).await
     }
 
     /// Changes the settings of automatic repair.
@@ -87,7 +85,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn change_settings(&self, request: &SettingsRequest) -> Result<SettingsView, ClientError> {
-        self.http().send(Method::PATCH, "/v1/settings", request).await
+        self.http().send::<ChangeSettings>((), request).await
     }
 
     /// The last `most` events, oldest first.
@@ -95,10 +93,6 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn history(&self, most: usize) -> Result<Vec<HistoryEntry>, ClientError> {
-        self.http().get(&format!("/v1/history?most={most}")).await
+        self.http().query::<GetHistory>((), &HistoryQuery { most: Some(most) }).await
     }
-}
-
-fn of(node: &str, what: &str) -> String {
-    format!("/v1/nodes/{}{what}", encoded(node))
 }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 
 use codes::BlockIndex;
 use helper::Ends;
-use hyper::Method;
 use repair::wire::control::{ClientRequest, Ended};
 use repair::{Digest, LocalBlock};
 use store_api::{BlockError, BlockHash, BlockReader, Sources};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use views::endpoints::{AbortPut, BeginPut, CommitPut};
 
 use crate::error::{FileChange, LocalFileError};
 use crate::target::Fault;
@@ -58,7 +58,7 @@ impl Client {
             chunk_bytes: options.chunk_bytes,
             replace: options.replace,
         };
-        let PutView { put, data_blocks, stripes, .. } = self.http().post("/v1/puts", &request).await?;
+        let PutView { put, data_blocks, stripes, .. } = self.http().send::<BeginPut>((), &request).await?;
         let put = Put { client: self.clone(), put, data_blocks };
         let unfinished = Unfinished { put: Some(put.clone()) };
         let result = put.store(stripes, source, progress, unfinished).await;
@@ -131,11 +131,11 @@ impl Put {
     }
 
     async fn commit(&self) -> Result<FileView, ClientError> {
-        self.client.http().post(&format!("/v1/puts/{}/commit", self.put), &serde_json::json!({})).await
+        self.client.http().ask::<CommitPut>(self.put).await
     }
 
     async fn abort(&self) -> Result<(), ClientError> {
-        self.client.http().order(Method::DELETE, &format!("/v1/puts/{}", self.put)).await
+        self.client.http().ask::<AbortPut>(self.put).await.map(drop)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every machine may look at, and none changes.
+//! The facts that every machine may read and none changes.
 
 use std::time::Duration;
 
@@ -14,4 +14,18 @@ pub(crate) struct Base {
     pub now: Duration,
     /// Milliseconds since 1970.
     pub unix_ms: u64,
+}
+
+impl Base {
+    /// Refuses a helper whose blocks belong to another cluster.
+    pub(crate) fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
+        if cluster_id == self.settings.cluster_id {
+            return Ok(());
+        }
+        Err(format!(
+            "the helper's blocks belong to cluster {cluster_id}, and this is cluster {}; \
+             give it the right folder, or the right coordinator",
+            self.settings.cluster_id
+        ))
+    }
 }

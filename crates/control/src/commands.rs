@@ -1,4 +1,4 @@
-//! What the API may ask, each with the place where the answer goes.
+//! The requests of the API, one enum per topic; each carries the place where its answer goes.
 
 use std::time::Duration;
 
@@ -18,63 +18,126 @@ use views::{
     TopologyView,
 };
 
-/// What the API may ask.
-#[derive(Debug)]
-#[allow(missing_docs, reason = "each is named after the method of `Control` that carries it out")]
-pub enum Command {
-    Status(Reply<Status>),
-    Nodes(Reply<Vec<NodeView>>),
-    Files(String, Reply<Vec<FileView>>),
-    File(String, Reply<FileLayout>),
-    RemoveFile(String, Reply<FileView>),
-    BeginPut(PutRequest, Reply<PutView>),
-    CommitPut(PutId, Reply<FileView>),
-    AbortPut(PutId, Reply<Value>),
-    Stripe(StripeId, Reply<StripeView>),
-    Contradictions(Reply<ContradictoryStripes>),
-    Block(String, Reply<BlockPlace>),
-    /// A stripe, described by this member.
-    Describe(GivenStripe, String, Reply<StripeView>),
-    Repair(RepairRequest, Reply<RepairView>),
-    Repairs(Reply<Vec<RepairView>>),
-    RepairState(u64, ItemPage, Reply<RepairView>),
-    /// The same for a plug-in, which sees repairs of given stripes only.
-    GivenRepairState(u64, Reply<RepairView>),
-    /// Answered when a repair has ended, when its version is not the given one any more, or after this time.
-    RepairChange(u64, Option<u64>, Duration, Reply<()>),
-    CancelRepair(u64, Reply<RepairView>),
-    CancelGivenRepair(u64, Reply<RepairView>),
-    /// Whether it is paused from now on.
-    PauseRepair(u64, bool, Reply<RepairView>),
-    StopDrain(String, Reply<NodeView>),
-    Topology(Reply<TopologyView>),
-    Probe(ProbeRequest, Reply<ProbeView>),
-    Probes(Reply<ProbeView>),
-    StopProbes(Reply<ProbeView>),
-    Caps(Reply<CapsView>),
-    ChangeCaps(CapsRequest, Reply<CapsView>),
-    Explain(PlanRequestView, Reply<PlanView>),
-    /// Whether the parity of whole stripes is checked as well.
-    Scrub(bool, Reply<ScrubView>),
-    StopScrub(u64, Reply<ScrubView>),
-    ScrubState(u64, Reply<ScrubView>),
-    Snapshot(Reply<Box<dyn Snapshot>>),
-    AcceptCatalog(AcceptRequest, Reply<AcceptedView>),
-    RemoveOrphans(Reply<OrphansView>),
-    RemoveNode(String, Reply<NodeView>),
-    Maintain(String, MaintenanceRequest, Reply<NodeView>),
-    EndMaintenance(String, Reply<NodeView>),
-    /// With the further blocks that each stripe must still be able to lose.
-    OkToStop(Vec<String>, u32, Reply<SafetyView>),
-    SafeToRemove(Vec<String>, Reply<SafetyView>),
-    ReplaceNode(String, ReplaceRequest, Reply<RepairView>),
-    Rebalance(RebalanceRequest, Reply<RebalanceView>),
-    Settings(Reply<SettingsView>),
-    ChangeSettings(SettingsRequest, Reply<SettingsView>),
-    History(usize, Reply<Vec<HistoryEntry>>),
+/// Enums of requests, and the one that wraps them all.
+macro_rules! commands {
+    ($(#[doc = $doc:literal] $topic:ident $name:ident { $($(#[doc = $each:literal])* $command:ident($($what:ty),*)),+ $(,)? })+) => {
+        /// A request of the API, by topic.
+        #[derive(Debug)]
+        #[allow(missing_docs, reason = "each is named after its topic")]
+        pub enum Command {
+            $($topic($name),)+
+        }
+
+        $(
+            #[doc = $doc]
+            #[derive(Debug)]
+            #[allow(missing_docs, reason = "named as the API names them")]
+            pub enum $name {
+                $($(#[doc = $each])* $command($($what),*),)+
+            }
+
+            impl From<$name> for Command {
+                fn from(command: $name) -> Self {
+                    Self::$topic(command)
+                }
+            }
+        )+
+    };
 }
 
-/// Answers a request, with what is worked out first.
-pub(crate) fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, RequestError>, out: &mut Out) {
-    out.answer(reply, result);
+commands! {
+    /// About the cluster as a whole.
+    Cluster ClusterCommand {
+        Status(Reply<Status>),
+        /// With the most entries to answer.
+        History(usize, Reply<Vec<HistoryEntry>>),
+        Settings(Reply<SettingsView>),
+        ChangeSettings(SettingsRequest, Reply<SettingsView>),
+    }
+
+    /// About files and puts.
+    File FileCommand {
+        /// The files whose names begin with this prefix.
+        List(String, Reply<Vec<FileView>>),
+        /// Opens a file for reading.
+        Layout(String, Reply<FileLayout>),
+        Remove(String, Reply<FileView>),
+        BeginPut(PutRequest, Reply<PutView>),
+        CommitPut(PutId, Reply<FileView>),
+        AbortPut(PutId, Reply<Value>),
+    }
+
+    /// About stripes and blocks.
+    Stripe StripeCommand {
+        View(StripeId, Reply<StripeView>),
+        Contradictions(Reply<ContradictoryStripes>),
+        Block(String, Reply<BlockPlace>),
+        /// Describes a stripe on behalf of this member.
+        Describe(GivenStripe, String, Reply<StripeView>),
+        /// Makes a plan without carrying it out.
+        Explain(PlanRequestView, Reply<PlanView>),
+    }
+
+    /// About repairs.
+    Repair RepairCommand {
+        Queue(RepairRequest, Reply<RepairView>),
+        List(Reply<Vec<RepairView>>),
+        State(u64, ItemPage, Reply<RepairView>),
+        /// The same for a plug-in, which sees repairs of given stripes only.
+        GivenState(u64, Reply<RepairView>),
+        /// Waits for the end of a repair, or until its version differs from this one; this long at most.
+        Change(u64, Option<u64>, Duration, Reply<()>),
+        Cancel(u64, Reply<RepairView>),
+        CancelGiven(u64, Reply<RepairView>),
+        /// Pauses a repair, or resumes it.
+        Pause(u64, bool, Reply<RepairView>),
+        Rebalance(RebalanceRequest, Reply<RebalanceView>),
+    }
+
+    /// About helpers.
+    Node NodeCommand {
+        List(Reply<Vec<NodeView>>),
+        Remove(String, Reply<NodeView>),
+        Maintain(String, MaintenanceRequest, Reply<NodeView>),
+        EndMaintenance(String, Reply<NodeView>),
+        /// With the number of further blocks that each stripe must still be able to lose.
+        OkToStop(Vec<String>, u32, Reply<SafetyView>),
+        SafeToRemove(Vec<String>, Reply<SafetyView>),
+        Replace(String, ReplaceRequest, Reply<RepairView>),
+        StopDrain(String, Reply<NodeView>),
+    }
+
+    /// About links, their measurement and caps.
+    Network NetworkCommand {
+        Topology(Reply<TopologyView>),
+        Probe(ProbeRequest, Reply<ProbeView>),
+        Probes(Reply<ProbeView>),
+        StopProbes(Reply<ProbeView>),
+        Caps(Reply<CapsView>),
+        ChangeCaps(CapsRequest, Reply<CapsView>),
+    }
+
+    /// About scrubs.
+    Scrub ScrubCommand {
+        /// Starts a scrub; the flag asks for the parity of whole stripes as well.
+        Start(bool, Reply<ScrubView>),
+        Stop(u64, Reply<ScrubView>),
+        State(u64, Reply<ScrubView>),
+    }
+
+    /// About the catalog itself.
+    Catalog CatalogCommand {
+        Snapshot(Reply<Box<dyn Snapshot>>),
+        Accept(AcceptRequest, Reply<AcceptedView>),
+        RemoveOrphans(Reply<OrphansView>),
+    }
+}
+
+/// Answers a request with a result that was worked out before.
+pub(crate) fn answer<T: Send + 'static>(
+    reply: Reply<T>,
+    result: Result<T, impl Into<RequestError>>,
+    out: &mut Out,
+) {
+    out.answer(reply, result.map_err(Into::into));
 }

@@ -1,4 +1,4 @@
-//! What goes out of the control plane, and where answers go.
+//! Effects of the control plane, and the addresses of answers.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -8,11 +8,12 @@ use repair::wire::control::ToNode;
 use crate::ConnectionId;
 use crate::error::RequestError;
 
-/// What the driver is to do, in this order.
+/// A task of the driver; effects are carried out in order.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Effect {
-    /// Sends a message on a connection. If the connection cannot take it, the driver reports the connection as left.
+    /// Sends a message on a connection. If the connection cannot take it, the driver reports the connection
+    /// as left.
     Send { connection: ConnectionId, message: Box<ToNode> },
     /// Closes a connection once what was sent before is written.
     Close { connection: ConnectionId },

@@ -1,11 +1,11 @@
-//! What has happened, for whoever was not there: the last thousand things, kept over restarts.
+//! The history: the last thousand events, kept over restarts.
 
 use std::collections::VecDeque;
 
 use serde_json::Value;
 use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::nodes::Nodes;
 use crate::nodes::absences::recall;
 use crate::out::{Bad, Out};
@@ -50,7 +50,7 @@ impl History {
         self.entries = entries.into();
     }
 
-    /// Writes down what was gathered.
+    /// Adds the events that were noted.
     pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
             out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });

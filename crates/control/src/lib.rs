@@ -1,11 +1,11 @@
-//! All state of the coordinator, owned by one thread.
+//! The coordinator's decisions, as one pure machine made of machines.
 //!
-//! Everything comes in as an [`Event`], with the time; everything goes out as a message in a connection's
-//! outbox, as an [`Ask`] to the storage or as the answer to a command. A driver is one loop: wait for an event or the next tick, hand it
-//! over. There is no lock, no socket and no await in here.
+//! Input is an [`Event`] with its time; output is an [`Effect`] for the driver or an [`Ask`] for the storage.
+//! A driver is one loop: wait for an event or the next tick, hand it over, carry out the effects. There is no
+//! lock, socket or await in here.
 //!
-//! **Always true:** a node is in `topology` as alive if and only if it has a connection; a stripe has at most
-//! one job that publishes blocks; the picture is what the storage says.
+//! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one
+//! job that publishes blocks; the picture shows what the storage has acknowledged.
 
 #![forbid(unsafe_code)]
 
@@ -21,16 +21,30 @@ macro_rules! facts {
     };
 }
 
-/// What the stripes of a [`Control`] look at while they are changed.
+/// The facts for the stripes of a [`Control`], while these are changed.
 macro_rules! around {
     ($control:ident) => {
         $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
     };
 }
 
+/// The answers of a [`Control`], while its effects are written.
+macro_rules! answers {
+    ($control:ident) => {
+        $crate::answers::Answers {
+            facts: facts!($control),
+            jobs: &$control.jobs,
+            repairs: &$control.repairs,
+            scrub: &$control.scrub,
+            history: &$control.history,
+        }
+    };
+}
+
 mod answers;
 mod base;
 mod commands;
+mod counts;
 mod durations;
 mod effect;
 mod error;
@@ -61,13 +75,20 @@ use store_api::{Done, OpenError, StoreChange, StoreError};
 
 use answers::Answers;
 use base::Base;
-pub use commands::Command;
+pub use commands::{
+    CatalogCommand, ClusterCommand, Command, FileCommand, NetworkCommand, NodeCommand, RepairCommand,
+    ScrubCommand, StripeCommand,
+};
 pub use effect::{Answer, Effect, Reply, RequestId};
-pub use error::{ErrorKind, RequestError};
+pub use error::{
+    CatalogAgeError, ErrorKind, FileError, GivenError, LayoutError, NetworkError, NodeError, PlanningError,
+    RepairError, RequestError, ScrubError, SessionError, StorageError,
+};
 use facts::Facts;
 use history::History;
 use jobs::Jobs;
 pub use jobs::in_flight::InFlight;
+use jobs::link_tests::LinkTests;
 use nodes::Nodes;
 use out::Out;
 pub use repairs::ItemPage;
@@ -77,27 +98,26 @@ pub use repairs::omitted::Omitted;
 use scrub::Scrubs;
 use signal::Signal;
 use storing::Storing;
-pub use storing::{Ask, Opened, carry_out};
+pub use storing::ask::Ask;
+pub use storing::{Opened, carry_out};
 use stripes::Stripes;
+use stripes::surplus::Surplus;
 
-/// While jobs run, time is looked at this often: jobs wait for 250 ms and more.
+/// The time between ticks while jobs run, whose timers are 250 ms and longer.
 const BUSY_TICK: Duration = Duration::from_millis(50);
-/// Otherwise this often.
+/// The time between ticks otherwise.
 const IDLE_TICK: Duration = Duration::from_millis(500);
-/// After a start, helpers that were known before have this long to come back before what they hold counts
-/// as lost for repairs.
+/// After a start, known helpers have this long to come back before their blocks count as lost.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// A catalog that changes is copied this often.
-const COPY_EVERY: Duration = Duration::from_secs(600);
-/// Bad blocks that are remembered for the status.
+/// The number of bad blocks that the status lists.
 const LOST_REMEMBERED: usize = 100;
 
 /// The time of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
-    /// Since the start of the coordinator: what is decided by time is decided by this.
+    /// The time since the start of the coordinator, for decisions.
     pub since_start: Duration,
-    /// Milliseconds since 1970, for people and for records that outlive the coordinator.
+    /// Milliseconds since 1970, for people and for records.
     pub unix_ms: u64,
 }
 
@@ -105,35 +125,35 @@ pub struct Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// What happens to a coordinator.
+/// Input of the control plane.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Event {
-    /// Somebody said hello.
+    /// A member has registered.
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode> },
-    /// A message of somebody who joined.
+    /// A message of a registered member.
     Said { connection: ConnectionId, message: Box<FromNode> },
     /// A connection ended.
     Left { connection: ConnectionId, why: String },
-    /// The storage has carried out the ask of this number.
+    /// The storage has carried out the write of this number.
     Stored { number: u64, done: Done },
-    /// The storage has not carried out the ask of this number, and nothing has changed.
+    /// The storage has not carried out the write of this number; nothing has changed.
     Failed { number: u64, error: StoreError },
-    /// The storage was asked whether it works again after a fault.
+    /// The answer of the storage to the question whether it works again after a fault.
     Recovered(Result<Vec<StoreChange>, OpenError>),
-    /// Somebody else has changed something in the store.
+    /// The store was changed by others.
     Changed(Vec<StoreChange>),
-    /// A member has shown a certificate that is valid until then.
+    /// A member has shown a certificate that expires at this time.
     Certificate { role: Role, expires: SystemTime },
-    /// The configuration, read again, asks for encrypted data edges.
+    /// The reloaded configuration asks for encrypted data edges.
     EncryptEdges,
-    /// The configuration, read again, says this of what lies between nodes.
+    /// The network of the reloaded configuration.
     Network(Box<Network>),
-    /// The API wants something.
+    /// A request of the API.
     Asked(Box<Command>),
 }
 
-/// What is used when a request does not say.
+/// The configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The cluster that helpers' blocks must belong to.
@@ -144,19 +164,20 @@ pub struct Settings {
     pub block_bytes: u64,
     /// The scheme of repairs and reads.
     pub scheme: String,
-    /// The helpers of mend.toml; `None` where nobody keeps that list.
+    /// The helpers of mend.toml; `None` if it has no such list.
     pub helpers: Option<BTreeSet<String>>,
-    /// The helper beside each server of the storage system, by the address that this system knows the server by.
+    /// The helper beside each server of the storage system, by the address that this system knows the server
+    /// by.
     pub beside: BTreeMap<String, String>,
-    /// How long a helper may be gone, as mend.toml says.
+    /// How long a helper may be gone, by mend.toml.
     pub repair_after: RepairAfter,
-    /// What is done about damage by itself; nothing if `None`.
+    /// The policy of automatic repairs of single stripes; `None` turns them off.
     pub heal: Option<HealPolicy>,
-    /// What the steady scrub reads in a second; nothing if `None`.
+    /// The rate of the background scrub; `None` turns it off.
     pub scrub_bytes_per_s: Option<u64>,
-    /// Whether it checks the parity of whole stripes as well.
+    /// Whether the background scrub checks the parity of whole stripes as well.
     pub scrub_parity: bool,
-    /// What mend.toml says of what lies between nodes.
+    /// The network between nodes, by mend.toml.
     pub network: Network,
 }
 
@@ -165,7 +186,9 @@ pub struct Control {
     base: Base,
     nodes: Nodes,
     stripes: Stripes,
+    surplus: Surplus,
     jobs: Jobs,
+    link_tests: LinkTests,
     repairs: Repairs,
     scrub: Scrubs,
     storing: Storing,
@@ -174,14 +197,17 @@ pub struct Control {
 }
 
 impl Control {
-    /// A coordinator over a storage that was read. Repairs that an earlier one did not end are queued again.
+    /// A coordinator over the contents of its storage. Repairs that an earlier one did not end are queued
+    /// again.
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, store, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
             base: Base { settings, store, now: Duration::ZERO, unix_ms },
             nodes: Nodes::default(),
             stripes: Stripes::new(picture, unlisted),
+            surplus: Surplus::default(),
             jobs: Jobs::default(),
+            link_tests: LinkTests::default(),
             repairs: Repairs::new(store),
             scrub: Scrubs::default(),
             storing: Storing::default(),
@@ -193,42 +219,38 @@ impl Control {
         core
     }
 
-    /// Takes up what an earlier coordinator kept.
+    /// Takes up the records of an earlier coordinator.
     fn recall(&mut self, records: &[(String, Value)]) {
-        self.know_nodes();
-        self.nodes.recall_leaving(records);
+        self.stripes.picture.nodes().values().for_each(|node| self.nodes.know_node(&self.base, node));
+        self.nodes.registry.recall_leaving(records);
         self.nodes.recall_measured(records);
         self.nodes.lay_links(&self.base);
         self.nodes.recall_caps(records);
         self.nodes.tell_trunks(&self.base, &mut self.out);
         self.requeue_repairs(records);
         self.scrub.recall_scrub(records);
-        self.scrub.recall_steady_scrub(records);
-        self.stripes.recall_condemned(records);
+        self.scrub.recall_background_scrub(records);
+        self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
-        self.nodes.recall_absences(&self.base, records, &mut self.out);
-        self.repairs.recall_recoveries(&self.nodes);
-        self.nodes.recall_maintenance(&self.base, records, &mut self.out);
-        self.stripes.recall_rejected(records);
+        self.nodes.registry.recall_absences(&self.base, records, &mut self.out);
+        let repairs = &mut self.repairs;
+        repairs.nodes.recall(self.nodes.registry.gone(), &repairs.queue);
+        self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
+        self.nodes.recall_settings(records);
+        self.stripes.newer.recall(&self.stripes.picture, records);
         self.settle();
     }
 
     pub(crate) fn facts(&self) -> Facts<'_> {
-        Facts { base: &self.base, nodes: &self.nodes, stripes: &self.stripes, storing: &self.storing }
+        facts!(self)
     }
 
     fn answers(&self) -> Answers<'_> {
-        Answers {
-            facts: self.facts(),
-            jobs: &self.jobs,
-            repairs: &self.repairs,
-            scrub: &self.scrub,
-            history: &self.history,
-        }
+        answers!(self)
     }
 
-    /// Takes what happened.
+    /// Handles an event. [`poll`](Self::poll) and [`poll_storage`](Self::poll_storage) return the effects.
     pub fn handle(&mut self, event: Event, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         match event {
@@ -248,8 +270,8 @@ impl Control {
         self.pass_on();
     }
 
-    /// From now on the edges of all new plans are encrypted. There is no way back but a restart, so that nobody who
-    /// edits a file turns it off by accident.
+    /// Encrypts the data edges of all plans from now on. Only a restart turns that off again, so that an
+    /// edited file does not do it by accident.
     pub fn encrypt_edges(&mut self) {
         self.nodes.encrypt_edges();
     }
@@ -265,40 +287,41 @@ impl Control {
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
         self.forget_retired();
-        self.nodes.expire_maintenance(&self.base, &mut self.out);
+        self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_figures(&self.base, &mut self.out);
-        self.repairs.look_for_room(facts!(self), &self.jobs);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
-        self.repairs.drain_again(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
-        self.repairs.look_at_claims(facts!(self), &self.jobs, &mut self.out);
-        self.repairs.heal(facts!(self), &mut self.out);
-        self.stripes.look_for_surplus(around!(self), &self.jobs, &mut self.out);
+        self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
+        self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
-        self.keep_copy();
+        // A catalog that is older than some block is not copied, as it would replace a better copy.
+        if self.nodes.settled && self.facts().may_remove() && self.storing.begin_copy(self.base.now) {
+            self.out.ask_storage(Ask::KeepCopy);
+        }
         self.repairs.note_progress(facts!(self), &self.jobs);
         self.tell_changes();
         self.nodes.share_caps(&self.base, &self.jobs, &self.repairs.scheduler, &mut self.out);
-        self.jobs.end_late_trial(&self.base);
-        self.stop_waiting_for_returned();
+        self.link_tests.end_late_trial(&self.base, &mut self.out);
+        let late = self.nodes.registry.take_late_stripes(self.base.now);
+        self.repairs.let_go(&late);
         self.work();
         self.pass_on();
     }
 
-    /// How long to wait for an event before time is looked at.
+    /// The longest wait for an event before [`handle_tick`](Self::handle_tick) is due.
     pub fn tick(&self) -> Duration {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
-    /// Hands what machines have given out to history and storage.
+    /// Hands entries of the history and asks for the storage to their machines.
     pub(crate) fn pass_on(&mut self) {
         self.history.take(self.base.unix_ms, &mut self.out);
         self.storing.take(&mut self.out);
     }
 
-    /// Tells machines what others have found out.
+    /// Hands signals to the machines that they concern.
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
@@ -310,6 +333,7 @@ impl Control {
                 Signal::Surplus { node, stripe, index } => {
                     self.repairs.tell_surplus(facts!(self), node, &stripe, index)
                 }
+                Signal::Removed(stripe) => self.repairs.forget_stripe(&stripe),
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
@@ -335,6 +359,7 @@ impl Control {
                 Signal::Ended { job, result } => self.end_job(job, *result),
                 Signal::Delivered { item, node } => self.repairs.scheduler.handle_delivery(item, node),
                 Signal::Assigned(node) => self.nodes.note_assigned(node),
+                Signal::HeldUp(nodes) => self.link_tests.note_slow(facts!(self), &nodes, &mut self.out),
                 Signal::Slow { node, rate } => {
                     self.nodes.note_slow_node(&self.base, node, rate, &mut self.out);
                 }
@@ -344,10 +369,10 @@ impl Control {
                 }
                 Signal::MeasuredAll => self.nodes.keep_measured(&self.base, &mut self.out),
                 Signal::GivenStored { stripe, blocks } => {
-                    self.stripes.note_given_stored(&stripe, &blocks, &mut self.out);
+                    self.stripes.given.note_stored(&stripe, &blocks, &mut self.out);
                 }
                 Signal::GivenLost { stripe, index, node, state } => {
-                    self.stripes.note_given_lost(&stripe, index, node, state, &mut self.out);
+                    self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
                     self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
@@ -356,7 +381,7 @@ impl Control {
         }
     }
 
-    /// Does all that can be done now.
+    /// Lets every machine work until there is nothing to do before the next event.
     fn work(&mut self) {
         self.settle();
         loop {
@@ -365,45 +390,31 @@ impl Control {
             self.route();
             self.start_repairs();
             self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
-            self.scrub.scrub_steadily(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {
                 return;
             }
         }
     }
 
-    /// The next thing for the driver to do, apart from what the storage is asked.
+    /// The next effect for the driver.
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop()
     }
 
-    /// After a start, helpers come back one by one, and the coordinator lists a store that others run.
+    /// Ends the start: all expected helpers are back, or had time to, and the store has been listed.
     fn settle(&mut self) {
-        let gone = |node: &NodeId| {
-            self.nodes.retired.contains(node)
-                || self.nodes.peers.contains_key(node)
-                || self.nodes.has_no_helper(&self.base, *node)
+        let is_awaited = |node: NodeId| {
+            !self.nodes.registry.is_retired(node)
+                && !self.nodes.is_connected(node)
+                && !self.nodes.registry.has_no_helper(&self.base, node)
         };
-        let expected = || self.nodes.names.keys().all(gone);
+        let expected = || !self.nodes.registry.ids().any(is_awaited);
         let is_listed = self.stripes.news.unlisted().is_none();
         if !self.nodes.settled && is_listed && (self.base.now >= SETTLE_LIMIT || expected()) {
             self.nodes.settled = true;
-            self.nodes.find_absent(&self.base, &mut self.out);
+            self.nodes.registry.find_absent(&self.base, &mut self.out);
             self.stripes.after_settling(around!(self), &self.jobs, &mut self.out);
         }
-    }
-
-    /// Keeps a copy of the catalog at the start and from time to time, on another thread. One that is older than some
-    /// block is not worth it, and would take the place of a better one.
-    fn keep_copy(&mut self) {
-        let (changes, kept) = (self.storing.changes, self.storing.copied);
-        if kept.is_some_and(|(at, kept)| self.base.now < at + COPY_EVERY || changes == kept)
-            || !self.nodes.settled
-            || !self.facts().may_remove()
-        {
-            return;
-        }
-        self.storing.copied = Some((self.base.now, changes));
-        self.out.ask_storage(Ask::KeepCopy);
     }
 }

@@ -1,7 +1,8 @@
-//! What machines give out: messages, answers, writes and entries of the history; and the numbers and random bits that they use.
+//! What machines give out: messages, answers, writes and entries of the history; and the numbers and random
+//! bits that they use.
 //!
-//! Machines never wait: a [`Write`] goes out with a note of what is to follow ([`Then`]). [`Control`](crate::Control) passes all of it
-//! on when the machines have done what an event asks for.
+//! Machines never wait: a [`Write`] goes out with a note of what is to follow ([`Then`]).
+//! [`Control`](crate::Control) passes all of it on when the machines have done what an event asks for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -15,13 +16,14 @@ use views::HistoryEvent;
 
 use crate::ConnectionId;
 use crate::effect::{Effect, Reply};
-use crate::error::RequestError;
+use crate::error::{RequestError, StorageError};
 use crate::questions::Questions;
 use crate::signal::Signal;
-use crate::storing::{Ask, Then};
+use crate::storing::ask::Ask;
+use crate::storing::then::Then;
 
-/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A restart
-/// leaves a gap.
+/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A
+/// restart leaves a gap.
 pub(crate) const NUMBERS: u64 = 1 << 16;
 
 /// Bad blocks of one helper that are named.
@@ -33,7 +35,8 @@ pub(crate) struct Out {
     /// In the order in which the storage is to carry them out.
     pub wishes: VecDeque<Wish>,
     pub notes: VecDeque<HistoryEvent>,
-    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each block.
+    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each
+    /// block.
     pub bad: BTreeMap<NodeId, Bad>,
     /// In the order in which they are routed.
     pub signals: VecDeque<Signal>,
@@ -93,9 +96,9 @@ impl Out {
     }
 
     pub(crate) fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, RequestError>) {
-        if let Err(RequestError::Catalog(
+        if let Err(RequestError::Storage(StorageError::Catalog(
             error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. }),
-        )) = &result
+        ))) = &result
         {
             tracing::error!(%error, "the catalog");
         }
@@ -103,8 +106,8 @@ impl Out {
     }
 
     /// Asks for something to be stored.
-    pub(crate) fn store(&mut self, write: Write, then: Then) {
-        self.wishes.push_back(Wish::Write(write, then));
+    pub(crate) fn store(&mut self, write: Write, then: impl Into<Then>) {
+        self.wishes.push_back(Wish::Write(write, then.into()));
     }
 
     /// Asks for something else of the storage.
@@ -138,8 +141,9 @@ impl Out {
         }
     }
 
-    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long runs out.
-    pub(crate) fn next_number(&mut self) -> Result<u64, RequestError> {
+    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long
+    /// runs out.
+    pub(crate) fn next_number(&mut self) -> Result<u64, StorageError> {
         while self.numbers.front().is_some_and(Range::is_empty) {
             self.numbers.pop_front();
         }
@@ -149,7 +153,7 @@ impl Out {
             self.more_numbers = true;
             self.store(Write::Records(RecordWrite::Numbers(NUMBERS)), Then::Numbers);
         }
-        number.ok_or(RequestError::StorageBehind { waiting: self.unanswered })
+        number.ok_or(StorageError::StorageBehind { waiting: self.unanswered })
     }
 
     /// The storage has answered the wish for more numbers.
@@ -158,7 +162,7 @@ impl Out {
         self.numbers.extend(first.map(|first| first..first + NUMBERS));
     }
 
-    pub(crate) fn next_job(&mut self) -> Result<JobId, RequestError> {
+    pub(crate) fn next_job(&mut self) -> Result<JobId, StorageError> {
         Ok(JobId(self.next_number()?))
     }
 }

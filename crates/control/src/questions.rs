@@ -13,8 +13,8 @@ use crate::facts::Facts;
 use crate::out::Out;
 use crate::stripes::Stripes;
 
-/// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads a block,
-/// the time that a slow and busy disk takes for its bytes comes on top.
+/// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads
+/// a block, the time that a slow and busy disk takes for its bytes comes on top.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
 
@@ -81,7 +81,8 @@ impl Questions {
         self.open.remove(&number).map(|question| question.subject)
     }
 
-    /// A cap of the helper holds back what it was asked, or it has answered a part: the rest is waited for anew.
+    /// A cap of the helper holds back what it was asked, or it has answered a part: the rest is waited for
+    /// anew.
     pub(crate) fn wait(&mut self, node: NodeId, number: u64, now: Duration) {
         if let Some(question) = self.open.get_mut(&number).filter(|question| question.node == node) {
             question.until = now + question.subject.patience();
@@ -122,7 +123,7 @@ impl Stripes {
         known: BlockRecord,
         out: &mut Out,
     ) {
-        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.peers.contains_key(&node) {
+        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
             around.with(self).ask_for_block(node, stripe, index, known, false, out);
         }
     }

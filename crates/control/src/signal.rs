@@ -1,6 +1,7 @@
-//! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it there.
+//! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it
+//! there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use recovery::ItemId;
@@ -22,6 +23,8 @@ pub(crate) enum Signal {
     Trunk(String),
     /// The recorded homes of a stripe's blocks have changed.
     Blocks(StripeId),
+    /// A stripe has been removed.
+    Removed(StripeId),
     /// A node has a copy of a block that has another home.
     Surplus { node: NodeId, stripe: StripeId, index: BlockIndex },
     /// A helper has come back with most of what it should have, or without it.
@@ -44,11 +47,14 @@ pub(crate) enum Signal {
     Delivered { item: ItemId, node: NodeId },
     /// A node was given a task of a job.
     Assigned(NodeId),
+    /// Nodes held up a repair, which each let have so many bytes a second.
+    HeldUp(BTreeMap<NodeId, f64>),
     /// A node held up a repair, which it let have so many bytes a second.
     Slow { node: NodeId, rate: f64 },
     /// A node that counted as slow is not.
     Acquitted(NodeId),
-    /// What a link carries was measured: the best of the sender's and of the receiver's links, and this one's.
+    /// What a link carries was measured: the best of the sender's and of the receiver's links, and this
+    /// one's.
     Measured { link: (NodeId, NodeId), ports: [Option<f64>; 2], pair: Option<f64> },
     /// Links are not measured any more.
     MeasuredAll,
@@ -64,6 +70,7 @@ pub(crate) enum Signal {
     Gone { node: NodeId, why: String },
     /// Helpers may have blocks that the catalog places elsewhere.
     SeekHomes,
-    /// All helpers have come that are expected, or none of them claims any more that the catalog is an old one.
+    /// All helpers have come that are expected, or none of them claims any more that the catalog is an old
+    /// one.
     Settled,
 }

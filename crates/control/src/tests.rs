@@ -1,5 +1,6 @@
 //! `Control` driven by events, with nodes that are played and a real catalog.
 
+mod background_scrub;
 mod beside;
 mod contradictions;
 mod files;
@@ -13,10 +14,10 @@ mod parity;
 mod recoveries;
 mod repairs;
 mod scrubs;
-mod steady;
 mod storing;
 mod surplus;
 
+use crate::commands::{ClusterCommand, FileCommand, RepairCommand};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use super::{
     Settings,
 };
 use crate::carry_out;
-use crate::error::RequestError;
+use crate::error::{FileError, NodeError, RequestError, ScrubError, StorageError};
 use views::{
     FileLayout, PlanRequestView, PutRequest, PutView, RepairItem, RepairRequest, RepairView, Status,
 };
@@ -370,9 +371,9 @@ impl Scene {
         }
     }
 
-    fn ask<T: Send + 'static>(
+    fn ask<T: Send + 'static, C: Into<Command>>(
         &mut self,
-        command: impl FnOnce(Reply<T>) -> Command,
+        command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<T, RequestError> {
         let request = self.await_later(command);
         self.answered(request).expect("commands are answered at once")
@@ -384,15 +385,18 @@ impl Scene {
     }
 
     /// Asks for something that may have no answer yet.
-    fn await_later<T: Send + 'static>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> RequestId {
+    fn await_later<T: Send + 'static, C: Into<Command>>(
+        &mut self,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
-        self.handle(Event::Asked(Box::new(command(Reply::to(request)))));
+        self.handle(Event::Asked(Box::new(command(Reply::to(request)).into())));
         request
     }
 
     fn status(&mut self) -> Status {
-        self.ask(Command::Status).unwrap()
+        self.ask(ClusterCommand::Status).unwrap()
     }
 
     fn begin(&mut self, name: &str, bytes: u64) -> Result<PutView, RequestError> {
@@ -404,7 +408,7 @@ impl Scene {
             chunk_bytes: None,
             replace: false,
         };
-        self.ask(|reply| Command::BeginPut(request, reply))
+        self.ask(|reply| FileCommand::BeginPut(request, reply))
     }
 
     fn open(&mut self, tag: u64, request: ClientRequest) {
@@ -424,12 +428,12 @@ impl Scene {
             self.open(1, ClientRequest::PutStripe { put: put.put, position });
             self.closed(1).unwrap().unwrap();
         }
-        self.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
+        self.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
         self.file(name)
     }
 
     fn file(&mut self, name: &str) -> FileLayout {
-        self.ask(|reply| Command::File(name.into(), reply)).unwrap()
+        self.ask(|reply| FileCommand::Layout(name.into(), reply)).unwrap()
     }
 
     fn read(&mut self, tag: u64, stripe: &str, block: u16, pretend_lost: &[u16]) {
@@ -450,7 +454,7 @@ impl Scene {
     }
 
     fn repair(&mut self, request: RepairRequest) -> RepairView {
-        let repair = self.ask(|reply| Command::Repair(request, reply)).unwrap();
+        let repair = self.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
         self.play();
         self.repair_state(repair.repair)
     }
@@ -460,7 +464,7 @@ impl Scene {
     }
 
     fn repair_state(&mut self, repair: u64) -> RepairView {
-        self.ask(|reply| Command::RepairState(repair, ItemPage::default(), reply)).unwrap()
+        self.ask(|reply| RepairCommand::State(repair, ItemPage::default(), reply)).unwrap()
     }
 
     fn node(&mut self, name: &str) -> &mut PlayedNode {

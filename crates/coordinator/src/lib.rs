@@ -23,7 +23,7 @@ mod rebuild;
 mod server;
 mod storage;
 
-pub use api::openapi;
 pub use config::{CoordinatorConfig, create_catalog};
 pub use rebuild::{RebuiltCatalog, rebuild_catalog, restore_catalog};
 pub use server::{Handle, RunError, run, start, start_on};
+pub use views::endpoints::openapi;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod caps;
+pub mod endpoints;
 mod files;
 mod history;
 mod natural;
@@ -20,6 +21,7 @@ pub use history::*;
 pub use natural::natural;
 pub use nodes::*;
 pub use probes::*;
+pub use repair::{JobPhase, ParityOutcome};
 pub use states::*;
 pub use topology::*;
 
@@ -546,7 +548,7 @@ pub struct RepairItem {
     /// The scheme used.
     pub scheme: Option<String>,
     /// What came of the check of a parity equation.
-    pub parity: Option<ParityCheck>,
+    pub parity: Option<ParityOutcome>,
     /// Why it failed, or what is worth knowing.
     pub reason: Option<String>,
     /// What to do about it.

@@ -152,40 +152,6 @@ states! {
         /// A link is measured, or a node tried that may be slow.
         Probe = "probe",
     }
-
-    /// What a job is doing.
-    JobPhase {
-        /// Slices travel.
-        MovingSlices = "moving-slices",
-        /// A plan is being stopped, before another takes its place.
-        StoppingPlan = "stopping-plan",
-        /// It waits for nodes to come back.
-        WaitingForNodes = "waiting-for-nodes",
-        /// Its repair is paused; what was delivered is kept.
-        OnHold = "on-hold",
-        /// What was delivered is being made durable.
-        MakingDurable = "making-durable",
-        /// A parity equation is being checked.
-        CheckingParity = "checking-parity",
-        /// Blocks are being published.
-        Publishing = "publishing",
-        /// What was published is being read back.
-        ReadingBack = "reading-back",
-        /// It is over.
-        Finished = "finished",
-    }
-
-    /// What came of the check of parity equations.
-    ParityCheck {
-        /// It was not asked for.
-        NotAsked = "not-asked",
-        /// Too few blocks survive to tell.
-        NoSpareBlock = "no-spare-block",
-        /// It holds.
-        Holds = "holds",
-        /// It does not hold, and a digest that no other bytes have says that what was rebuilt is right: another block is wrong.
-        Overruled = "overruled",
-    }
 }
 
 impl RepairState {
@@ -205,6 +171,6 @@ mod tests {
             assert_eq!(serde_json::to_value(state).unwrap(), state.to_string());
             assert_eq!(serde_json::from_value::<ItemState>(state.name().into()).unwrap(), state);
         }
-        assert!(serde_json::from_str::<JobPhase>("\"resting\"").is_err());
+        assert!(serde_json::from_str::<ItemState>("\"resting\"").is_err());
     }
 }

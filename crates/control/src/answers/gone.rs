@@ -1,4 +1,4 @@
-//! Helpers that are gone or leaving: what is done about each.
+//! Helpers that are gone or leaving, and what happens to their blocks.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use repair::NodeId;
 use views::{GoneNode, HistoryEvent, LeavingView, RecoveryState, RepairState};
 
 use crate::answers::Answers;
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::list;
 use crate::history::failure_text;
@@ -35,7 +35,7 @@ impl<'a> Answers<'a> {
             safe_to_remove: self.jobs.is_emptied(self.facts, node),
             text: self.leaving_text(node),
         };
-        self.facts.nodes.leaving.nodes().map(view).collect()
+        self.facts.nodes.registry.leaving().map(view).collect()
     }
 
     fn leaving_text(self, node: NodeId) -> String {
@@ -49,14 +49,15 @@ impl<'a> Answers<'a> {
 
     /// Why blocks are still on a helper that is to be emptied, and when that changes.
     fn what_keeps(self, node: NodeId) -> String {
-        let (open, room) = (self.repairs.open_repairs_of(&Target::Drain(node)), self.repairs.room_of(node));
+        let open = self.repairs.queue.open_for(&Target::Drain(node)).next();
+        let room = self.repairs.nodes.room_of(node);
         let stuck = match room.stuck {
             0 => String::new(),
             stuck => format!("; no helper can take {}", self.stuck_text(node, stuck, room)),
         };
-        let wait = self.repairs.drains.wait(node, self.facts.base.now);
-        let next = match open.first() {
-            Some(id) if self.repairs.is_paused(*id) => format!("; mend resume {id} goes on with it"),
+        let wait = self.repairs.nodes.drains.wait(node, self.facts.base.now);
+        let next = match open {
+            Some(id) if self.repairs.queue.is_paused(id) => format!("; mend resume {id} goes on with it"),
             Some(_) => String::new(),
             None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
             None => {
@@ -73,8 +74,8 @@ impl<'a> Answers<'a> {
         let only: Vec<String> = self
             .facts
             .nodes
-            .leaving
-            .requestors(node)
+            .registry
+            .drain_requestors(node)
             .iter()
             .map(|&taker| self.facts.nodes.name(taker))
             .collect();
@@ -87,21 +88,21 @@ impl<'a> Answers<'a> {
         format!("{which} ({only}{}): {}", omitted.why(), omitted.remedy())
     }
 
-    /// The helpers that are gone, and what is done about each.
+    /// The absent helpers, and the state of their repairs.
     pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
         let mut gone: Vec<GoneNode> =
-            self.facts.nodes.absences.keys().filter_map(|&node| self.gone_node(node)).collect();
+            self.facts.nodes.registry.gone().filter_map(|node| self.gone_node(node)).collect();
         gone.sort_by(|a, b| views::natural(&a.node, &b.node));
         gone
     }
 
     pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.facts.nodes.absences.get(&node)?;
-        let recovery = self.repairs.recovery_of(self.facts, node);
+        let absence = self.facts.nodes.registry.absence(node)?;
+        let recovery = self.repairs.nodes.state(self.facts, &self.repairs.queue, node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
-        let due = self.repairs.recovery_due(self.facts, node).filter(|_| starts && !absence.cancelled);
-        let repair = self.repairs.open_of(node).or(self.repairs.recoveries.repair(node));
+        let due = self.repairs.nodes.due_in(self.facts, node).filter(|_| starts && !absence.cancelled);
+        let repair = self.repairs.queue.running_of(node).or(self.repairs.nodes.absent.repair(node));
         Some(GoneNode {
             node: self.facts.nodes.name(node),
             since_unix_ms: absence.since_unix_ms,
@@ -133,16 +134,7 @@ impl<'a> Answers<'a> {
                 "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off{}",
                 self.stuck_beside(node)
             ),
-            RecoveryState::Maintenance => {
-                let left = self
-                    .facts
-                    .nodes
-                    .maintenance_left(self.facts.base, node)
-                    .map(in_words)
-                    .unwrap_or_default();
-                let then = due.map(|_| format!("; if it is not back, its repair starts in {due_text}"));
-                format!("{name} is in maintenance for {left}{}", then.unwrap_or_default())
-            }
+            RecoveryState::Maintenance => self.maintenance_text(name, node, due),
             RecoveryState::Running => {
                 let repair = repair.map(|repair| format!(" {repair}")).unwrap_or_default();
                 format!("repair{repair} rebuilds what {name} held")
@@ -161,14 +153,7 @@ impl<'a> Answers<'a> {
                 ),
                 None => format!("repair of {name} does not start while an old catalog stops everything"),
             },
-            RecoveryState::NoRoom => {
-                let room = self.repairs.room_of(node);
-                format!(
-                    "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
-                    count(room.blocks, "block"),
-                    self.stuck_text(node, room.stuck, room)
-                )
-            }
+            RecoveryState::NoRoom => self.no_room_text(name, node),
             RecoveryState::Failed => {
                 let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
                 format!(
@@ -180,9 +165,25 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Which blocks of a helper have nowhere to go though others have.
+    fn maintenance_text(self, name: &str, node: NodeId, due: Option<Duration>) -> String {
+        let left = self.facts.nodes.registry.maintenance_left(self.facts.base, node).map(in_words);
+        let then = due.map(|due| format!("; if it is not back, its repair starts in {}", in_words(due)));
+        let (left, then) = (left.unwrap_or_default(), then.unwrap_or_default());
+        format!("{name} is in maintenance for {left}{then}")
+    }
+
+    fn no_room_text(self, name: &str, node: NodeId) -> String {
+        let room = self.repairs.nodes.room_of(node);
+        format!(
+            "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
+            count(room.blocks, "block"),
+            self.stuck_text(node, room.stuck, room)
+        )
+    }
+
+    /// The blocks of a helper that no other helper can take, while there is room for others.
     fn stuck_beside(self, node: NodeId) -> String {
-        match self.repairs.room_of(node) {
+        match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(
                 "; of {} there, no helper can take {}",
                 count(room.blocks, "block"),

@@ -1,5 +1,6 @@
-//! What the API shows: made of what all machines know, and changing nothing.
+//! The API's views: computed from all machines, read-only.
 
+mod explain;
 pub(crate) mod gone;
 pub(crate) mod nodes;
 pub(crate) mod repairs;

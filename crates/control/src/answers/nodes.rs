@@ -11,7 +11,7 @@ use crate::nodes::sorted;
 impl<'a> Answers<'a> {
     pub(crate) fn topology_view(self) -> TopologyView {
         let mut nodes: Vec<NodeRates> =
-            self.facts.nodes.names.keys().map(|&node| self.node_rates(node)).collect();
+            self.facts.nodes.registry.ids().map(|node| self.node_rates(node)).collect();
         nodes.sort_by(|a, b| views::natural(&a.node, &b.node));
         let place = |name: &String, region: Option<String>, inside: &dyn Fn(&NodeRates) -> bool| {
             let trunk = self.facts.base.settings.network.trunks.get(name).copied().unwrap_or_default();
@@ -39,7 +39,7 @@ impl<'a> Answers<'a> {
         let rack = self.facts.nodes.topology.rack(node).cloned();
         NodeRates {
             node: self.facts.nodes.name(node),
-            up: self.facts.nodes.peers.contains_key(&node),
+            up: self.facts.nodes.is_connected(node),
             region: rack
                 .as_ref()
                 .and_then(|rack| self.facts.base.settings.network.regions.get(rack))

@@ -1,23 +1,23 @@
 //! Repairs as the API shows them, and why one does not go on.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use ::views::{ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
-use recovery::{End, Estimate, ItemState as Place, RepairId, Target};
+use ::views::{HistoryEvent, ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
+use recovery::{Estimate, ItemState as Place, RepairId};
 use repair::{BlockId, NodeId, StripeId};
-use store_api::StripeRecord;
 use views::Census;
 
 use crate::answers::Answers;
-use crate::answers::safety::count;
-use crate::error::{RequestError, list};
+use crate::counts::count;
+use crate::durations::in_words;
+use crate::error::RepairError;
 use crate::jobs::RunningJob;
-use crate::repairs::advice::next_attempt;
-use crate::repairs::misplaced::Waits;
-use crate::repairs::start::Obstacle;
-use crate::repairs::views::{item_state, parity_check, version};
-use crate::repairs::{Item, ItemPage, Order, Repair};
+use crate::repairs::ItemPage;
+use crate::repairs::misplaced::{Waits, moves};
+use crate::repairs::repair::{Item, Repair};
+use crate::repairs::views::{item_state, version};
 
 impl<'a> Answers<'a> {
     fn progress_view(self, id: u64, repair: &Repair) -> Option<ProgressView> {
@@ -49,48 +49,48 @@ impl<'a> Answers<'a> {
     }
 
     /// A repair of a given stripe.
-    pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RequestError> {
-        match self.repairs.by_id.get(&id) {
+    pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RepairError> {
+        match self.repairs.queue.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
-            _ => Err(RequestError::NoSuchRepair(id)),
+            _ => Err(RepairError::NoSuchRepair(id)),
         }
     }
 
-    pub(crate) fn check_open(self, id: u64) -> Result<(), RequestError> {
-        let repair = self.repairs.by_id.get(&id).ok_or(RequestError::NoSuchRepair(id))?;
+    pub(crate) fn check_open(self, id: u64) -> Result<(), RepairError> {
+        let repair = self.repairs.queue.by_id.get(&id).ok_or(RepairError::NoSuchRepair(id))?;
         match repair.ended_unix_ms {
             None => Ok(()),
-            Some(_) => Err(RequestError::RepairEnded {
+            Some(_) => Err(RepairError::RepairEnded {
                 repair: id,
                 state: self.repair_view(id, &ItemPage::NONE).state,
             }),
         }
     }
 
-    pub(crate) fn repair_state(self, id: u64) -> Result<RepairView, RequestError> {
+    pub(crate) fn repair_state(self, id: u64) -> Result<RepairView, RepairError> {
         self.repair_page(id, &ItemPage::default())
     }
 
     /// A repair with some of its stripes.
-    pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RequestError> {
-        if !self.repairs.by_id.contains_key(&id) {
-            return Err(RequestError::NoSuchRepair(id));
+    pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RepairError> {
+        if !self.repairs.queue.by_id.contains_key(&id) {
+            return Err(RepairError::NoSuchRepair(id));
         }
         Ok(self.repair_view(id, page))
     }
 
     pub(crate) fn repair_views(self) -> Vec<RepairView> {
-        self.repairs.by_id.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
+        self.repairs.queue.by_id.keys().map(|&id| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
     pub(crate) fn open_repairs(self) -> Vec<RepairView> {
-        let open = self.repairs.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        let open = self.repairs.queue.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
     /// A repair by its counters, with some of its stripes.
     pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
-        let repair = &self.repairs.by_id[&id];
+        let repair = &self.repairs.queue.by_id[&id];
         let counters = self.repairs.counters(id);
         let mut view = RepairView {
             repair: id,
@@ -138,7 +138,7 @@ impl<'a> Answers<'a> {
             blocks: item.blocks.iter().map(BlockId::to_string).collect(),
             rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
             scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
-            parity: item.parity.map(parity_check),
+            parity: item.parity,
             reason: item.reason.clone(),
             next_step: item.next_step.clone(),
             replanned: item.replanned.clone(),
@@ -146,50 +146,16 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the same are told
-    /// together.
-    pub(crate) fn no_room(self, order: &Order, record: &StripeRecord, blocks: usize) -> Obstacle {
-        let emptied = match order.target {
-            Target::Drain(node) => Some(node),
-            _ => None,
-        };
-        let omitted = self.jobs.omitted(self.facts, record.block_bytes, emptied);
-        let blocks = count(blocks as u64, "block");
-        if !order.requestors.is_empty() {
-            let only: Vec<String> =
-                order.requestors.iter().map(|&node| self.facts.nodes.name(node)).collect();
-            return Obstacle {
-                end: End::Failed,
-                reason: format!(
-                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
-                     free ({})",
-                    list(&only),
-                    record.block_bytes,
-                    omitted.why()
-                ),
-                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
-            };
-        }
-        Obstacle {
-            end: End::Failed,
-            reason: format!(
-                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
-                record.block_bytes,
-                omitted.why()
-            ),
-            next_step: format!("{}; {}", omitted.remedy(), next_attempt(order)),
-        }
-    }
-
-    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they wait.
+    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they
+    /// wait.
     pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
         if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");
-        let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.is_repair_open(repair)) {
+        let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
             Some(repair) => format!("repair {repair} moves them apart"),
-            None => match self.repairs.placement_moves(self.facts, self.jobs) {
+            None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
                 Ok(_) => "they are moved apart next".to_owned(),
                 Err(Waits::ForHelper(node)) => {
                     format!("they wait for {node}, which may have better placed copies")
@@ -201,4 +167,41 @@ impl<'a> Answers<'a> {
         };
         Some(format!("{stripes} with several blocks on one helper: {does}"))
     }
+
+    /// Logs the end of a repair. Returns what came of it.
+    pub(crate) fn log_end(self, id: u64) -> RepairView {
+        let view = self.repair_view(id, &ItemPage::NONE);
+        let reason = view.reasons.first().map(|first| first.reason.as_str()).unwrap_or_default();
+        tracing::info!(
+            repair = id, target = view.target, state = %view.state, blocks = view.blocks_rebuilt,
+            failed_stripes = view.stripes_failed, took = in_words(duration_of(&view)), reason,
+            "a repair has ended"
+        );
+        view
+    }
+
+    /// The end of a repair, for the history.
+    pub(crate) fn end_of(self, id: u64, view: &RepairView) -> HistoryEvent {
+        let repair = &self.repairs.queue.by_id[&id];
+        let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
+            counts.iter().map(|(&node, &blocks)| (self.facts.nodes.name(node), blocks)).collect()
+        };
+        HistoryEvent::RepairEnded {
+            repair: id,
+            target: view.target.clone(),
+            by_itself: view.by_itself,
+            state: view.state,
+            took_ms: duration_of(view).as_millis() as u64,
+            blocks: view.blocks_rebuilt,
+            bytes: view.bytes_rebuilt,
+            stripes_failed: view.stripes_failed,
+            lost_from: by_name(&repair.lost_from),
+            rebuilt_on: by_name(&repair.rebuilt_on),
+            reasons: view.reasons.clone(),
+        }
+    }
+}
+
+fn duration_of(view: &RepairView) -> Duration {
+    Duration::from_millis(view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms))
 }

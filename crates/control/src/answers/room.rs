@@ -4,7 +4,7 @@ use repair::NodeId;
 use views::FullNode;
 
 use crate::answers::Answers;
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 

@@ -1,4 +1,4 @@
-//! What an operator asks before pulling a plug, and helpers that leave for good.
+//! Checks before an operator stops or removes a helper.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,13 @@ use views::{NodeView, RepairView, ReplaceRequest, SafetyView};
 
 use crate::answers::Answers;
 use crate::commands::answer;
+use crate::counts::count;
 use crate::effect::Reply;
-use crate::error::{RequestError, list};
+use crate::error::{NodeError, RequestError, list};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::repairs::Order;
+use crate::repairs::orders::Order;
 use crate::stripes::picture::Loss;
 
 /// Stripes that are named.
@@ -68,10 +69,10 @@ impl<'a> Answers<'a> {
         let name = name.to_owned();
         if self.jobs.is_needed(self.facts, node) {
             let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
-            return Err(RequestError::NodeNeeded { name, blocks, next_step });
+            return Err(NodeError::NodeNeeded { name, blocks, next_step }.into());
         }
-        if self.facts.nodes.peers.contains_key(&node) || self.facts.nodes.forgetting.contains(&node) {
-            return Err(RequestError::NodeUp(name));
+        if self.facts.nodes.is_connected(node) || self.facts.nodes.registry.is_being_forgotten(node) {
+            return Err(NodeError::NodeUp(name).into());
         }
         Ok((node, self.node_view(node)?))
     }
@@ -104,10 +105,10 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could lose `leave` further
-    /// blocks.
+    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could
+    /// lose `leave` further blocks.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
-        // Helpers that have yet to come would count as gone, and all that they have as unreadable already.
+        // Helpers that have yet to register would count as absent, and their blocks as unreadable.
         if !self.facts.nodes.settled {
             return Err(RequestError::Settling);
         }
@@ -191,15 +192,10 @@ impl<'a> Facts<'a> {
         if !self.nodes.settled {
             return Err(RequestError::Settling);
         }
-        if from == onto || !self.nodes.is_helper(onto) || self.nodes.leaving.contains(&onto) {
-            return Err(RequestError::NoReplacement { old: old.to_owned(), new: new.to_owned() });
+        if from == onto || !self.nodes.is_helper(onto) || self.nodes.registry.is_leaving(onto) {
+            return Err(NodeError::NoReplacement { old: old.to_owned(), new: new.to_owned() }.into());
         }
         let target = if self.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
         Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
-}
-
-/// `1 block`, `2 blocks`.
-pub(crate) fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -1,4 +1,4 @@
-//! "Am I safe?": stripes by what they can still lose, helpers, files.
+//! The status, which answers "Am I safe?": stripes by remaining redundancy, helpers, files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,8 +10,8 @@ use views::{
 };
 
 use crate::answers::Answers;
-use crate::answers::safety::count;
-use crate::error::RequestError;
+use crate::counts::count;
+use crate::error::{FileError, RequestError};
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
 use crate::repairs::fullness::full_text;
@@ -26,7 +26,7 @@ impl<'a> Answers<'a> {
         let stripes = self.census()?;
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
-        let nodes_down = self.facts.nodes.down_helpers(self.facts.base);
+        let nodes_down = self.facts.nodes.registry.down_helpers(self.facts.base);
         let (gone, full) = (self.gone_nodes(), self.full_nodes());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
@@ -45,10 +45,10 @@ impl<'a> Answers<'a> {
             nodes_up,
             nodes_down,
             servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.servers_without_helper(self.facts.base),
+            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
             leaving: self.leaving_views(),
             gone,
-            waiting: self.repairs.waiting_stripes(self.facts),
+            waiting: self.repairs.healing.waiting_stripes(self.facts),
             full,
             unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
             contradictions: self.contradiction_views(),
@@ -58,27 +58,28 @@ impl<'a> Answers<'a> {
             newer: self.facts.newer_views(),
             last_scrub: self.scrub.last_scrub(),
             lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
-            steady_scrub: self.scrub.steady_view(self.facts.base),
+            steady_scrub: self.scrub.background_view(self.facts.base),
             troubles: self.all_troubles(),
             unjudged: self.facts.stripes.unjudged.views(),
             remarks: self.facts.stripes.news.remarks().to_vec(),
-            write_fault: self.facts.storing.check_writes().err().map(|fault| fault.to_string()),
+            write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
             stripes,
         })
     }
 
-    /// What happens by itself about what is lost, and what could be done.
+    /// Automatic repairs of lost blocks, and what the operator could do.
     pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let mut claims = self.newer_advice();
         claims.extend(self.misplaced_advice(census));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.facts.stripes.unjudged.advice());
-        advice.extend(self.repairs.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
+        advice
+            .extend(self.repairs.healing.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
         if here > 0 && self.facts.nodes.settled && self.facts.may_change() && self.open_repairs().is_empty() {
-            advice.extend(self.repairs.healing_advice(self.facts, here));
+            advice.extend(self.repairs.healing.advice(self.facts, here));
         }
         if census.intact < census.stripes {
             advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
@@ -92,7 +93,7 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn file_layout(self, name: &str) -> Result<FileLayout, RequestError> {
         let file = self.facts.stripes.picture.files().get(name).cloned();
-        let file = file.ok_or_else(|| RequestError::NoSuchFile(name.to_owned()))?;
+        let file = file.ok_or_else(|| FileError::NoSuchFile(name.to_owned()))?;
         let code = self.facts.stripes.codes.get(&file.code)?;
         let mut stripes = Vec::with_capacity(file.stripes.len());
         for (id, position) in file.stripes.iter().zip(0..) {
@@ -124,7 +125,7 @@ impl<'a> Answers<'a> {
         if let Err(behind) = self.facts.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
-        if let Err(fault) = self.facts.storing.check_writes() {
+        if let Err(fault) = self.facts.storing.write_path.check() {
             return format!("READ-ONLY  {fault}; {}; {line}", fault.next_step());
         }
         if self.facts.nodes.settled {
@@ -150,7 +151,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// What the store says keeps it from its work, and certificates that expire.
+    /// Troubles of the store, and certificates that expire.
     fn all_troubles(self) -> Vec<String> {
         let expiring = self
             .facts
@@ -199,7 +200,7 @@ impl<'a> Answers<'a> {
         Ok(census)
     }
 
-    /// Stripes of which something bad is known and not stored yet, with what they lack by the picture.
+    /// Stripes with a bad block that is not recorded yet, with the blocks that they lack by the picture.
     fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
         let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
         let stripes: BTreeSet<StripeId> = self.facts.stripes.doubted_blocks().filter_map(of).collect();
@@ -207,7 +208,7 @@ impl<'a> Answers<'a> {
         stripes.into_iter().filter_map(lost).collect()
     }
 
-    /// Counts a stripe as what it is, not as what is stored of it.
+    /// Counts a stripe by its known state instead of its recorded one.
     fn count_doubted(
         self,
         (stripe, stored): (&StripeId, &[BlockIndex]),
@@ -260,35 +261,35 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
         let views: Result<Vec<_>, _> =
-            self.facts.nodes.names.keys().map(|&node| self.node_view(node)).collect();
+            self.facts.nodes.registry.ids().map(|node| self.node_view(node)).collect();
         let mut views = views?;
         views.sort_by(|a, b| views::natural(&a.name, &b.name));
         Ok(views)
     }
 
     pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
-        let peer = self.facts.nodes.peers.get(&node);
+        let is_up = self.facts.nodes.is_connected(node);
         let held = self.facts.stripes.holdings.get(&node);
         let orphans = held.map_or(0, |held| held.orphans.len() as u64);
         let stated = self.facts.nodes.figures.stated(node);
         let view = self.facts.nodes.topology.get(node);
-        let up = peer.and(view);
+        let up = view.filter(|_| is_up);
         Ok(NodeView {
             node: node.0,
             name: self.facts.nodes.name(node),
-            has_helper: !self.facts.nodes.has_no_helper(self.facts.base, node),
-            up: peer.is_some(),
+            has_helper: !self.facts.nodes.registry.has_no_helper(self.facts.base, node),
+            up: is_up,
             serves: self.facts.base.store.reports_service().then(|| self.facts.stripes.picture.is_up(node)),
             address: self.facts.stripes.picture.nodes().get(&node).and_then(|record| record.address.clone()),
             rack: view.and_then(|view| view.rack.clone()),
-            bandwidth_bytes_per_s: peer.and(stated.up.into_iter().chain(stated.down).min()),
+            bandwidth_bytes_per_s: stated.up.into_iter().chain(stated.down).min().filter(|_| is_up),
             free_bytes: up.map(|view| view.free_bytes),
             tasks: up.map(|view| view.load),
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             orphans,
-            leaving: self.facts.nodes.leaving.contains(&node),
+            leaving: self.facts.nodes.registry.is_leaving(node),
             to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
-            maintenance_until_unix_ms: self.facts.nodes.maintenance_until_unix_ms(node),
+            maintenance_until_unix_ms: self.facts.nodes.registry.maintenance_until_unix_ms(node),
         })
     }
 }

@@ -5,7 +5,7 @@ use store_api::StripeRecord;
 use views::{BlockPlace, ContradictionView, FileView, NewerBlocks, StripeView};
 
 use crate::answers::Answers;
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::error::RequestError;
 use crate::jobs::puts::file_view;
 use crate::stripes::contradictions::Contradiction;

@@ -1,4 +1,4 @@
-//! What cannot be read, as parts of files, and which helpers would bring it back.
+//! Unreadable parts of files, and the helpers that would bring them back.
 
 use codes::{BlockIndex, Code};
 use store_api::{BlockState, StripeRecord};
@@ -27,8 +27,8 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else some that are
-    /// enough together, none of them needless.
+    /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else
+    /// some that are enough together, none of them needless.
     fn rescuers(
         self,
         record: &StripeRecord,
@@ -38,7 +38,7 @@ impl<'a> Answers<'a> {
         let waits = indexed(record).filter(|(_, block)| block.state == BlockState::Healthy);
         let mut back: Vec<(BlockIndex, String)> = waits
             .filter_map(|(index, block)| Some((index, block.node?)))
-            .filter(|(_, node)| !self.facts.nodes.peers.contains_key(node))
+            .filter(|(_, node)| !self.facts.nodes.is_connected(*node))
             .map(|(index, node)| (index, self.facts.nodes.name(node)))
             .collect();
         back.sort_by(|a, b| views::natural(&a.1, &b.1));

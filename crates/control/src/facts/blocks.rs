@@ -27,7 +27,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
-                && self.nodes.peers.contains_key(&holder.node)
+                && self.nodes.is_connected(holder.node)
                 && !self.stripes.is_doubted(&block.id, holder.node)
         };
         block.holders().filter(good).map(|holder| holder.node)
@@ -35,7 +35,7 @@ impl<'a> Facts<'a> {
 
     /// The same for what may be removed elsewhere: not on a node that is back and has not said what it has.
     pub(crate) fn proven_readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
-        self.readers(block).filter(|node| !self.stripes.unproven.contains_key(node))
+        self.readers(block).filter(|node| !self.nodes.registry.is_unproven(*node))
     }
 
     /// The stripe as the planner sees it now, as if `lost` were lost too.
@@ -75,7 +75,8 @@ impl<'a> Facts<'a> {
         !block.holders().any(|holder| good(&holder))
     }
 
-    /// The blocks that the store does not have now. Others may be there that cannot be read, for want of a helper.
+    /// The blocks that the store does not have now. Others may be there that cannot be read, for want of a
+    /// helper.
     pub(crate) fn lost_blocks(self, record: &StripeRecord) -> Vec<BlockIndex> {
         let lost = indexed(record).filter(|(_, block)| self.is_lost(block));
         lost.map(|(index, _)| index).collect()

@@ -9,11 +9,12 @@ use crate::facts::Facts;
 use crate::stripes::indexed;
 
 impl<'a> Facts<'a> {
-    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as spread as it can be
-    /// without this copy. A note that it shall go may be an old one.
+    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as
+    /// spread as it can be without this copy. A note that it shall go may be an old one.
     pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.stripes.record_of(block) else {
-            // In a store that others change, a volume that is not told at the moment is no reason to remove its blocks.
+            // In a store that others change, a volume that is not told at the moment is no reason to remove
+            // its blocks.
             return !self.base.store.claims_stripes();
         };
         record.node != Some(node) && self.is_spare(&stripe, index, node)
@@ -24,8 +25,8 @@ impl<'a> Facts<'a> {
         self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
-    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or who has it holds
-    /// another block of the stripe as well, and this node does not.
+    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or
+    /// who has it holds another block of the stripe as well, and this node does not.
     pub(crate) fn is_wanted_from(self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
         let block = &record.blocks[usize::from(index.0)];
@@ -44,12 +45,11 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add to the helpers
-    /// that the stripe can lose, so that it counts only if the holder cannot come back with the block, or if the stripe
-    /// cannot be read until then.
+    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add
+    /// to the helpers that the stripe can lose, so that it counts only if the holder cannot come back with
+    /// the block, or if the stripe cannot be read until then.
     fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
-        let returns =
-            |node: NodeId| !self.nodes.peers.contains_key(&node) && !self.nodes.retired.contains(&node);
+        let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.registry.is_retired(node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
         !comes_back || !self.is_readable(stripe)
     }
@@ -62,23 +62,15 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The orphans of a helper that may go by themselves and were not looked at.
-    pub(crate) fn tidied(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
-        let orphans = self.stripes.holdings.get(&node).map(|held| &held.orphans);
-        let refused = self.stripes.orphans.refused.get(&node);
-        let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
-        orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))
-    }
-
     /// Whether another block of a stripe can be read on a node.
     pub(crate) fn shares_helper(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         indexed(stripe)
             .any(|(other, block)| other != index && self.readers(block).any(|reader| reader == node))
     }
 
-    /// Whether a stripe can do without a node's copy of a block: each block is readable, on a node of its own, or, in stores
-    /// where a node may have several, the stripe survives as many losses of nodes as with all of its copies. Of other blocks
-    /// one copy counts, as their other copies may be about to go.
+    /// Whether a stripe can do without a node's copy of a block: each block is readable, on a node of its
+    /// own, or, in stores where a node may have several, the stripe survives as many losses of nodes as with
+    /// all of its copies. Of other blocks one copy counts, as their other copies may be about to go.
     pub(crate) fn survives_without(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
         let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };

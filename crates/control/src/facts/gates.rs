@@ -2,7 +2,7 @@
 
 use repair::NodeId;
 
-use crate::error::RequestError;
+use crate::error::CatalogAgeError;
 use crate::facts::Facts;
 
 impl<'a> Facts<'a> {
@@ -17,23 +17,23 @@ impl<'a> Facts<'a> {
     }
 
     /// Refuses to change anything while the catalog is an old one.
-    pub(crate) fn check_not_behind(self) -> Result<(), RequestError> {
+    pub(crate) fn check_not_behind(self) -> Result<(), CatalogAgeError> {
         if !self.stripes.is_behind() {
             return Ok(());
         }
         let (nodes, blocks): (Vec<NodeId>, Vec<u64>) = self.stripes.newer.stopping().unzip();
-        Err(RequestError::CatalogBehind {
+        Err(CatalogAgeError::CatalogBehind {
             nodes: nodes.into_iter().map(|node| self.nodes.name(node)).collect(),
             blocks: blocks.into_iter().sum(),
         })
     }
 
     /// Refuses to remove anything while it may be an old one.
-    pub(crate) fn check_not_doubted(self) -> Result<(), RequestError> {
+    pub(crate) fn check_not_doubted(self) -> Result<(), CatalogAgeError> {
         self.check_not_behind()?;
         match self.stripes.newer.claims.keys().next() {
             None => Ok(()),
-            Some(&node) => Err(RequestError::CatalogDoubted { node: self.nodes.name(node) }),
+            Some(&node) => Err(CatalogAgeError::CatalogDoubted { node: self.nodes.name(node) }),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Jobs: handing their actions out and reports in, and what their ends mean to whoever wanted them.
 
 pub(crate) mod beside;
+pub(crate) mod continuation;
 pub(crate) mod in_flight;
+pub(crate) mod link_tests;
 pub(crate) mod placement;
 pub(crate) mod probes;
 pub(crate) mod puts;
@@ -21,13 +23,11 @@ use store_api::{PutId, StoreError, StripeWrite, Write};
 use views::{FoundBy, JobKind, JobView};
 
 use crate::facts::Facts;
-use crate::jobs::probes::Probes;
+use crate::jobs::continuation::Published;
 use crate::jobs::puts::OpenPuts;
-use crate::jobs::suspects::Suspects;
 use crate::out::Out;
 use crate::questions::state_for;
 use crate::signal::Signal;
-use crate::storing::Then;
 
 /// Jobs that run, and what wants them.
 #[derive(Default)]
@@ -38,9 +38,6 @@ pub(crate) struct Jobs {
     /// Jobs that may have something to do.
     pub stirred: BTreeSet<JobId>,
     pub puts: OpenPuts,
-    /// Links that are being measured, or were last.
-    pub probes: Option<Probes>,
-    pub suspects: Suspects,
 }
 
 /// What a client has asked for.
@@ -124,7 +121,7 @@ impl Jobs {
             JobAction::Publish { block, node, digest } => self.publish(facts, id, block, node, digest, out),
             JobAction::BlockLost { block, problem } => self.lose_block(facts, id, block, &problem, out),
             JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks, out),
-            JobAction::Slow { nodes } => self.note_slow(facts, &nodes, out),
+            JobAction::Slow { nodes } => out.tell(Signal::HeldUp(nodes)),
             JobAction::Finish(result) => self.finish(facts, id, *result, out),
         }
     }
@@ -176,7 +173,7 @@ impl Jobs {
             }
         }
         let indices = blocks.iter().map(|&(index, ..)| index).collect();
-        let then = Then::Published { job: id, stripe: stripe.clone(), blocks: indices };
+        let then = Published { job: id, stripe: stripe.clone(), blocks: indices };
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
@@ -260,7 +257,8 @@ impl Jobs {
         }
     }
 
-    /// A job found that blocks contradict each other. Others at the same stripe have to know before they publish anything.
+    /// A job found that blocks contradict each other. Others at the same stripe have to know before they
+    /// publish anything.
     fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>, out: &mut Out) {
         let running = &self.running[&id];
         let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
@@ -380,27 +378,12 @@ impl RunningJob {
             job: self.job.id().0,
             kind: self.owner.kind(),
             stripe: self.stripe.to_string(),
-            phase: phase(state.phase),
+            phase: state.phase,
             scheme: state.scheme.name().to_owned(),
             delivered_slices: state.delivered,
             slices: state.slices,
             slice_bytes: state.slice_bytes,
             replanned: state.replanned,
         }
-    }
-}
-
-fn phase(phase: repair::JobPhase) -> views::JobPhase {
-    use repair::JobPhase as Of;
-    match phase {
-        Of::MovingSlices => views::JobPhase::MovingSlices,
-        Of::StoppingPlan => views::JobPhase::StoppingPlan,
-        Of::WaitingForNodes => views::JobPhase::WaitingForNodes,
-        Of::OnHold => views::JobPhase::OnHold,
-        Of::MakingDurable => views::JobPhase::MakingDurable,
-        Of::CheckingParity => views::JobPhase::CheckingParity,
-        Of::Publishing => views::JobPhase::Publishing,
-        Of::ReadingBack => views::JobPhase::ReadingBack,
-        Of::Finished => views::JobPhase::Finished,
     }
 }

@@ -1,9 +1,10 @@
 //! Links that are measured: one helper sends zeros to another, which drops them.
 //!
-//! A probe is a job like any other, whose block no store has and which nobody keeps ([`Class::Probe`](repair::Class)), so
-//! that it goes over the very connections of repairs and ends when a node does. One runs at a time, and nothing else is
-//! held up by it: nodes that are busy are measured as what they have left. Each link is measured twice, with few bytes and
-//! with many, and what counts is the difference: connecting and starting take no part in it.
+//! A probe is a job like any other, whose block no store has and which nobody keeps
+//! ([`Class::Probe`](repair::Class)), so that it goes over the very connections of repairs and ends when a
+//! node does. One runs at a time, and nothing else is held up by it: nodes that are busy are measured as what
+//! they have left. Each link is measured twice, with few bytes and with many, and what counts is the
+//! difference: connecting and starting take no part in it.
 //!
 //! What is found is kept in the records and told to the topology (`network`).
 
@@ -20,10 +21,10 @@ use serde_json::Value;
 use views::{ProbeRequest, ProbeView, ProbedLink};
 
 use crate::base::Base;
-use crate::error::RequestError;
+use crate::error::{NetworkError, RequestError};
 use crate::facts::Facts;
-use crate::jobs::Jobs;
 use crate::jobs::Owner;
+use crate::jobs::link_tests::LinkTests;
 use crate::nodes::Nodes;
 use crate::nodes::figures::Found;
 use crate::out::Out;
@@ -72,7 +73,7 @@ struct Kept {
     pairs: Vec<(NodeId, NodeId, Found)>,
 }
 
-impl Jobs {
+impl LinkTests {
     /// Begins to measure links.
     pub(crate) fn start_probes(
         &mut self,
@@ -81,12 +82,12 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<ProbeView, RequestError> {
         if self.probes.as_ref().is_some_and(Probes::is_running) {
-            return Err(RequestError::ProbesRun);
+            return Err(NetworkError::ProbesRun.into());
         }
-        let nodes = facts.probed_nodes(&request.nodes)?;
+        let nodes = Self::probed_nodes(facts, &request.nodes)?;
         let waiting = links(&nodes, request.pairs);
         if waiting.len() > MOST_LINKS {
-            return Err(RequestError::TooManyLinks { links: waiting.len(), most: MOST_LINKS });
+            return Err(NetworkError::TooManyLinks { links: waiting.len(), most: MOST_LINKS }.into());
         }
         let bytes = request.bytes.unwrap_or(MANY).clamp(LEAST, MOST);
         self.probes =
@@ -97,11 +98,11 @@ impl Jobs {
 
     /// Ends a measurement; what was found counts.
     pub(crate) fn stop_probes(&mut self, facts: Facts<'_>, out: &mut Out) -> Result<ProbeView, RequestError> {
-        let probes = self.probes.as_mut().ok_or(RequestError::NoProbes)?;
+        let probes = self.probes.as_mut().ok_or(NetworkError::NoProbes)?;
         let was_running = probes.is_running();
         probes.waiting.clear();
         match probes.running.as_ref().map(|running| running.job) {
-            Some(job) => self.cancel_job(job),
+            Some(job) => out.tell(Signal::Cancel(job)),
             None if was_running => self.end_measurement(facts, out),
             None => {}
         }
@@ -130,7 +131,7 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<(), RequestError> {
         let job = out.next_job()?;
-        let request = facts.probe_request(job, link, bytes)?;
+        let request = Self::probe_request(facts, job, link, bytes)?;
         let probes = self.probes.as_mut().expect("somebody asked for it");
         probes.running = Some(Running { link, job, began: facts.base.now, few });
         out.tell(Signal::Start { owner: Owner::Probe, request: Box::new(request) });
@@ -184,21 +185,21 @@ impl Jobs {
     }
 }
 
-impl<'a> Facts<'a> {
-    fn probed_nodes(self, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
+impl LinkTests {
+    fn probed_nodes(facts: Facts<'_>, names: &[String]) -> Result<Vec<NodeId>, RequestError> {
         let mut nodes = match names {
-            [] => self.nodes.live_helpers().collect(),
+            [] => facts.nodes.live_helpers().collect(),
             names => names
                 .iter()
-                .map(|name| self.nodes.node_named(self.base, name))
+                .map(|name| facts.nodes.node_named(facts.base, name))
                 .collect::<Result<Vec<_>, _>>()?,
         };
-        if let Some(&down) = nodes.iter().find(|node| !self.nodes.topology.is_alive(**node)) {
-            return Err(RequestError::NodeDown(self.nodes.name(down)));
+        if let Some(&down) = nodes.iter().find(|node| !facts.nodes.topology.is_alive(**node)) {
+            return Err(NetworkError::NodeDown(facts.nodes.name(down)).into());
         }
         nodes.sort_unstable();
         nodes.dedup();
-        if nodes.len() < 2 { Err(RequestError::TooFewToProbe(nodes.len())) } else { Ok(nodes) }
+        if nodes.len() < 2 { Err(NetworkError::TooFewToProbe(nodes.len()).into()) } else { Ok(nodes) }
     }
 }
 
@@ -220,10 +221,10 @@ impl Nodes {
     }
 }
 
-impl Jobs {
+impl LinkTests {
     /// The measurement that runs, or the last one.
     pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
-        let probes = self.probes.as_ref().ok_or(RequestError::NoProbes)?;
+        let probes = self.probes.as_ref().ok_or(NetworkError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
             from: facts.nodes.name(*from),
             to: facts.nodes.name(*to),
@@ -240,17 +241,17 @@ impl Jobs {
     }
 }
 
-impl<'a> Facts<'a> {
+impl LinkTests {
     /// A job that moves bytes over a link.
-    pub(crate) fn probe_request(
-        self,
+    pub(super) fn probe_request(
+        facts: Facts<'_>,
         job: JobId,
         link: Link,
         bytes: u64,
     ) -> Result<JobRequest, RequestError> {
         let (from, to) = link;
         // Its one data block travels.
-        let code = self.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
+        let code = facts.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
         let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
         let name = format!("probe-{job}");
         let block = |index: u16| StripeBlock {
@@ -302,7 +303,7 @@ impl Nodes {
     }
 }
 
-impl Jobs {
+impl LinkTests {
     /// Whether links are being measured.
     pub(crate) fn are_links_measured(&self) -> bool {
         self.probes.as_ref().is_some_and(Probes::is_running)
@@ -318,7 +319,8 @@ impl Probes {
         self.waiting.len() + usize::from(self.running.is_some())
     }
 
-    /// What the sender of a link can send and the receiver receive, as far as was seen: the most over any of their links.
+    /// What the sender of a link can send and the receiver receive, as far as was seen: the most over any of
+    /// their links.
     fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
         let most = |is_it: &dyn Fn(&Link) -> bool| {
             let rates = self.results.iter().filter(|(link, _)| is_it(link));

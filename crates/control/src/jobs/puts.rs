@@ -17,16 +17,16 @@ use crate::SETTLE_LIMIT;
 use crate::base::Base;
 use crate::commands::answer;
 use crate::effect::Reply;
-use crate::error::RequestError;
+use crate::error::{FileError, LayoutError, RequestError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
 use crate::jobs::Requests;
+use crate::jobs::continuation::{Begun, PutThen};
 use crate::jobs::placement::{Candidate, spread};
 use crate::jobs::requests::policy;
 use crate::nodes::Nodes;
 use crate::out::Out;
-use crate::storing::Then;
 use crate::stripes::layout::{self, BadBytes, BadSize};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
@@ -45,15 +45,6 @@ pub(crate) struct OpenPuts {
     pub(crate) ending: BTreeSet<PutId>,
     /// Stripes whose place is being stored.
     allocating: BTreeSet<(PutId, u32)>,
-}
-
-/// A put whose beginning is being stored.
-pub(crate) struct Begun {
-    code: Arc<dyn Code>,
-    bytes: u64,
-    size: BlockSize,
-    stripes: u64,
-    reply: Reply<PutView>,
 }
 
 pub(crate) struct OpenPut {
@@ -76,10 +67,10 @@ impl Jobs {
             Ok(Answer::Put(put)) => {
                 let until = Some(base.now + IDLE_LIMIT);
                 self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
-                answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)), out);
+                out.answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)));
             }
             Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), out),
+            Err(error) => out.answer(reply, Err(error.into())),
         }
     }
 
@@ -94,10 +85,10 @@ impl Jobs {
         match result {
             Ok(Answer::File(file)) => {
                 self.puts.puts.remove(&put);
-                answer(reply, Ok(file_view(&file)), out);
+                out.answer(reply, Ok(file_view(&file)));
             }
             Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
-            Err(error) => answer(reply, Err(error.into()), out),
+            Err(error) => out.answer(reply, Err(error.into())),
         }
     }
 
@@ -122,7 +113,7 @@ impl Jobs {
         }
         if let Some(reply) = reply {
             let done = result.map(|_| serde_json::json!({ "aborted": put.0 }));
-            answer(reply, done.map_err(RequestError::from), out);
+            answer(reply, done, out);
         }
     }
 
@@ -154,7 +145,7 @@ impl Jobs {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = started {
-            facts.refuse_request(client, tag, &error, out);
+            facts.nodes.refuse_request(client, tag, &error, out);
         }
     }
 
@@ -214,7 +205,7 @@ impl Jobs {
                 let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
                 let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
                 let begun = Begun { code, bytes, size, stripes, reply };
-                out.store(Write::Files(write), Then::PutBegun(begun));
+                out.store(Write::Files(write), PutThen::Begun(begun));
             }
         }
     }
@@ -233,16 +224,16 @@ impl Jobs {
         let block_bytes = request.block_bytes.unwrap_or(facts.base.settings.block_bytes);
         let size = layout::checked(&*code, block_bytes, request.chunk_bytes).map_err(|bad| match bad {
             BadSize::Block(BadBytes { unit, below, above }) => {
-                RequestError::BlockBytes { asked: block_bytes, unit, below, above }
+                LayoutError::BlockBytes { asked: block_bytes, unit, below, above }
             }
             BadSize::Chunk(BadBytes { unit, below, above }) => {
                 let asked = request.chunk_bytes.unwrap_or_default();
-                RequestError::ChunkBytes { asked, unit, below, above }
+                LayoutError::ChunkBytes { asked, unit, below, above }
             }
         })?;
         let stripes = layout::stripe_count(&*code, request.bytes, size);
         if stripes > MAX_STRIPES {
-            return Err(RequestError::TooManyStripes { stripes, most: MAX_STRIPES });
+            return Err(FileError::TooManyStripes { stripes, most: MAX_STRIPES }.into());
         }
         if stripes > 0 {
             let first = layout::extent(&*code, request.bytes, size, 0).size;
@@ -256,15 +247,15 @@ impl Jobs {
             return answer(reply, Err(error), out);
         }
         self.puts.ending.insert(put);
-        out.store(Write::Files(FileWrite::CommitPut(put)), Then::Committed { put, reply });
+        out.store(Write::Files(FileWrite::CommitPut(put)), PutThen::Committed { put, reply });
     }
 
     fn check_commit(&self, facts: Facts<'_>, put: PutId) -> Result<(), RequestError> {
         if self.jobs_of(put).next().is_some() || self.puts.is_busy(put) {
-            return Err(RequestError::PutBusy(put));
+            return Err(FileError::PutBusy(put).into());
         }
         facts.check_not_behind()?;
-        facts.storing.check_storage()
+        Ok(facts.storing.check_storage()?)
     }
 
     /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
@@ -301,7 +292,7 @@ impl Jobs {
             opening.insert(tag);
         }
         let write = FileWrite::Allocate { put, position, size, nodes };
-        out.store(Write::Files(write), Then::Allocated { client, tag, put, position });
+        out.store(Write::Files(write), PutThen::Allocated { client, tag, put, position });
         Ok(())
     }
 
@@ -333,7 +324,7 @@ impl Jobs {
         };
         let allocating = self.puts.allocating.contains(&(put.id, position));
         if allocating || self.running.values().any(|running| same(&running.owner)) {
-            return Err(RequestError::StripeBusy { put: put.id, position });
+            return Err(FileError::StripeBusy { put: put.id, position }.into());
         }
         let size = layout::extent(code, put.bytes, put.size(), position.into()).size;
         self.place(facts, code, size.block_bytes, out)
@@ -352,13 +343,13 @@ impl Jobs {
         spread(candidates, BTreeMap::new(), needed, &mut out.rng).ok_or_else(|| {
             match facts.nodes.may_yet_register(facts.base) {
                 true => RequestError::Settling,
-                false => RequestError::TooFewHelpers {
+                false => RequestError::from(FileError::TooFewHelpers {
                     code: code.spec().to_string(),
                     needed,
                     usable,
                     block_bytes,
                     omitted: Box::new(self.omitted(facts, block_bytes, None)),
-                },
+                }),
             }
         })
     }
@@ -376,7 +367,7 @@ impl Jobs {
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
-        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.leaving.contains(node));
+        let stay = facts.nodes.live_helpers().filter(move |node| !facts.nodes.registry.is_leaving(*node));
         stay.filter(serves).map(move |node| (node, self.room_on(facts, node)))
     }
 

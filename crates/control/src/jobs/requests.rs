@@ -5,11 +5,12 @@ use repair::wire::RequestFailure;
 use repair::wire::control::{MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 
-use crate::error::RequestError;
+use crate::error::{GivenError, RequestError, SessionError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
 use crate::jobs::Requests;
+use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -34,12 +35,13 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<(), RequestError> {
         if facts.nodes.is_plugin(client) && facts.stripes.given.get(&read.stripe).is_none() {
-            return Err(RequestError::NotGiven(read.stripe));
+            return Err(GivenError::NotGiven(read.stripe).into());
         }
         let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
-        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is wrong.
+        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is
+        // wrong.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
         let verify = match decodes || read.verify {
             true => facts.stripes.verify(&read.stripe, read.verify),
@@ -62,11 +64,12 @@ impl Jobs {
     }
 }
 
-impl<'a> Facts<'a> {
-    pub(crate) fn refuse_request(self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
+impl Nodes {
+    /// Tells a client that its request is refused, with the next step.
+    pub(crate) fn refuse_request(&self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
         let (detail, next_step) = (error.to_string(), error.next_step());
         let result = Err(RequestFailure::Refused { detail, next_step });
-        self.nodes.send(client, ToNode::Closed { tag, result }, out);
+        self.send(client, ToNode::Closed { tag, result }, out);
     }
 }
 
@@ -93,17 +96,17 @@ impl Jobs {
         client: NodeId,
         tag: u64,
     ) -> Result<(), RequestError> {
-        if !facts.nodes.peers.contains_key(&client) {
-            return Err(RequestError::Gone(client));
+        if !facts.nodes.is_connected(client) {
+            return Err(SessionError::Gone(client).into());
         }
         let Some(Requests { requests, opening }) = self.clients.get(&client) else {
-            return Err(RequestError::NoClient);
+            return Err(SessionError::NoClient.into());
         };
         if requests.contains_key(&tag) || opening.contains(&tag) {
-            return Err(RequestError::TagTaken(tag));
+            return Err(SessionError::TagTaken(tag).into());
         }
         if requests.len() + opening.len() >= MAX_OPEN_REQUESTS {
-            return Err(RequestError::TooManyRequests(MAX_OPEN_REQUESTS));
+            return Err(SessionError::TooManyRequests(MAX_OPEN_REQUESTS).into());
         }
         Ok(())
     }

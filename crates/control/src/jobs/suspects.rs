@@ -1,9 +1,9 @@
 //! Which of several suspects is slow.
 //!
-//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them carries
-//! as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects, and receives some from
-//! it. Who is fast both ways counts as slow no longer. One trial runs at a time, and never beside a measurement of links
-//! ([`probes`](crate::probes)).
+//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them
+//! carries as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects,
+//! and receives some from it. Who is fast both ways counts as slow no longer. One trial runs at a time, and
+//! never beside a measurement of links ([`probes`](crate::probes)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use repair::{JobError, JobId, NodeId, Outcome};
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::facts::Facts;
-use crate::jobs::Jobs;
 use crate::jobs::Owner;
+use crate::jobs::link_tests::LinkTests;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -75,8 +75,9 @@ impl Suspects {
     }
 }
 
-impl Jobs {
-    /// Nodes held up a repair, which they let have so much; of several, perhaps not all.
+impl LinkTests {
+    /// Nodes held up a repair, which they let have so many bytes a second; of several, perhaps not all are
+    /// slow.
     pub(crate) fn note_slow(&mut self, facts: Facts<'_>, nodes: &BTreeMap<NodeId, f64>, out: &mut Out) {
         for (&node, &rate) in nodes {
             out.tell(Signal::Slow { node, rate });
@@ -95,11 +96,11 @@ impl Jobs {
     }
 
     /// Time has passed.
-    pub(crate) fn end_late_trial(&mut self, base: &Base) {
+    pub(crate) fn end_late_trial(&self, base: &Base, out: &mut Out) {
         if let Some(Running { job, began, .. }) = self.suspects.running
             && base.now >= began + TRIAL_LIMIT
         {
-            self.cancel_job(job);
+            out.tell(Signal::Cancel(job));
         }
     }
 
@@ -119,7 +120,7 @@ impl Jobs {
     /// Moves the bytes of a trial.
     fn begin_trial(&mut self, facts: Facts<'_>, trial: Trial, out: &mut Out) -> Result<(), RequestError> {
         let job = out.next_job()?;
-        let request = facts.probe_request(job, (trial.from, trial.to), trial.bytes())?;
+        let request = Self::probe_request(facts, job, (trial.from, trial.to), trial.bytes())?;
         self.suspects.running = Some(Running { trial, job, began: facts.base.now });
         out.tell(Signal::Start { owner: Owner::Trial, request: Box::new(request) });
         Ok(())

@@ -1,29 +1,23 @@
 //! Helpers that are gone. After a grace period what they held is rebuilt elsewhere: by itself, and once.
 //!
-//! Since when a helper is gone is kept in the records, so that a coordinator that starts again goes on counting. Nothing
-//! begins before all helpers had time to come back, while the catalog is an old one, while the helper is in maintenance,
-//! nor while more of those that hold something are gone than are there: then it is the network that is broken, and
-//! rebuilding half of everything on the other half would only make it worse.
+//! Since when a helper is gone is kept in the records, so that a coordinator that starts again goes on
+//! counting. Nothing begins before all helpers had time to come back, while the catalog is an old one, while
+//! the helper is in maintenance, nor while more of those that hold something are gone than are there: then it
+//! is the network that is broken, and rebuilding half of everything on the other half would only make it
+//! worse.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::RepairAfter;
-use recovery::Target;
 use repair::NodeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::Base;
-use crate::facts::Facts;
-use crate::jobs::Jobs;
-use crate::nodes::Nodes;
+use crate::nodes::node::Node;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
-use crate::repairs::Order;
-use crate::repairs::Repairs;
 use crate::signal::Signal;
-use crate::storing::Then;
-use views::{HistoryEvent, RecoveryState};
+use views::HistoryEvent;
 
 /// Keys of the helpers that are gone begin with this; the name follows.
 const PREFIX: &str = "gone/";
@@ -48,7 +42,7 @@ struct Kept {
 }
 
 impl Absence {
-    fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
+    pub(super) fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
         Self { since_unix_ms, before, at, cancelled: false }
     }
 
@@ -57,9 +51,9 @@ impl Absence {
     }
 }
 
-impl Nodes {
-    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here; one that is
-    /// wrong makes a repair begin too early or too late, and harms nothing.
+impl Registry {
+    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here;
+    /// one that is wrong makes a repair begin too early or too late, and harms nothing.
     pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.known(name)) else {
@@ -71,18 +65,17 @@ impl Nodes {
                 cancelled: kept.cancelled,
                 ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
             };
-            self.absences.insert(node, absence);
+            self.set_absence(node, absence);
         }
     }
 
     /// All have had time to come: those who are not here are gone since the start, unless it is known better.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
-        let absent = |node: &NodeId| {
-            // Servers that are meant to have no helper are not missed.
-            let awaited = !self.peers.contains_key(node) && !self.has_no_helper(base, *node);
-            awaited && !self.absences.contains_key(node)
+        // Servers that are meant to have no helper are not missed.
+        let is_missed = |node: &NodeId| {
+            !self.is_up(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
         };
-        for node in self.names.keys().copied().filter(absent).collect::<Vec<_>>() {
+        for node in self.ids().filter(is_missed).collect::<Vec<_>>() {
             let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
             self.begin_absence(node, Absence::new(since, base.now, base.now), "it did not come back", out);
         }
@@ -94,103 +87,46 @@ impl Nodes {
     }
 
     fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str, out: &mut Out) {
-        self.absences.insert(node, absence);
+        self.set_absence(node, absence);
         self.keep_absence(node, out);
         out.tell(Signal::Gone { node, why: why.to_owned() });
     }
-}
 
-impl Repairs {
-    /// Begins the repairs whose time has come.
-    pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if !facts.nodes.settled
-            || !facts.may_change()
-            || facts.nodes.absences.is_empty()
-            || facts.too_many_gone().is_some()
-        {
-            return;
-        }
-        for node in facts.nodes.absences.keys().copied().collect::<Vec<_>>() {
-            let waits = matches!(
-                self.recovery_of(facts, node),
-                RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
-            );
-            let is_due = waits && self.recovery_due(facts, node) == Some(Duration::ZERO);
-            if is_due && !self.look_again_for_room(facts, jobs, node).is_none() {
-                self.recover(facts, node, out);
-            }
+    fn set_absence(&mut self, node: NodeId, absence: Absence) {
+        if let Some(node) = self.get_mut(node) {
+            node.begin_absence(absence);
         }
     }
 
-    pub(crate) fn recover(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
-        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
-        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, facts.base.unix_ms) };
-        self.recoveries.of(node).repair = Some(id);
-        let write = crate::repairs::kept(id, &order);
-        out.store(write, Then::Recovers { node, id, order: Box::new(order) });
-    }
-}
-
-impl Repairs {
-    /// A helper that is gone and may be back before its repair begins.
-    pub(crate) fn awaited_helper(&self, facts: Facts<'_>) -> Option<NodeId> {
-        facts.nodes.absences.keys().copied().find(|&node| match self.recovery_of(facts, node) {
-            RecoveryState::Needless => {
-                !facts.nodes.retired.contains(&node) && self.is_discarding(facts, node)
-            }
-            RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
-            _ => true,
-        })
-    }
-
-    /// In what time the repair of a helper that is gone begins by itself; `None` if it does not.
-    pub(crate) fn recovery_due(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
-        Some(facts.nodes.due_in(facts.base, node)?.max(self.recoveries.wait(node, facts.base.now)))
-    }
-
-    /// Whether a helper may have blocks that it is to remove.
-    fn is_discarding(&self, facts: Facts<'_>, node: NodeId) -> bool {
-        facts.stripes.picture.files().discard_count(node) > 0
-            && self.recovery_due(facts, node).is_none_or(|due| !due.is_zero())
-    }
-
-    pub(crate) fn recovery_of(&self, facts: Facts<'_>, node: NodeId) -> RecoveryState {
-        let Some(absence) = facts.nodes.absences.get(&node) else { return RecoveryState::Needless };
-        let tries = self.recoveries.get(node);
-        match () {
-            () if self.open_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
-                RecoveryState::Running
-            }
-            () if facts.base.store.reports_service() => RecoveryState::Store,
-            () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
-            () if facts.nodes.maintenance_left(facts.base, node).is_some() => RecoveryState::Maintenance,
-            () if absence.cancelled => RecoveryState::Cancelled,
-            () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
-            () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
-            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
-            () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
-            () => RecoveryState::Waiting,
+    /// An operator called off the repair of a helper that is gone.
+    pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
+        if self.get_mut(node).is_some_and(Node::cancel_recovery) {
+            self.keep_absence(node, out);
         }
     }
 }
 
-impl Nodes {
-    /// A helper is there.
-    pub(crate) fn note_back(&mut self, base: &Base, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absences.remove(&node) else { return };
+impl Registry {
+    /// A helper is back, and its absence has ended. The history tells of it if `is_told`.
+    pub(crate) fn note_back(&self, node: NodeId, away: Duration, is_told: bool, out: &mut Out) {
         let name = self.name(node);
         out.forget_record(format!("{PREFIX}{name}"));
-        // Before all have come, one that is back was not gone for anybody.
-        if self.settled {
-            let away_ms = absence.lasts(base.now).as_millis() as u64;
-            out.note(HistoryEvent::NodeBack { node: name, away_ms });
+        if is_told {
+            out.note(HistoryEvent::NodeBack { node: name, away_ms: away.as_millis() as u64 });
         }
     }
 
-    pub(crate) fn keep_absence(&mut self, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absences.get(&node) else { return };
+    fn keep_absence(&self, node: NodeId, out: &mut Out) {
+        let Some(absence) = self.absence(node) else { return };
         let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
         out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
+    }
+
+    /// Drops the record of the absence of a node that is forgotten.
+    pub(super) fn forget_absence(&self, node: NodeId, out: &mut Out) {
+        if self.absence(node).is_some() {
+            out.forget_record(format!("{PREFIX}{}", self.name(node)));
+        }
     }
 }
 
@@ -208,6 +144,3 @@ pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
         Some((rest, read.ok()))
     })
 }
-
-/// All helpers that are gone.
-pub(crate) type Absences = BTreeMap<NodeId, Absence>;

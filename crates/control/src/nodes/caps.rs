@@ -1,7 +1,7 @@
 //! Caps on what repairs may move: kept, dealt out to helpers as paces, and to the scheduler as budgets.
 //!
-//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of their shares, and
-//! it is dealt anew, by that and by what each has under way.
+//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of
+//! their shares, and it is dealt anew, by that and by what each has under way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::error::RequestError;
 use crate::jobs::Jobs;
 use crate::jobs::Owner;
 use crate::nodes::Nodes;
+use crate::nodes::continuation::NodeThen;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::storing::Then;
 use recovery::Scheduler;
 use views::{CapsRequest, CapsView};
 
@@ -75,7 +75,7 @@ impl Nodes {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
-                out.store(write, Then::Capped { view: Box::new(view), reply });
+                out.store(write, NodeThen::Capped { view: Box::new(view), reply });
             }
             Err(error) => answer(reply, Err(error), out),
         }
@@ -154,7 +154,8 @@ impl Nodes {
 
     /// Tells helpers what they keep to, where that has changed.
     fn tell_paces(&mut self, out: &mut Out) {
-        self.capping.told.retain(|node, _| self.peers.contains_key(node));
+        let mut told = std::mem::take(&mut self.capping.told);
+        told.retain(|&node, _| self.is_connected(node));
         for (node, pace) in self.capping.dealer.paces() {
             let rate = |rate: Option<f64>| rate.map(|rate| (rate as u64).max(1));
             let caps = repair::Caps {
@@ -163,11 +164,12 @@ impl Nodes {
                 repairs_disk: rate(pace.disk),
                 ..Default::default()
             };
-            if self.capping.told.get(&node).copied().unwrap_or_default() != caps {
-                self.capping.told.insert(node, caps);
+            if told.get(&node).copied().unwrap_or_default() != caps {
+                told.insert(node, caps);
                 self.send(node, ToNode::Limits(caps), out);
             }
         }
+        self.capping.told = told;
     }
 }
 

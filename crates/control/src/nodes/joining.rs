@@ -2,13 +2,14 @@
 
 use cluster::Role;
 use repair::wire::control::{self, HeldBlock, ToNode};
-use repair::{NodeProfile, Reach, StatedRates};
+use repair::{NodeId, NodeProfile, Reach, StatedRates};
 use store_api::NodeRecord;
 
 use crate::ConnectionId;
 use crate::base::Base;
 use crate::effect::Effect;
 use crate::nodes::Nodes;
+use crate::nodes::node::Node;
 use crate::out::Out;
 
 /// Why a node is not taken.
@@ -49,18 +50,33 @@ impl Out {
 impl Nodes {
     /// There is such a node; it is down until it registers.
     pub(crate) fn know_node(&mut self, base: &Base, record: &NodeRecord) {
-        if self.names.insert(record.id, record.name.clone()).is_none() {
-            let mut view = NodeProfile::unknown(record.name.clone());
-            view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
-            view.alive = false;
-            view.free_bytes = 0;
-            self.topology.set(record.id, view);
-            // Servers without a helper are the store's, which says itself when they are gone.
-            let named = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
-            if !named && !base.store.reports_service() {
-                self.retired.insert(record.id);
-            }
+        if let Some(node) = self.registry.get_mut(record.id) {
+            node.name.clone_from(&record.name);
+            return;
         }
+        // Servers without a helper are the store's, which says itself when they are gone.
+        let is_listed = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
+        let is_retired = !is_listed && !base.store.reports_service();
+        self.registry.insert(record.id, Node::new(record.name.clone(), is_retired));
+        let mut view = NodeProfile::unknown(record.name.clone());
+        view.reach = record.address.clone().map_or(Reach::Unknown, Reach::Listens);
+        view.alive = false;
+        view.free_bytes = 0;
+        self.topology.set(record.id, view);
+    }
+
+    /// The storage has forgotten a node: forgets it here.
+    pub(crate) fn forget_node(&mut self, base: &Base, node: NodeId, out: &mut Out) {
+        self.registry.forget_absence(node, out);
+        self.registry.forget_maintenance(node, out);
+        self.registry.unmark_leaving(node, out);
+        if let Ok(name) = self.name(node).parse() {
+            self.certificates.forget(&Role::Helper(name));
+        }
+        self.registry.remove(node);
+        self.topology.remove(node);
+        self.figures.forget(node);
+        self.lay_links(base);
     }
 }
 

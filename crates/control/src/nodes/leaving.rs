@@ -1,12 +1,10 @@
 //! Helpers that are about to fail or to be taken away: they get no blocks, and are emptied by a drain.
 //!
-//! The mark outlives the drain and restarts of the coordinator, so that nothing is placed on a node that somebody is about
-//! to remove. It goes when the drain is called off, or the mark is taken back. A drain that ends while blocks are left has
-//! failed; another one like it begins by itself as soon as a helper can take one of them.
+//! The mark outlives the drain and restarts of the coordinator, so that nothing is placed on a node that
+//! somebody is about to remove. It goes when the drain is called off, or the mark is taken back. A drain that
+//! ends while blocks are left has failed; another one like it begins by itself as soon as a helper can take
+//! one of them.
 
-use std::collections::BTreeMap;
-
-use recovery::Target;
 use repair::NodeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,28 +13,23 @@ use store_api::{RecordWrite, Write};
 use crate::base::Base;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::nodes::Nodes;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
-use crate::repairs::Order;
-use crate::repairs::Repairs;
+use crate::repairs::orders::Order;
 use crate::signal::Signal;
-use crate::storing::Then;
+use crate::storing::then::Then;
 
 /// Keys of marks in the records begin with this.
 const PREFIX: &str = "leaving/";
 
-/// Helpers that are to be emptied.
+/// The drain mark of a node.
 #[derive(Default)]
-pub(crate) struct Leaving(BTreeMap<NodeId, Departure>);
-
-/// A helper that is to be emptied.
-#[derive(Default)]
-struct Departure {
+pub(crate) struct Departure {
     /// The order that later drains repeat; none if an earlier version kept the mark.
     order: Option<Order>,
 }
 
-/// The same in the records.
+/// The mark in the records.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     since_unix_ms: u64,
@@ -44,90 +37,70 @@ struct Kept {
     order: Option<Order>,
 }
 
-impl Leaving {
-    pub(crate) fn contains(&self, node: &NodeId) -> bool {
-        self.0.contains_key(node)
-    }
-
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.0.keys().copied()
-    }
-
-    /// Marks a node; whether it was not marked, or for another order.
-    pub(crate) fn insert(&mut self, node: NodeId, order: &Order) -> bool {
-        let departure = self.0.entry(node).or_default();
-        let is_new = departure.order.as_ref().is_none_or(|known| known.differs(order));
-        departure.order = Some(order.clone());
-        is_new
-    }
-
-    /// The only helpers that get the blocks of a node; any if there are none.
-    pub(crate) fn requestors(&self, node: NodeId) -> &[NodeId] {
-        let order = self.0.get(&node).and_then(|departure| departure.order.as_ref());
-        order.map_or(&[], |order| &order.requestors)
-    }
-}
-
-impl Repairs {
-    /// Begins drains of what earlier ones left, where some of it can go somewhere now. A helper that is down is for the
-    /// repairs of those that are gone.
-    pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if !facts.nodes.settled || !facts.may_change() {
-            return;
-        }
-        for node in facts.nodes.leaving.nodes().collect::<Vec<_>>() {
-            let room = self.room_of(node);
-            let drains = &self.drains;
-            let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
-            let may = is_due && facts.nodes.is_helper(node) && room.is_any();
-            // The last finding may be older than the end of the last drain.
-            if may
-                && self.open_repairs_of(&Target::Drain(node)).is_empty()
-                && self.look_again_for_room(facts, jobs, node).is_any()
-            {
-                self.drain_rest(facts, node, out);
-            }
-        }
-    }
-
-    fn drain_rest(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
-        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
-        let Some(departure) = facts.nodes.leaving.0.get(&node) else { return };
-        self.drains.of(node).repair = Some(id);
-        let order = departure
-            .order
-            .clone()
-            .unwrap_or_else(|| Order::new(Target::Drain(node), scheme, facts.base.unix_ms));
-        let order = Order { by_itself: true, paused: false, asked_unix_ms: facts.base.unix_ms, ..order };
-        out.store(crate::repairs::kept(id, &order), Then::Drains { node, id, order: Box::new(order) });
-    }
-}
-
-impl Nodes {
+impl Registry {
     /// Marks that an earlier coordinator kept.
     pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
         for (key, record) in records {
             let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
             let kept: Option<Kept> = serde_json::from_value(record.clone()).ok();
             let order = kept.and_then(|kept| kept.order);
-            self.leaving.0.insert(NodeId(id), Departure { order });
+            if let Some(node) = self.get_mut(NodeId(id)) {
+                node.departure = Some(Departure { order });
+            }
         }
     }
 
+    /// Marks a node. Returns whether it was not marked, or for another order.
+    pub(crate) fn set_departure(&mut self, node: NodeId, order: &Order) -> bool {
+        let Some(node) = self.get_mut(node) else { return false };
+        let departure = node.departure.get_or_insert_default();
+        let is_new = departure.order.as_ref().is_none_or(|known| known.differs(order));
+        departure.order = Some(order.clone());
+        is_new
+    }
+
+    /// Marks a node as to be emptied, and keeps the mark.
     pub(crate) fn mark_leaving(&mut self, base: &Base, node: NodeId, order: &Order, out: &mut Out) {
-        if self.leaving.insert(node, order) {
+        if self.set_departure(node, order) {
             tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
             out.keep_record(key(node), &Kept { since_unix_ms: base.unix_ms, order: Some(order.clone()) });
             out.tell(Signal::Node(node));
         }
     }
 
+    /// Takes the mark back.
     pub(crate) fn unmark_leaving(&mut self, node: NodeId, out: &mut Out) {
-        if self.leaving.0.remove(&node).is_some() {
+        if self.get_mut(node).and_then(|node| node.departure.take()).is_some() {
             tracing::info!(node = %self.name(node), "it gets blocks again");
             out.store(Write::Records(RecordWrite::Remove(key(node))), Then::Nothing);
             out.tell(Signal::Node(node));
         }
+    }
+}
+
+impl Registry {
+    fn departure(&self, node: NodeId) -> Option<&Departure> {
+        self.get(node)?.departure.as_ref()
+    }
+
+    /// Whether a node is to be emptied, and gets no blocks.
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        self.departure(node).is_some()
+    }
+
+    /// The nodes that are to be emptied.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.those(|node| node.departure.is_some())
+    }
+
+    /// The order that later drains of a node repeat; none if an earlier version kept the mark.
+    pub(crate) fn drain_order(&self, node: NodeId) -> Option<&Order> {
+        self.departure(node)?.order.as_ref()
+    }
+
+    /// The only helpers that get the blocks of a node that is to be emptied; any if there are none.
+    pub(crate) fn drain_requestors(&self, node: NodeId) -> &[NodeId] {
+        self.drain_order(node).map_or(&[], |order| &order.requestors)
     }
 }
 

@@ -1,53 +1,50 @@
-//! Helpers and clients that are connected: what they say, and their leaving.
+//! Nodes and clients: which are known, which are connected, and what each carries.
 
 pub(crate) mod absences;
 pub(crate) mod caps;
 pub(crate) mod certificates;
+pub(crate) mod continuation;
 pub(crate) mod figures;
 pub(crate) mod joining;
 pub(crate) mod leaving;
+pub(crate) mod lookups;
 pub(crate) mod maintenance;
 pub(crate) mod network;
+pub(crate) mod node;
+pub(crate) mod registry;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cluster::RepairAfter;
 use repair::wire::control::ToNode;
 use repair::{NodeId, Topology};
 
 use crate::ConnectionId;
-use crate::nodes::absences::Absences;
+use crate::nodes::absences::Absence;
 use crate::nodes::caps::Capping;
 use crate::nodes::certificates::Certificates;
 use crate::nodes::figures::Figures;
-use crate::nodes::leaving::Leaving;
-use crate::nodes::maintenance::Maintenance;
+use crate::nodes::node::Session;
+use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::signal::Signal;
 
 /// Clients get numbers from here on, for as long as they are connected.
 pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
 
-/// Helpers and clients: who they are, who is connected, and what each carries.
+/// The nodes of the cluster and the clients that are connected.
 pub(crate) struct Nodes {
-    /// Helpers by the name that the catalog has for them.
-    pub names: BTreeMap<NodeId, String>,
-    pub peers: BTreeMap<NodeId, Peer>,
-    pub connections: BTreeMap<ConnectionId, NodeId>,
-    pub next_client: u32,
+    /// The nodes that the catalog has registered: helpers, and servers of a store.
+    pub registry: Registry,
+    /// The clients that are connected.
+    clients: BTreeMap<NodeId, Client>,
+    connections: BTreeMap<ConnectionId, NodeId>,
+    next_client: u32,
     /// The nodes as the planner sees them; one is alive in there if and only if it is connected.
     pub topology: Topology,
     pub figures: Figures,
     pub capping: Capping,
-    /// Helpers that are to be emptied, and get no blocks.
-    pub leaving: Leaving,
-    /// Helpers that the catalog knows and mend.toml does not.
-    pub retired: BTreeSet<NodeId>,
-    /// Helpers that are being forgotten.
-    pub forgetting: BTreeSet<NodeId>,
-    pub absences: Absences,
-    pub maintenance: BTreeMap<NodeId, Maintenance>,
-    /// How long a helper may be gone, if somebody has set it.
+    /// How long a helper may be gone, if an operator has set it.
     pub repair_after_set: Option<RepairAfter>,
     pub certificates: Certificates,
     /// Whether the helpers that are expected have come, or had time to.
@@ -57,18 +54,13 @@ pub(crate) struct Nodes {
 impl Default for Nodes {
     fn default() -> Self {
         Self {
-            names: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            registry: Registry::default(),
+            clients: BTreeMap::new(),
             connections: BTreeMap::new(),
             next_client: FIRST_CLIENT,
             topology: Topology::new(),
             figures: Figures::default(),
             capping: Capping::default(),
-            leaving: Leaving::default(),
-            retired: BTreeSet::new(),
-            forgetting: BTreeSet::new(),
-            absences: Absences::new(),
-            maintenance: BTreeMap::new(),
             repair_after_set: None,
             certificates: Certificates::default(),
             settled: false,
@@ -76,27 +68,63 @@ impl Default for Nodes {
     }
 }
 
-/// Somebody who is connected.
-pub(crate) struct Peer {
-    pub connection: ConnectionId,
-    pub kind: PeerKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PeerKind {
-    Helper,
-    Client,
-    /// Only stripes that were described to the coordinator are its business.
-    Plugin,
+/// A client that is connected.
+struct Client {
+    connection: ConnectionId,
+    /// A plug-in sees only the stripes that plug-ins described.
+    is_plugin: bool,
 }
 
 impl Nodes {
-    /// The helper of this name.
-    pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
-        self.names.iter().find(|(_, other)| *other == name).map(|(&node, _)| node)
+    /// Connects a helper. Returns the absence that ends.
+    pub(crate) fn connect_helper(&mut self, node: NodeId, connection: ConnectionId) -> Option<Absence> {
+        self.connections.insert(connection, node);
+        self.registry.get_mut(node).and_then(|node| node.connect(connection))
     }
 
-    /// A node was given a task. It counts until the node's next answer, so that jobs started together do not crowd one node.
+    /// Connects a client under a new number.
+    pub(crate) fn connect_client(&mut self, connection: ConnectionId, is_plugin: bool) -> NodeId {
+        let client = NodeId(self.next_client);
+        self.next_client = self.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
+        self.connections.insert(connection, client);
+        self.clients.insert(client, Client { connection, is_plugin });
+        client
+    }
+
+    /// Disconnects a node or a client. Returns its session; `None` if it was not connected.
+    pub(crate) fn disconnect(&mut self, node: NodeId) -> Option<Session> {
+        let session = match self.clients.remove(&node) {
+            Some(Client { connection, .. }) => Session { connection, unproven: None },
+            None => self.registry.get_mut(node)?.disconnect()?,
+        };
+        self.connections.remove(&session.connection);
+        if let Some(view) = self.topology.get_mut(node) {
+            (view.alive, view.load) = (false, 0);
+        }
+        Some(session)
+    }
+}
+
+impl Nodes {
+    /// The node or client of a connection.
+    pub(crate) fn node_at(&self, connection: ConnectionId) -> Option<NodeId> {
+        self.connections.get(&connection).copied()
+    }
+
+    /// Whether a node or client is connected.
+    pub(crate) fn is_connected(&self, node: NodeId) -> bool {
+        self.is_helper(node) || self.clients.contains_key(&node)
+    }
+
+    /// How many nodes and clients are connected.
+    pub(crate) fn connected_count(&self) -> usize {
+        self.connections.len()
+    }
+}
+
+impl Nodes {
+    /// A node was given a task. It counts until the node's next answer, so that jobs started together do not
+    /// crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {
             view.load += 1;
@@ -118,27 +146,31 @@ impl Nodes {
 impl Nodes {
     /// Sends a message to a node, if it is connected.
     pub(crate) fn send(&self, node: NodeId, message: ToNode, out: &mut Out) {
-        if let Some(peer) = self.peers.get(&node) {
-            out.send(peer.connection, message);
+        let client = || self.clients.get(&node).map(|client| client.connection);
+        if let Some(connection) =
+            self.registry.session(node).map(|session| session.connection).or_else(client)
+        {
+            out.send(connection, message);
         }
     }
 
+    /// Whether a helper of this id is connected.
     pub(crate) fn is_helper(&self, node: NodeId) -> bool {
-        self.peers.get(&node).is_some_and(|peer| peer.kind == PeerKind::Helper)
+        self.registry.session(node).is_some()
     }
 
     /// Helpers that are connected.
     pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.peers.iter().filter(|(_, peer)| peer.kind == PeerKind::Helper).map(|(&node, _)| node)
+        self.registry.up()
     }
 
     /// Names of all helpers.
     pub(crate) fn known_helpers(&self) -> Vec<String> {
-        sorted(self.names.values().cloned())
+        sorted(self.registry.named().map(|(_, name)| name.to_owned()))
     }
 
     pub(crate) fn is_plugin(&self, client: NodeId) -> bool {
-        self.peers.get(&client).is_some_and(|peer| peer.kind == PeerKind::Plugin)
+        self.clients.get(&client).is_some_and(|client| client.is_plugin)
     }
 
     pub(crate) fn name(&self, node: NodeId) -> String {

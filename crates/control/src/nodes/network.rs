@@ -1,18 +1,15 @@
-//! The network as the planner and the scheduler see it: what lies between nodes, from mend.toml, and what nodes carry, from
-//! their own configuration and from what was measured.
+//! The network as the planner and the scheduler see it: what lies between nodes, from mend.toml, and what
+//! nodes carry, from their own configuration and from what was measured.
 
 use std::collections::BTreeMap;
 
 use cluster::Network;
-use recovery::{SECONDS_AHEAD, TrunkBudget};
 use repair::{NodeId, NodeProfile, Reach, Topology, TopologyError, Trunk};
 
 use crate::base::Base;
-use crate::facts::Facts;
 use crate::nodes::Nodes;
 use crate::nodes::sorted;
 use crate::out::Out;
-use crate::repairs::Repairs;
 use crate::signal::Signal;
 
 impl Nodes {
@@ -77,12 +74,7 @@ impl Nodes {
     }
 
     pub(crate) fn tell_all_rates(&mut self, out: &mut Out) {
-        self.names
-            .keys()
-            .copied()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|node| self.tell_rates(node, out));
+        self.registry.ids().collect::<Vec<_>>().into_iter().for_each(|node| self.tell_rates(node, out));
         self.tell_clients();
     }
 
@@ -95,19 +87,6 @@ impl Nodes {
             let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
             (rates.up, rates.down) = (assumed, assumed);
         }
-    }
-}
-
-impl Repairs {
-    /// Tells the scheduler what repairs may have under way over the trunk of a rack: as its cap says, and no more than it
-    /// carries.
-    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
-        let cap = facts.nodes.caps(facts.base).trunk(rack);
-        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
-        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
-        let [up, down] = carried.map(bytes);
-        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
-        self.scheduler.set_trunk(rack, trunk);
     }
 }
 

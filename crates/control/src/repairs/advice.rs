@@ -1,23 +1,22 @@
-//! Why a stripe is not repaired, and what to do about it.
+//! Reasons why a stripe is not repaired, and next steps.
 
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use recovery::{End, Target};
+use recovery::End;
 use repair::{Stripe, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
-use crate::repairs::Order;
 use crate::repairs::Repairs;
-use crate::repairs::start::Obstacle;
+use crate::repairs::obstacle::Obstacle;
 use crate::stripes::indexed;
 
 impl Repairs {
-    /// An item has ended: says why, if it was not the job that did.
+    /// An item has ended: records the reason, unless its job has done so.
     pub(crate) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
-            End::NothingLost => (self.nothing_lost(facts, stripe), None),
+            End::NothingLost => (self.verify_first.nothing_lost(facts, stripe), None),
             End::LostAgain => (
                 "its blocks are lost again and again".to_owned(),
                 Some("look at mend status for bad disks".to_owned()),
@@ -28,7 +27,7 @@ impl Repairs {
             },
             End::Repaired | End::Failed | End::Cancelled => return,
         };
-        let Some(item) = self.item(repair, stripe) else { return };
+        let Some(item) = self.queue.item(repair, stripe) else { return };
         if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
             (item.reason, item.next_step) = (Some(reason), next_step);
         }
@@ -36,10 +35,10 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// What could make a stripe repairable that is not.
+    /// The step that would make a stripe repairable.
     fn bring_back(self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
-        let down = down.filter(|node| !self.nodes.peers.contains_key(node));
+        let down = down.filter(|node| !self.nodes.is_connected(*node));
         let down: BTreeSet<String> = down.map(|node| self.nodes.name(node)).collect();
         if down.is_empty() {
             return "restore the bad blocks' files from a backup of their helpers, then run mend scrub and mend \
@@ -82,15 +81,5 @@ impl Repairs {
         };
         let end = End::Unreadable { lost: lost as u16 };
         Err(Obstacle { end, reason, next_step: facts.bring_back(record) })
-    }
-}
-
-/// How what is left of a repair gets done.
-pub(crate) fn next_attempt(order: &Order) -> &'static str {
-    match order.target {
-        Target::Drain(_) => "it goes on by itself when one can",
-        Target::Rebalance(_) => "then run mend rebalance again",
-        _ if order.by_itself => "it is tried again by itself",
-        _ => "then run mend repair --all",
     }
 }

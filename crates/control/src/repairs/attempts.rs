@@ -1,6 +1,6 @@
-//! When a repair that the coordinator begins by itself is tried again after one that left something undone.
+//! Retries of automatic repairs.
 //!
-//! Each failure doubles the pause. Room that appears where there was none ends the pause: what failed for lack of it can go on.
+//! Each failure doubles the pause. When a helper has room again after none had, the pause ends at once.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use std::time::Duration;
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(60);
 const TRY_AGAIN_AT_MOST: Duration = Duration::from_secs(3600);
 
-/// Repairs of one helper that left something undone.
+/// Failed repairs of one helper.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     failures: u32,
     not_before: Duration,
-    /// No helper could take anything when it was last looked at.
+    /// No helper had room at the last look.
     without_room: bool,
 }
 
 impl Attempts {
-    /// A repair has left something; the next waits for `least` and ever longer.
+    /// A repair has left blocks. The next waits for `least`, and longer after each failure.
     pub(crate) fn fail(&mut self, now: Duration, least: Duration) {
         let pause = least.max(TRY_AGAIN).saturating_mul(1 << self.failures.min(10));
         self.failures += 1;
@@ -40,7 +40,7 @@ impl Attempts {
         self.not_before.saturating_sub(now)
     }
 
-    /// Takes whether some helper can take something now.
+    /// Takes whether some helper has room now.
     pub(crate) fn note_room(&mut self, is_room: bool) {
         if is_room && self.without_room {
             *self = Self::default();

@@ -1,9 +1,8 @@
-//! Evening out how full helpers are: blocks move from those that hold more than their share of what there is room for
-//! to those that hold less. A stripe moves one block at a time and keeps its failure domains; asking
-//! again moves the next.
+//! Rebalancing: blocks move from helpers that are fuller than average to emptier ones. A rebalance moves at
+//! most one block of each stripe and keeps the stripe's failure domains; the next one continues.
 //!
-//! This only says what is worth moving. The moves are a repair like others, of [`Kind::Migrate`], so that they wait for
-//! what is more urgent, and the scheduler has the last word on where each block goes.
+//! This module only chooses the moves. They are a repair of [`Kind::Migrate`] like any other: they wait for
+//! more urgent repairs, and the scheduler decides the destination of each block.
 //!
 //! [`Kind::Migrate`]: recovery::Kind::Migrate
 
@@ -19,14 +18,14 @@ use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::out::Out;
-use crate::repairs::Order;
+use crate::repairs::orders::Order;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 
-/// Blocks that one rebalance moves; another one goes on from there.
+/// The most blocks that one rebalance moves; the next one continues.
 const MOVES: usize = 1000;
-/// Helpers whose fill differs by less are even: a store has no smaller blocks that would be worth the move.
+/// Helpers whose fill differs by less count as even: no block worth moving is smaller.
 const LEAST_BLOCK_BYTES: f64 = 1024.0;
-/// So many blocks of a helper are looked at for one to move.
+/// The most blocks of a helper that are considered for one move.
 const LOOKED_AT: usize = 10_000;
 
 /// A helper that is up.
@@ -48,7 +47,7 @@ struct Move {
     bytes: u64,
 }
 
-/// What is looked at, one stripe at a time.
+/// The stripes to choose from.
 trait Stripes {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)>;
     /// A stripe, if all its blocks can be read.
@@ -107,7 +106,7 @@ impl<'a> Facts<'a> {
         let moves = worth_moving(fills.clone(), &self);
         let view = self.rebalance_view(&fills, &moves);
         if request.dry_run || moves.is_empty() {
-            return answer(reply, Ok(view), out);
+            return out.answer(reply, Ok(view));
         }
         let onto: BTreeSet<NodeId> = moves.iter().map(|moved| moved.to).collect();
         let blocks = moves.into_iter().map(|moved| moved.block).collect();
@@ -125,7 +124,8 @@ impl<'a> Facts<'a> {
 impl<'a> Facts<'a> {
     fn fills(self) -> Vec<Fill> {
         let up = self.nodes.live_helpers().filter(|node| {
-            self.nodes.maintenance_left(self.base, *node).is_none() && !self.nodes.leaving.contains(node)
+            self.nodes.registry.maintenance_left(self.base, *node).is_none()
+                && !self.nodes.registry.is_leaving(*node)
         });
         let mut fills: Vec<(Fill, f64)> = up
             .filter_map(|node| {
@@ -187,7 +187,7 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
     moves
 }
 
-/// Whether a stripe stays as spread as it is if its block goes from one helper to the other.
+/// Whether a move keeps the failure domains of a stripe.
 fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripes) -> bool {
     let holders = || record.blocks.iter().filter_map(|block| block.node);
     if holders().any(|holder| holder == to.node) {

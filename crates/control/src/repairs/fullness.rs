@@ -1,4 +1,4 @@
-//! Helpers that are full, and whether what fails next could be rebuilt: told before it is needed.
+//! Full helpers, and whether there is room to rebuild another helper that fails.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ impl Fullness {
         self.found = Some((now, advice));
     }
 
-    /// Says whether a helper that failed could not be rebuilt, why, and the remedy.
+    /// The warning that a failed helper could not be rebuilt, with reason and remedy.
     pub(crate) fn advice(&self) -> Option<String> {
         self.found.as_ref().and_then(|(_, text)| text.clone())
     }
 }
 
 impl<'a> Facts<'a> {
-    /// Bytes of a large block: of the kind of stripes that has the largest, or as new ones are made.
+    /// The block size of the stripes with the largest blocks, or else of new ones.
     pub(crate) fn largest_block_bytes(self) -> u64 {
         let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
         stored.unwrap_or(self.base.settings.block_bytes)

@@ -1,12 +1,13 @@
-//! How long lost blocks are waited for that may come back: the less a stripe can still lose, the shorter.
+//! Grace periods of stripes: how long a repair waits for lost blocks that may come back. The less redundancy
+//! a stripe has left, the shorter.
 
 use std::time::Duration;
 
-/// No stripe waits for less, unless helpers may be gone for a shorter time anyway: a machine that is restarted is back by then.
+/// The shortest grace period, unless the setting is shorter: a restarted machine is back by then.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// The grace period of a stripe that can lose `left` more blocks, of `full` when it is whole. `grace` is that of one which has
-/// lost a single block.
+/// The grace period of a stripe that can lose `left` more blocks, of `full` when it is whole. `grace` is that
+/// of one which has lost a single block.
 pub(crate) fn shortened(grace: Duration, left: u32, full: u32) -> Duration {
     let steps = full.saturating_sub(1);
     if left > 0 && left >= steps {

@@ -1,11 +1,12 @@
-//! Repairs of stripes that nobody asked for.
+//! Automatic repairs of single stripes.
 //!
-//! Rot is repaired at once, and so are blocks that a helper or server has lost while it is there. Blocks on one that is gone are
-//! waited for, since most come back: for the stripe's grace period, which shrinks with the stripe's redundancy
-//! ([`grace`](crate::grace)), and not while it is in maintenance. In stores of our own a helper that is gone is repaired as a
-//! whole when its own grace period is over ([`absences`](crate::absences)); only stripes that wait for less are repaired here.
-//! One that came back with most of its blocks missing counts as gone: its disk may not be mounted. A repair that fails is tried again,
-//! at growing intervals.
+//! Rotten blocks are repaired at once, and so are blocks that a connected helper or server has lost. Blocks
+//! of an absent one get a grace period, since most come back: it shrinks with the stripe's redundancy
+//! ([`grace`](crate::repairs::grace)), and maintenance extends it. In stores of our own an absent helper is
+//! repaired as a whole when its own grace period is over ([`node_recovery`](crate::repairs::node_recovery));
+//! only stripes with a shorter grace period are repaired here. A helper that came back without most of its
+//! blocks counts as absent, since its disk may not be mounted. A failed repair is retried at growing
+//! intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,20 +17,21 @@ use recovery::Target;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::durations::in_words;
 use crate::facts::Facts;
 use crate::out::Out;
-use crate::repairs::Repairs;
+use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::grace::shortened;
-use crate::storing::Then;
+use crate::repairs::queue::Queue;
 use crate::stripes::Stripes;
 use crate::stripes::picture::Slot;
 use views::WaitingStripes;
 
 /// How often damage is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Rotten stripes, and others, that are looked at each time in stores of our own, where a helper that is gone damages millions.
+/// The most rotten stripes, and the most others, that one look considers in stores of our own, where an
+/// absent helper damages millions.
 const LOOK_AT: usize = 2048;
 /// Repairs of its own that are open at a time; more wait, the stripes with least left first.
 const OPEN_AT_ONCE: usize = 32;
@@ -37,22 +39,28 @@ const OPEN_AT_ONCE: usize = 32;
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
 const PAUSE_LAST: Duration = Duration::from_secs(600);
 
-/// Once all nodes have been in service for so long, nobody can come back with what nobody has.
+/// Once all nodes have been in service for this long, a block that no node has cannot come back.
 const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
 
-/// What the coordinator does by itself about damage.
+/// The policy of automatic repairs of single stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealPolicy {
-    /// Only what would be repaired is said.
+    /// Repairs are only logged, not begun.
     pub dry_run: bool,
 }
 
-/// A stripe that is being, or was, repaired without being asked for.
+/// A stripe with automatic repairs.
 struct Case {
     /// Its repair, once it has a number; `None` while that is being stored.
     repairs: BTreeSet<u64>,
     attempts: u32,
     not_before: Duration,
+}
+
+impl Case {
+    fn is_open(&self, queue: &Queue) -> bool {
+        self.repairs.iter().any(|&repair| queue.is_open(repair))
+    }
 }
 
 /// See the module's documentation.
@@ -66,14 +74,15 @@ pub(crate) struct Healing {
     hollow: BTreeMap<NodeId, Duration>,
     /// Since when all nodes that there are have been in service.
     all_since: Option<Duration>,
-    /// Stripes whose grace period is shortened and not over, by what they can still lose: how many, and when the first is due.
+    /// Stripes within a shortened grace period, by the blocks that they can still lose: their number, and
+    /// when the first is due.
     waiting: BTreeMap<u32, (u64, Duration)>,
     /// The last rotten stripe that was looked at, and the last other one, if there were more.
     looked_at: [Slot; 2],
 }
 
 impl Healing {
-    /// A helper has said what it holds: most of what it should, or not.
+    /// A returned helper has listed its blocks: most of the expected ones, or not.
     pub(crate) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
         match is_hollow {
             true => drop(self.hollow.entry(node).or_insert(now)),
@@ -87,66 +96,67 @@ impl Healing {
     }
 }
 
-/// How long the lost blocks of a damaged stripe are waited for.
+/// The grace period of a damaged stripe.
 #[derive(Clone, Copy)]
 struct Patience {
     /// Blocks that it can still lose.
     left: u32,
     grace: Option<Duration>,
-    /// Whether that is less than helpers may be gone.
+    /// Whether it is shorter than that of whole helpers.
     is_shortened: bool,
 }
 
-impl Repairs {
+impl Healing {
     pub(crate) fn note_service(&mut self, facts: Facts<'_>, node: NodeId, up: bool) {
         if up {
-            self.healing.out_since.remove(&node);
+            self.out_since.remove(&node);
         } else {
-            self.healing.out_since.entry(node).or_insert(facts.base.now);
+            self.out_since.entry(node).or_insert(facts.base.now);
         }
     }
 
-    /// Time has passed: begins what is due.
-    pub(crate) fn heal(&mut self, facts: Facts<'_>, out: &mut Out) {
-        let Some(policy) = facts.heals() else { return self.healing.waiting.clear() };
-        if facts.base.now < self.healing.due {
+    /// Time has passed: begins the repairs that are due.
+    pub(crate) fn heal(&mut self, facts: Facts<'_>, queue: &Queue, out: &mut Out) {
+        let Some(policy) = facts.heals() else { return self.waiting.clear() };
+        if facts.base.now < self.due {
             return;
         }
-        self.healing.due = facts.base.now + LOOK_EVERY;
+        self.due = facts.base.now + LOOK_EVERY;
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
-        self.healing.all_since = all_serve.then(|| self.healing.all_since.unwrap_or(facts.base.now));
-        self.healing.waiting.clear();
+        self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
+        self.waiting.clear();
         self.close_cases(facts);
         let damaged = match facts.base.store.reports_service() {
             true => facts.stripes.picture.damaged(),
             false => self.pressing_damage(facts),
         };
-        let mut open = self.healing.cases.values().filter(|case| self.is_open(case)).count();
+        let mut open = self.cases.values().filter(|case| case.is_open(queue)).count();
         // An unreadable stripe is looked at again as soon as a block of it is back.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
         worst_first.sort_by_key(|(patience, _)| patience.left);
         for (patience, stripe) in worst_first {
-            let begins = open < OPEN_AT_ONCE && self.heal_stripe(facts, policy, stripe, patience, out);
+            let begins =
+                open < OPEN_AT_ONCE && self.heal_stripe((facts, queue), policy, stripe, patience, out);
             open += usize::from(begins);
         }
     }
 
-    /// Forgets stripes that lack nothing any more.
+    /// Forgets stripes that are whole again.
     fn close_cases(&mut self, facts: Facts<'_>) {
         let is_whole = |stripe: &&StripeId| {
             let record = facts.stripes.picture.stripe(stripe);
             record.map_or(true, |record| facts.lost_blocks(&record).is_empty())
         };
-        let whole: Vec<StripeId> = self.healing.cases.keys().filter(is_whole).cloned().collect();
-        whole.iter().for_each(|stripe| drop(self.healing.cases.remove(stripe)));
+        let whole: Vec<StripeId> = self.cases.keys().filter(is_whole).cloned().collect();
+        whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
     }
 
-    /// Damaged stripes that may be due before the helpers are that they miss, those with least left first; some of them if
-    /// there are many, and others the next time.
+    /// Damaged stripes that may be due before their absent helpers, those with the least redundancy first. If
+    /// there are many, a look considers some, and the next look others.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
-        let [after_rotten, after] = self.healing.looked_at;
+        let [after_rotten, after] = self.looked_at;
         let Stripes { picture, codes, .. } = &facts.stripes;
         let mut hurried: Vec<(u32, Vec<Slot>)> = Vec::new();
         for kind in picture.kinds().filter(|kind| !kind.slots.is_empty()) {
@@ -161,19 +171,15 @@ impl Repairs {
         let hurried: Vec<Slot> = hurried.into_iter().flat_map(|(_, slots)| slots).take(LOOK_AT).collect();
         let rotten = some_of(picture.rotten(), after_rotten);
         let last = |slots: &[Slot]| slots.last().filter(|_| slots.len() == LOOK_AT).copied();
-        self.healing.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
+        self.looked_at = [&rotten, &hurried].map(|slots| last(slots).unwrap_or_default());
         let slots: BTreeSet<Slot> = rotten.into_iter().chain(hurried).collect();
         slots.into_iter().map(|slot| facts.stripes.picture.stripe_in(slot)).collect()
     }
 
-    fn is_open(&self, case: &Case) -> bool {
-        case.repairs.iter().any(|&repair| self.is_repair_open(repair))
-    }
-
-    /// Begins the repair of a stripe, if it is due; whether it did.
+    /// Begins the repair of a stripe if it is due. Returns whether it did.
     fn heal_stripe(
         &mut self,
-        facts: Facts<'_>,
+        (facts, queue): (Facts<'_>, &Queue),
         policy: HealPolicy,
         stripe: &StripeRecord,
         patience: Patience,
@@ -189,18 +195,17 @@ impl Repairs {
             return false;
         }
         let now = facts.base.now;
-        if let Some(case) = self.healing.cases.get(&stripe.id)
-            && (now < case.not_before || self.is_open(case))
+        if let Some(case) = self.cases.get(&stripe.id)
+            && (now < case.not_before || case.is_open(queue))
         {
             return false;
         }
-        let repairs = self.of_stripe(&stripe.id);
-        if repairs.into_iter().any(|id| self.is_repair_open(id)) {
+        if queue.of_stripe(&stripe.id).any(|id| queue.is_open(id)) {
             return false; // Somebody has asked for it, or an earlier coordinator began it.
         }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
-        let case = self.healing.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
+        let case = self.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
             repairs: BTreeSet::new(),
             attempts: 0,
             not_before: Duration::ZERO,
@@ -223,7 +228,7 @@ impl Repairs {
     fn note_waiting(&mut self, facts: Facts<'_>, patience: Patience, wait: Option<Duration>) {
         let Some(wait) = wait.filter(|_| patience.is_shortened) else { return };
         let due = facts.base.now + wait;
-        let (stripes, first) = self.healing.waiting.entry(patience.left).or_insert((0, due));
+        let (stripes, first) = self.waiting.entry(patience.left).or_insert((0, due));
         (*stripes, *first) = (*stripes + 1, due.min(*first));
     }
 
@@ -231,26 +236,28 @@ impl Repairs {
         let order = facts.own_order(target);
         match order.and_then(|order| Ok((out.next_number()?, order))) {
             Ok((id, order)) => {
-                if let Some(case) = self.healing.cases.get_mut(stripe) {
+                if let Some(case) = self.cases.get_mut(stripe) {
                     case.repairs.insert(id);
                 }
-                out.store(crate::repairs::kept(id, &order), Then::Healed { id, order: Box::new(order) });
+                let (write, then) = Ordered::new(id, order, OrderedBy::Damage).stored();
+                out.store(write, then);
             }
             Err(error) => tracing::warn!(%stripe, %error, "its repair cannot begin"),
         }
     }
 
-    /// How long a lost block is still waited for; `None` if its repair does not begin here.
+    /// The rest of the grace period of a lost block; `None` if its repair does not begin here.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
-            // Its holder may be about to come back since before this coordinator began, unless nobody is away.
+            // Its holder may have been absent since before this coordinator started, unless all nodes are in
+            // service.
             let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;
-            return match self.healing.all_since.is_some_and(all_have_told) {
+            return match self.all_since.is_some_and(all_have_told) {
                 true => Some(Duration::ZERO),
                 false => Some(patience.grace?.saturating_sub(facts.base.now)),
             };
         };
-        if let Some(&since) = self.healing.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
+        if let Some(&since) = self.hollow.get(&home).filter(|_| block.state == BlockState::Missing) {
             return facts.nodes.left_of(
                 facts.base,
                 home,
@@ -264,11 +271,11 @@ impl Repairs {
         Some(waits?.into_iter().max().unwrap_or_default())
     }
 
-    /// How long a node is still waited for that is out of service, or gone.
+    /// The rest of the grace period of a node that is out of service or absent.
     fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
         if facts.base.store.reports_service() {
-            let since = self.healing.out_since.get(&node).copied().unwrap_or_default();
+            let since = self.out_since.get(&node).copied().unwrap_or_default();
             return facts.nodes.left_of(
                 facts.base,
                 node,
@@ -279,7 +286,7 @@ impl Repairs {
         facts.nodes.left_of(facts.base, node, left)
     }
 
-    /// Stripes that are repaired before the helpers are that they miss.
+    /// Stripes that are repaired before their absent helpers.
     pub(crate) fn waiting_stripes(&self, facts: Facts<'_>) -> Vec<WaitingStripes> {
         let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
             let wait = due.saturating_sub(facts.base.now);
@@ -298,11 +305,11 @@ impl Repairs {
                 ),
             }
         };
-        self.healing.waiting.iter().map(view).collect()
+        self.waiting.iter().map(view).collect()
     }
 
     /// Sentences on blocks that are lost on helpers that are up.
-    pub(crate) fn healing_advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
+    pub(crate) fn advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
             return vec![format!(
                 "{} lost on helpers that are up: run mend repair --all",
@@ -310,7 +317,7 @@ impl Repairs {
             )];
         }
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
-        let hollow = self.healing.hollow.iter().filter(|(_, since)| facts.base.now < **since + grace);
+        let hollow = self.hollow.iter().filter(|(_, since)| facts.base.now < **since + grace);
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {
                 format!(
@@ -322,7 +329,7 @@ impl Repairs {
             })
             .collect();
         if advice.is_empty() {
-            let again = self.healing.tried_again().filter(|&again| again > facts.base.now);
+            let again = self.tried_again().filter(|&again| again > facts.base.now);
             let when = again.map_or_else(
                 || "repair begins by itself".to_owned(),
                 |again| {
@@ -336,7 +343,8 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our own.
+    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our
+    /// own.
     fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.store.reports_service();
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;

@@ -1,4 +1,4 @@
-//! Helpers that get no blocks now: who they are, why, and what changes it.
+//! Helpers that get no blocks now, with reasons and remedies.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::nodes::sorted;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     down: Vec<String>,
-    /// Down while somebody works on them.
+    /// Down for maintenance.
     maintained: Vec<String>,
     /// The store has their servers out of service.
     out_of_service: Vec<String>,
@@ -76,14 +76,14 @@ impl Jobs {
     /// The helpers that take no block of so many bytes now, but for one that is spoken of.
     pub(crate) fn omitted(&self, facts: Facts<'_>, block_bytes: u64, but: Option<NodeId>) -> Omitted {
         let mut omitted = Omitted::default();
-        let known = facts.nodes.names.keys().copied().filter(|node| Some(*node) != but);
+        let known = facts.nodes.registry.ids().filter(|node| Some(*node) != but);
         for node in known.filter(|node| {
-            !facts.nodes.retired.contains(node) && !facts.nodes.has_no_helper(facts.base, *node)
+            !facts.nodes.registry.is_retired(*node) && !facts.nodes.registry.has_no_helper(facts.base, *node)
         }) {
             let group = match () {
-                () if facts.nodes.leaving.contains(&node) => &mut omitted.leaving,
+                () if facts.nodes.registry.is_leaving(node) => &mut omitted.leaving,
                 () if !facts.nodes.is_helper(node)
-                    && facts.nodes.maintenance_left(facts.base, node).is_some() =>
+                    && facts.nodes.registry.maintenance_left(facts.base, node).is_some() =>
                 {
                     &mut omitted.maintained
                 }

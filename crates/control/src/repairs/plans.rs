@@ -1,4 +1,4 @@
-//! Plans that are explained and not carried out.
+//! Likely requestors and assumed rates of plans that are explained and not carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use crate::jobs::placement::spread;
 use crate::out::Out;
 use views::PlanRates;
 
-/// The number of a client that is not there; real ones are counted from 2^31 up.
+/// The number of an imaginary client; real ones are counted from 2^31 up.
 pub(crate) const SOME_CLIENT: NodeId = NodeId(u32::MAX);
 
 impl<'a> Facts<'a> {
-    /// What the nodes of a plan are taken to carry.
+    /// The assumed rates of the nodes of a plan.
     pub(crate) fn rates(self, nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> PlanRates {
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
         let links =
@@ -36,7 +36,7 @@ impl<'a> Facts<'a> {
 
 impl Jobs {
     pub(crate) fn plan_requestors(
-        &mut self,
+        &self,
         facts: Facts<'_>,
         record: &StripeRecord,
         blocks: &BTreeSet<BlockIndex>,
@@ -53,7 +53,7 @@ impl Jobs {
 
     /// Helpers without a block of the stripe, or a client if there are too few.
     fn likely_requestors(
-        &mut self,
+        &self,
         facts: Facts<'_>,
         record: &StripeRecord,
         count: usize,

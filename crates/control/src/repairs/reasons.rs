@@ -1,16 +1,16 @@
-//! Why stripes were not repaired, told once for all that failed alike.
+//! Reasons why stripes were not repaired, grouped by text.
 
 use std::collections::BTreeMap;
 
-use crate::repairs::Item;
+use crate::repairs::repair::Item;
 use ::views::RepairReason;
 
-/// Reasons that are told one by one; the rest are counted together.
+/// The most reasons that are listed; the rest are counted together.
 const TOLD: usize = 5;
-/// Blocks of a reason that are named.
+/// The most blocks that are named per reason.
 const NAMED: usize = 5;
 
-/// Stripes by why they were not repaired, and what to do about it.
+/// Stripes by reason and next step.
 #[derive(Default)]
 pub(crate) struct Reasons(BTreeMap<(String, Option<String>), Failed>);
 

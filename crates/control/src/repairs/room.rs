@@ -1,7 +1,8 @@
-//! Whether what a helper holds has anywhere to go, before a repair is promised or begun.
+//! Room for the blocks of a helper, checked before a repair is promised or begun.
 //!
-//! A block has somewhere to go if some helper takes blocks of its size and has no other block of its stripe; where a helper may
-//! have several, any helper with room will do. Stripes are looked at one by one, a sample of them where there are many.
+//! A block has room if some helper takes blocks of its size and has no other block of its stripe; in stores
+//! where a helper may have several, any helper with space has room. The check looks at each stripe, or at a
+//! sample if there are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,12 +13,11 @@ use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::repairs::Repairs;
 use crate::stripes::Stripes;
 
-/// Blocks of a helper that are looked at; of more, so many, taken evenly.
+/// The most blocks of a helper that are checked; of more blocks, an even sample.
 const LOOKED_AT: usize = 1000;
-/// How long a finding is used, and as long again for each so many blocks.
+/// How long a finding is valid, plus as long again per so many blocks.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 
@@ -51,55 +51,32 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    fn get(&self, node: NodeId) -> Option<Room> {
+    pub(crate) fn get(&self, node: NodeId) -> Option<Room> {
         self.found.get(&node).map(|&(_, room)| room)
     }
 
-    fn is_due(&self, node: NodeId, now: Duration) -> bool {
+    pub(crate) fn note(&mut self, node: NodeId, now: Duration, room: Room) {
+        self.found.insert(node, (now, room));
+    }
+
+    /// Forgets the findings about all other helpers.
+    pub(crate) fn retain(&mut self, nodes: &BTreeSet<NodeId>) {
+        self.found.retain(|node, _| nodes.contains(node));
+    }
+
+    /// Whether it is time to look again.
+    pub(crate) fn is_due(&self, node: NodeId, now: Duration) -> bool {
         let good_for = |room: Room| GOOD_FOR * (1 + (room.blocks / MANY_BLOCKS) as u32);
         self.found.get(&node).is_none_or(|&(at, room)| now >= at + good_for(room))
     }
 }
 
-impl Repairs {
-    /// Looks where blocks of helpers that are gone or leaving could go.
-    pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
-        let (leaving, gone) = (facts.nodes.leaving.nodes(), facts.nodes.absences.keys().copied());
-        let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
-        self.rooms.found.retain(|node, _| nodes.contains(node));
-        for node in nodes {
-            if self.rooms.is_due(node, facts.base.now) {
-                self.look_again_for_room(facts, jobs, node);
-            }
-        }
-    }
-
-    /// The same for one of them, however new what is known is.
-    pub(crate) fn look_again_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs, node: NodeId) -> Room {
-        let room = jobs.find_room(facts, node);
-        self.rooms.found.insert(node, (facts.base.now, room));
-        if facts.nodes.leaving.contains(&node) {
-            self.drains.of(node).attempts.note_room(room.is_any());
-        }
-        if facts.nodes.absences.contains_key(&node) {
-            self.recoveries.of(node).attempts.note_room(room.is_any());
-        }
-        room
-    }
-}
-
-impl Repairs {
-    /// The latest finding about the blocks of a helper that is gone or leaving.
-    pub(crate) fn room_of(&self, node: NodeId) -> Room {
-        self.rooms.get(node).unwrap_or_default()
-    }
-}
-
 impl Jobs {
-    fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
+    /// Where the blocks of a helper could go.
+    pub(crate) fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
         let blocks = facts.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
-        let takers = Takers::new(self, facts, facts.nodes.leaving.requestors(node), Some(node));
+        let takers = Takers::new(self, facts, facts.nodes.registry.drain_requestors(node), Some(node));
         let mut room = Room::default();
         for (stripe, index) in blocks.iter().step_by(step as usize) {
             let Ok(record) = facts.stripes.picture.stripe(stripe) else { continue };
@@ -141,7 +118,8 @@ impl<'a> Facts<'a> {
 }
 
 impl Stripes {
-    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a while.
+    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a
+    /// while.
     fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
         let is_good = |state: BlockState| state == BlockState::Healthy;
         !block.holders().any(|held| held.node != node && is_good(held.state) && self.picture.is_up(held.node))
@@ -161,12 +139,14 @@ impl<'a> Takers<'a> {
         Self { facts, room }
     }
 
-    /// Whether one of them may take a lost block of a stripe, as [placement](recovery::Placement) decides.
+    /// Whether one of them may take a lost block of a stripe, as [placement](recovery::Placement)
+    /// decides.
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
         if self.facts.base.store.shares_nodes() {
-            // Their even shares add up to all blocks, of which one is lost, so one of them has less than its share.
+            // Their even shares add up to all blocks, of which one is lost, so one of them has less than its
+            // share.
             return fit.next().is_some();
         }
         let holders: BTreeSet<NodeId> =

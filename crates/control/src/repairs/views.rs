@@ -1,18 +1,18 @@
-//! Repairs as people see them.
+//! States, versions and reasons of repairs, for the API.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use recovery::{End, ItemState as Place, RepairId, Target};
-use repair::{ParityOutcome, StripeId};
+use repair::StripeId;
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::repairs::reasons::Reasons;
-use crate::repairs::{Item, Repair};
-use ::views::{ItemState, ParityCheck, RepairReason, RepairState, RepairView};
+use crate::repairs::repair::{Item, Repair};
+use ::views::{ItemState, RepairReason, RepairState, RepairView};
 
-/// Which stripes of a repair a view lists.
+/// The stripes of a repair that a view lists.
 #[derive(Clone, Debug)]
 pub struct ItemPage {
     /// Only stripes whose names come after this one.
@@ -50,7 +50,7 @@ impl Repairs {
         }
     }
 
-    /// Why stripes were not repaired, those that failed alike together.
+    /// The reasons why stripes were not repaired, grouped.
     pub(crate) fn reasons(&self, id: u64, repair: &Repair) -> Vec<RepairReason> {
         let counters = self.counters(id);
         let mut reasons = Reasons::default();
@@ -68,7 +68,7 @@ impl Repairs {
 }
 
 impl Repairs {
-    /// What running jobs of a repair have delivered.
+    /// The bytes that running jobs of a repair have delivered.
     pub(crate) fn bytes_coming(&self, jobs: &Jobs, id: u64, repair: &Repair) -> u64 {
         let running = self.scheduler.running(RepairId(id));
         let jobs = running.filter_map(|(_, job)| jobs.running.get(&job));
@@ -83,7 +83,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// What a repair is about, with names.
+    /// The target of a repair, with names.
     pub(crate) fn target_text(self, target: &Target) -> String {
         match target {
             Target::Node(node) => format!("node {}", self.nodes.name(*node)),
@@ -93,7 +93,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A number that changes with the state and the counters of a repair. Estimates change all the time and have no part in it.
+/// A number that changes with the state and the counters of a repair, but not with its estimates.
 pub(crate) fn version(view: &RepairView) -> u64 {
     let mut hasher = DefaultHasher::new();
     (view.state.name(), view.stripes, view.stripes_done, view.stripes_failed).hash(&mut hasher);
@@ -109,14 +109,5 @@ pub(crate) fn item_state(place: Place) -> ItemState {
         Place::Ended(End::Failed | End::LostAgain) => ItemState::Failed,
         Place::Ended(End::Unreadable { .. }) => ItemState::Unrepairable,
         Place::Ended(End::Cancelled) => ItemState::Cancelled,
-    }
-}
-
-pub(crate) fn parity_check(parity: ParityOutcome) -> ParityCheck {
-    match parity {
-        ParityOutcome::NotAsked => ParityCheck::NotAsked,
-        ParityOutcome::NoSpareBlock => ParityCheck::NoSpareBlock,
-        ParityOutcome::Holds => ParityCheck::Holds,
-        ParityOutcome::Overruled => ParityCheck::Overruled,
     }
 }

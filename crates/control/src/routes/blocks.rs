@@ -5,15 +5,16 @@ use repair::{BlockId, BlockProblem, Digest, NodeId};
 use store_api::{RecordWrite, Write};
 
 use crate::Control;
+use crate::nodes::continuation::NodeThen;
 use crate::questions::{Question, Subject, other_digest, state_for};
-use crate::storing::Then;
+use crate::stripes::continuation::StripeThen;
 
 impl Control {
     /// Goes on without answers that do not come, though the helper's connection lives.
     pub(crate) fn expire_asks(&mut self) {
         for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
             tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
-            self.repairs.looked(number, node, None, None);
+            self.repairs.note_verified((number, node), None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => {
                     self.stripes.recheck_next(around!(self), node, &mut self.out)
@@ -78,15 +79,11 @@ impl Control {
             _ => {}
         }
         if is_good {
-            self.stripes.drop_copies_besides(around!(self), &self.jobs, node, &stripe, index, &mut self.out);
+            self.surplus.drop_copies_besides(facts!(self), &self.jobs, node, &stripe, index, &mut self.out);
         }
         let is_bad = problem.as_ref().and_then(state_for).is_some();
-        self.repairs.looked(
-            number,
-            node,
-            Some(index),
-            still.then_some(is_good).filter(|good| *good || is_bad),
-        );
+        let good = still.then_some(is_good).filter(|good| *good || is_bad);
+        self.repairs.note_verified((number, node), Some(index), good);
         if scrub {
             self.scrub.count_in_scrub(facts!(self), node, number, &stripe, &known, problem.filter(|_| still));
         } else {
@@ -114,7 +111,8 @@ impl Control {
         }
     }
 
-    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may go.
+    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may
+    /// go.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
         let (returned, by_itself) = match self.out.questions.subject(node, ask) {
             Some(Subject::Orphans) => (false, false),
@@ -135,7 +133,7 @@ impl Control {
             let is_proven = !by_itself || self.facts().is_unreferenced(node, &block.id);
             if is_proven && self.jobs.is_needless(facts!(self), node, block) {
                 tracing::info!(block = %block.id, node = %self.nodes.name(node), "removing a block that nothing refers to");
-                let then = Then::Needless { node, block: block.id.clone() };
+                let then = StripeThen::Needless { node, block: block.id.clone() };
                 self.out.store(Write::Records(RecordWrite::Discard(node, block.id.clone())), then);
             }
         }
@@ -147,25 +145,14 @@ impl Control {
     /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
     pub(crate) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
-            !self.nodes.peers.contains_key(node)
+            self.nodes.registry.is_retired(*node)
                 && self.stripes.picture.block_count(*node) == 0
                 && !self.jobs.is_target(*node)
                 && !self.storing.adopts_on(*node)
         };
-        for node in self.nodes.retired.iter().copied().filter(empty).collect::<Vec<_>>() {
-            self.nodes.retired.remove(&node);
-            self.nodes.forgetting.insert(node);
-            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), Then::Forgotten { node });
+        for node in self.nodes.registry.ids().filter(empty).collect::<Vec<_>>() {
+            self.nodes.registry.begin_forgetting(node);
+            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), NodeThen::Forgotten { node });
         }
-    }
-
-    pub(crate) fn node_forgotten(&mut self, node: NodeId, done: bool) {
-        self.nodes.forgetting.remove(&node);
-        if !done {
-            self.nodes.retired.insert(node); // It is tried again.
-            return;
-        }
-        tracing::info!(node = %self.nodes.name(node), "forgot a helper that is no longer in mend.toml");
-        self.drop_node(node);
     }
 }

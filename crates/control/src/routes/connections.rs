@@ -8,10 +8,11 @@ use views::HistoryEvent;
 
 use crate::effect::Effect;
 use crate::jobs::Requests;
+use crate::nodes::continuation::NodeThen;
 use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
-use crate::nodes::{FIRST_CLIENT, Peer, PeerKind};
+use crate::nodes::node::Session;
 use crate::signal::Signal;
-use crate::storing::Then;
+use crate::storing::then::Then;
 use crate::stripes::inventory::Holdings;
 use crate::{ConnectionId, Control};
 
@@ -29,9 +30,8 @@ impl Control {
         changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
     }
 
-    fn welcome(&mut self, node: NodeId, connection: ConnectionId, peer: Peer) {
-        self.nodes.peers.insert(node, peer);
-        self.nodes.connections.insert(connection, node);
+    /// Tells a node or client that has just connected that it is taken.
+    fn welcome(&mut self, node: NodeId) {
         if !self.base.store.reports_service() {
             self.stripes.picture.set_up(node, true);
         }
@@ -39,7 +39,7 @@ impl Control {
     }
 
     pub(crate) fn hear(&mut self, connection: ConnectionId, message: FromNode) {
-        let Some(&node) = self.nodes.connections.get(&connection) else { return };
+        let Some(node) = self.nodes.node_at(connection) else { return };
         match message {
             FromNode::Report { job, epoch, report } => self.take_report(node, job, epoch, report),
             FromNode::Pong { free_bytes, tasks } => {
@@ -66,44 +66,41 @@ impl Control {
 
     pub(crate) fn part(&mut self, connection: ConnectionId, why: &str) {
         self.storing.joining.remove(&connection);
-        if let Some(&node) = self.nodes.connections.get(&connection) {
+        if let Some(node) = self.nodes.node_at(connection) {
             self.lose(node, why);
         }
     }
 
     /// A node is gone.
     pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
-        let Some(peer) = self.nodes.peers.remove(&node) else { return };
-        if peer.kind != PeerKind::Helper {
+        let is_helper = self.nodes.is_helper(node);
+        let Some(session) = self.nodes.disconnect(node) else { return };
+        if !is_helper {
             tracing::info!(client = %self.nodes.name(node), why, "a client has left");
         }
-        self.nodes.connections.remove(&peer.connection);
-        self.out.push(Effect::Close { connection: peer.connection });
+        self.out.push(Effect::Close { connection: session.connection });
         if !self.base.store.reports_service() {
             self.stripes.picture.set_up(node, false);
         }
-        if let Some(view) = self.nodes.topology.get_mut(node) {
-            (view.alive, view.load) = (false, 0);
-        }
-        match peer.kind {
-            PeerKind::Helper => self.lose_helper(node, why),
-            PeerKind::Client | PeerKind::Plugin => self.lose_client(node),
+        match is_helper {
+            true => self.lose_helper(node, session, why),
+            false => self.lose_client(node),
         }
     }
 
-    fn lose_helper(&mut self, node: NodeId, why: &str) {
+    fn lose_helper(&mut self, node: NodeId, session: Session, why: &str) {
         self.stripes.holdings.remove(&node);
         self.repairs.tell_node_lost(node);
-        self.trust_returned(node);
+        self.repairs.let_go(&session.unproven.unwrap_or_default().stripes);
         self.nodes.deal_caps(&self.base, &mut self.out);
         self.out.tell(Signal::Replicas(node));
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
         for number in self.out.questions.drop_node(node) {
-            self.repairs.looked(number, node, None, None);
+            self.repairs.note_verified((number, node), None, None);
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
         self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
-        self.nodes.note_gone(&self.base, node, why, &mut self.out);
+        self.nodes.registry.note_gone(&self.base, node, why, &mut self.out);
     }
 
     fn lose_client(&mut self, node: NodeId) {
@@ -130,16 +127,9 @@ impl Control {
             false => tracing::warn!(node = %name, blocks, "out of service"),
         }
         self.stripes.picture.set_up(node, up);
-        self.repairs.note_service(facts!(self), node, up);
+        self.repairs.healing.note_service(facts!(self), node, up);
         self.out.tell(Signal::Node(node));
         self.out.tell(Signal::Replicas(node));
-    }
-
-    /// Nodes of earlier days are known, and down until they register.
-    pub(crate) fn know_nodes(&mut self) {
-        for record in self.stripes.picture.nodes().values().cloned().collect::<Vec<_>>() {
-            self.nodes.know_node(&self.base, &record);
-        }
     }
 
     pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
@@ -147,12 +137,12 @@ impl Control {
         if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
             (&role, &hello)
             && check_version(*version).is_ok()
-            && self.facts().check_cluster(cluster_id).is_ok()
+            && self.base.check_cluster(cluster_id).is_ok()
             && self.stripes.picture.node_named(name.as_str()).is_none()
         {
             let (name, address) = (name.to_string(), address.clone());
             self.storing.joining.insert(connection);
-            let then = Then::Join { connection, role, hello: Box::new(hello) };
+            let then = NodeThen::Join { connection, role, hello: Box::new(hello) };
             return self.out.store(Write::Records(RecordWrite::Node { name, address }), then);
         }
         self.try_admit(connection, &role, hello);
@@ -216,7 +206,7 @@ impl Control {
                 },
             ) => {
                 check_version(version)?;
-                self.facts().check_cluster(&cluster_id)?;
+                self.base.check_cluster(&cluster_id)?;
                 let hello = Hello { address, rack, rates, blocks, free_bytes };
                 self.admit_helper(connection, role, name.as_str(), hello)
             }
@@ -250,11 +240,11 @@ impl Control {
     ) -> Result<NodeId, Refusal> {
         let known = self.stripes.picture.node_named(name).expect("it has its number").clone();
         let node = known.id;
-        if self.nodes.forgetting.contains(&node) {
+        if self.nodes.registry.is_being_forgotten(node) {
             let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
             return Err(Refusal { reason, passing: true });
         }
-        if self.nodes.peers.contains_key(&node) {
+        if self.nodes.is_connected(node) {
             let address = self.nodes.topology.address(node).unwrap_or_default();
             let reason = format!(
                 "helper {name} is registered already, from {address}; stop that one, or give this one its own \
@@ -267,8 +257,6 @@ impl Control {
             let (name, address) = (name.to_owned(), hello.address.clone());
             self.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
         }
-        self.nodes.retired.remove(&node);
-        self.nodes.names.insert(node, name.to_owned());
         if self.nodes.figures.state(node, hello.rates) {
             self.nodes.tell_all_rates(&mut self.out);
         }
@@ -277,10 +265,14 @@ impl Control {
         self.stripes.picture.set_rack(node, view.rack.as_deref());
         self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.nodes.lay_links(&self.base);
-        let peer = Peer { connection, kind: PeerKind::Helper };
         self.stripes.holdings.insert(node, Holdings::default());
-        self.welcome(node, connection, peer);
-        self.nodes.note_back(&self.base, node, &mut self.out);
+        let absence = self.nodes.connect_helper(node, connection);
+        self.welcome(node);
+        if let Some(absence) = absence {
+            // Before all had time to come, a helper that comes was not gone for anybody.
+            let (away, is_told) = (absence.lasts(self.base.now), self.nodes.settled);
+            self.nodes.registry.note_back(node, away, is_told, &mut self.out);
+        }
         if !self.stripes.news.keep(node, &hello.blocks) {
             self.stripes.compare(around!(self), node, &hello.blocks, &mut self.out);
         }
@@ -300,9 +292,8 @@ impl Control {
         name: &str,
         profile: NodeProfile,
     ) -> NodeId {
-        let node = NodeId(self.nodes.next_client);
-        self.nodes.next_client = self.nodes.next_client.checked_add(1).unwrap_or(FIRST_CLIENT);
         let is_plugin = matches!(role, Role::Plugin(_));
+        let node = self.nodes.connect_client(connection, is_plugin);
         let kind = if is_plugin { "plugin" } else { "client" };
         if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
             tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
@@ -310,17 +301,15 @@ impl Control {
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
         self.nodes.topology.set(node, profile);
         self.nodes.lay_links(&self.base);
-        let kind = if is_plugin { PeerKind::Plugin } else { PeerKind::Client };
         self.jobs.clients.insert(node, Requests::default());
-        let peer = Peer { connection, kind };
-        self.welcome(node, connection, peer);
+        self.welcome(node);
         node
     }
 
     /// A helper is gone: what it had, and what is done about it, is told.
     pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
-        self.repairs.recoveries.forget(node);
-        self.repairs.look_for_room(facts!(self), &self.jobs);
+        self.repairs.nodes.absent.forget(node);
+        self.repairs.nodes.look_for_room(facts!(self), &self.jobs);
         let blocks = self.stripes.picture.block_count(node) as u64;
         let name = self.nodes.name(node);
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);

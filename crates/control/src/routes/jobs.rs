@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use recovery::Loads;
-use repair::{
-    Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Policy, Report, Stripe, StripeId, Topology,
-};
+use repair::{Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId, Topology};
 
 use crate::Control;
 use crate::jobs::beside::places;
@@ -56,9 +54,11 @@ impl Control {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
             false => BTreeSet::new(),
         };
-        let minds_others = self.minds_others(&owner, &request.policy);
+        let minds_others = self.repairs.minds_others(facts!(self), &owner, &request.policy);
         if minds_others {
-            self.tell_others(&request.stripe, targets.iter().copied());
+            let nodes = places(&request.stripe, targets.iter().copied(), &self.nodes.topology);
+            let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
+            reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
         }
         let running = RunningJob {
             owner,
@@ -101,7 +101,7 @@ impl Control {
     pub(crate) fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
         let Some(mut running) = self.jobs.running.remove(&id) else { return };
         let trouble = running.trouble.take();
-        self.end_foreground(&mut running);
+        self.repairs.end_reservation(&mut running);
         if let Err(error) = &result {
             tracing::info!(job = %id, stripe = %running.stripe, %error, "a job failed");
             self.jobs.note_contradictory_end(&running, error, &mut self.out);
@@ -117,43 +117,15 @@ impl Control {
             Owner::Repair { repair } => {
                 self.repairs.repair_ended(facts!(self), repair, &running.stripe, trouble, result)
             }
-            Owner::Probe => self.jobs.probe_ended(facts!(self), result, &mut self.out),
-            Owner::Trial => self.jobs.trial_ended(facts!(self), &result, &mut self.out),
+            Owner::Probe => self.link_tests.probe_ended(facts!(self), result, &mut self.out),
+            Owner::Trial => self.link_tests.trial_ended(facts!(self), &result, &mut self.out),
         }
         if !running.targets.is_empty() {
-            self.repairs.release_unused(&self.jobs, &running.stripe, &mut self.out);
+            self.repairs.claims.release_unused(&self.jobs, &running.stripe, &mut self.out);
             for &node in running.job.nodes().union(&running.left) {
                 self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
             }
         }
-    }
-
-    /// Gives back what a job reserved that did not wait for room.
-    fn end_foreground(&mut self, running: &mut RunningJob) {
-        let scheduler = &mut self.repairs.scheduler;
-        running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));
-        if let Owner::Put { .. } = running.owner {
-            scheduler.let_go(&running.stripe);
-        }
-    }
-
-    /// Whether a job chooses its helpers by what others move.
-    pub(crate) fn minds_others(&self, owner: &Owner, policy: &Policy) -> bool {
-        match owner {
-            Owner::Read { .. } => true,
-            Owner::Repair { repair } => {
-                !self.repairs.is_wide(*repair)
-                    || (!policy.stretches.is_empty() && self.nodes.topology.has_links())
-            }
-            Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
-        }
-    }
-
-    /// Tells the topology what others have reserved where a job that begins may move something.
-    fn tell_others(&mut self, stripe: &Stripe, requestors: impl Iterator<Item = NodeId>) {
-        let nodes = places(stripe, requestors, &self.nodes.topology);
-        let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
-        reserved.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
     }
 
     /// Has a job do what may end in another plan.

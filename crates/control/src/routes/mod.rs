@@ -1,8 +1,18 @@
-//! What events mean to several machines, in their order.
+//! Events that concern several machines: which machine hears of each, and in which order.
 
 mod blocks;
+mod catalog_requests;
+mod client_requests;
 mod connections;
+mod file_requests;
 mod jobs;
+mod network_requests;
+mod node_requests;
+mod repair_requests;
 mod repairs;
 mod requests;
+mod returned;
 mod storage;
+mod store_changes;
+mod stored;
+mod stripe_requests;

@@ -1,10 +1,15 @@
-//! Scrubs: every live helper reads every block that the catalog places on it, a few at a time. A helper that goes, falls
-//! silent or cannot say what it holds is told of, and the others go on. On request whole stripes are checked by their
-//! parity after that ([`parity_scrub`](crate::parity_scrub)). A scrub that is stopped keeps what it has found.
+//! The scrubber, with two rates: a scrub on request reads all blocks as fast as helpers can, the
+//! [`background_scrub`] reads them at a configured rate.
+//!
+//! In a scrub on request every live helper reads the blocks that the catalog places on it, a few at a time.
+//! The report lists helpers that disconnect, do not answer or cannot list their blocks; the others go on. If
+//! asked for, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its
+//! findings.
 
+pub(crate) mod background_scrub;
+mod commands;
 pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
-pub(crate) mod steady;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,16 +19,16 @@ use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde_json::Value;
 use store_api::{BlockRecord, RecordWrite, StripeWrite, Write};
 
-use crate::error::RequestError;
+use crate::error::{RequestError, ScrubError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::questions::Subject;
+use crate::scrub::background_scrub::BackgroundScrub;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_checks::ParityChecks;
 use crate::scrub::parity_scrub::ParityRound;
-use crate::scrub::steady::Steady;
-use crate::storing::Then;
+use crate::storing::then::Then;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
 /// Questions that one helper has to answer at a time.
@@ -35,13 +40,13 @@ const PAST_SCRUBS: usize = 16;
 /// The catalog's key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
 
-/// Scrubs of all blocks at once and of few at a time, and the checks of parity that both ask for.
+/// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Scrubs {
-    /// The scrub that runs, or ran last.
+    /// The scrub that runs, or else the last one.
     pub current: Option<Scrub>,
     pub past: VecDeque<ScrubView>,
-    pub steady: Steady,
+    pub background: BackgroundScrub,
     pub checks: ParityChecks,
 }
 
@@ -49,18 +54,18 @@ pub(crate) struct Scrubs {
 pub(crate) struct Scrub {
     view: ScrubView,
     nodes: BTreeMap<NodeId, NodeScrub>,
-    /// The stripes that are checked when all blocks are.
+    /// The stripes whose parity is checked after the blocks.
     parity: Option<ParityRound>,
-    /// Whether the store still looks at what it keeps beside blocks.
+    /// Whether the store is still inspecting its files beside blocks.
     inspecting: bool,
 }
 
-/// What one helper has still to do.
+/// The blocks that one helper has still to read.
 struct NodeScrub {
     queue: VecDeque<(StripeId, BlockIndex)>,
     outstanding: BTreeSet<u64>,
     listed: bool,
-    /// Blocks that it could not read for a reason that says nothing of them, and the last such reason.
+    /// Blocks that were unavailable, and the last reason.
     unavailable: (u64, String),
 }
 
@@ -82,7 +87,7 @@ impl Scrubs {
             view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
     }
 
-    /// Starts a scrub, unless one runs: then it is that one, if it does what is asked for.
+    /// Starts a scrub. If one runs already that does what is asked for, returns that one.
     pub(crate) fn start_scrub(
         &mut self,
         facts: Facts<'_>,
@@ -92,7 +97,7 @@ impl Scrubs {
     ) -> Result<ScrubView, RequestError> {
         if let Some(scrub) = self.current.as_ref().filter(|scrub| scrub.is_running()) {
             return match parity && scrub.parity.is_none() {
-                true => Err(RequestError::ScrubRuns(scrub.view.scrub)),
+                true => Err(ScrubError::ScrubRuns(scrub.view.scrub).into()),
                 false => Ok(scrub.view()),
             };
         }
@@ -121,7 +126,7 @@ impl Scrubs {
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
-        // Whoever asked for the last one may not have seen its end.
+        // The client of the last scrub may not have seen its end yet.
         self.past.extend(self.current.take().map(|scrub| scrub.view()));
         while self.past.len() > PAST_SCRUBS {
             self.past.pop_front();
@@ -176,7 +181,7 @@ impl Scrubs {
         }
     }
 
-    /// The stripes that the scrub checks now: all its blocks are read.
+    /// The parity checks of the scrub, once all blocks are read.
     pub(crate) fn parity_round(&mut self) -> Option<&mut ParityRound> {
         let scrub = self.current.as_mut().filter(|scrub| scrub.is_running())?;
         if !scrub.nodes.values().all(NodeScrub::is_done) {
@@ -185,7 +190,7 @@ impl Scrubs {
         scrub.parity.as_mut()
     }
 
-    /// Lists something that the scrub has found.
+    /// Adds a finding to the scrub.
     pub(crate) fn find_in_scrub(&mut self, finding: Finding) {
         if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running())
             && scrub.view.findings.len() < FINDINGS_LISTED
@@ -200,10 +205,10 @@ impl Scrubs {
         facts: Facts<'_>,
         id: u64,
         out: &mut Out,
-    ) -> Result<ScrubView, RequestError> {
+    ) -> Result<ScrubView, ScrubError> {
         let known = self.scrub_state(id)?;
         if known.state != ScrubState::Running {
-            return Err(RequestError::ScrubEnded { scrub: id, state: known.state });
+            return Err(ScrubError::ScrubEnded { scrub: id, state: known.state });
         }
         let steps = self.checks.give_up(Asker::Scrub);
         self.follow_checks(facts, steps, out);
@@ -250,7 +255,7 @@ impl Scrubs {
         }
     }
 
-    /// Its blocks are checked all the same; only what belongs to no stripe is not known.
+    /// A helper cannot list its blocks. They are still read, but its orphans stay unknown.
     pub(crate) fn unlisted_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: String, out: &mut Out) {
         let name = facts.nodes.name(node);
         let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
@@ -261,14 +266,14 @@ impl Scrubs {
         }
     }
 
-    /// A helper is gone or does not answer: what it had still to check is not checked.
+    /// A helper is gone or does not answer: the rest of its blocks is skipped.
     pub(crate) fn skip_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: &str, out: &mut Out) {
         let name = facts.nodes.name(node);
         let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
         let Some(left) = scrub.nodes.remove(&node) else { return };
         let blocks = (left.queue.len() + left.outstanding.len()) as u64;
         if blocks > 0 || !left.listed {
-            scrub.view.skipped.push(SkippedNode { node: name.clone(), blocks, why: why.to_owned() });
+            scrub.view.skipped.push(SkippedNode { node: name.to_owned(), blocks, why: why.to_owned() });
         }
         scrub.view.skipped.extend(unavailable(name, &left));
         self.end_scrub(facts, out);
@@ -287,7 +292,7 @@ impl Scrubs {
         }
     }
 
-    /// The scrub that runs is over.
+    /// Ends the running scrub.
     fn close_scrub(&mut self, facts: Facts<'_>, state: ScrubState, out: &mut Out) {
         let orphans = facts.orphan_views();
         let Some(mut scrub) = self.current.take() else { return };
@@ -306,7 +311,7 @@ impl Scrubs {
         out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
-    /// A file that the store keeps beside blocks is not what it should be.
+    /// A file that the store keeps beside blocks is damaged.
     pub(crate) fn note_spoiled(
         &mut self,
         facts: Facts<'_>,
@@ -320,7 +325,7 @@ impl Scrubs {
         self.find_in_scrub(Finding { block, stripe, node, problem });
     }
 
-    /// The store has looked at what it keeps beside blocks.
+    /// The store has inspected its files beside blocks.
     pub(crate) fn inspected_in_scrub(&mut self, facts: Facts<'_>, id: u64, out: &mut Out) {
         if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.view.scrub == id) {
             scrub.inspecting = false;
@@ -334,10 +339,10 @@ impl Scrubs {
         self.current.as_ref().is_some_and(Scrub::is_running)
     }
 
-    pub(crate) fn scrub_state(&self, id: u64) -> Result<ScrubView, RequestError> {
+    pub(crate) fn scrub_state(&self, id: u64) -> Result<ScrubView, ScrubError> {
         let last = self.current.as_ref().filter(|scrub| scrub.view.scrub == id).map(Scrub::view);
         let past = || self.past.iter().find(|view| view.scrub == id).cloned();
-        last.or_else(past).ok_or(RequestError::NoSuchScrub(id))
+        last.or_else(past).ok_or(ScrubError::NoSuchScrub(id))
     }
 
     pub(crate) fn last_scrub(&self) -> Option<ScrubView> {
@@ -347,10 +352,10 @@ impl Scrubs {
 
 impl<'a> Facts<'a> {
     fn unreachable_blocks(self) -> Vec<SkippedNode> {
-        let down = self.nodes.names.iter().filter(|(node, _)| !self.nodes.peers.contains_key(node));
-        down.map(|(&node, name)| (name, self.stripes.picture.block_count(node) as u64))
+        let down = self.nodes.registry.named().filter(|(node, _)| !self.nodes.is_connected(*node));
+        down.map(|(node, name)| (name, self.stripes.picture.block_count(node) as u64))
             .filter(|&(_, blocks)| blocks > 0)
-            .map(|(name, blocks)| SkippedNode { node: name.clone(), blocks, why: "it is down".into() })
+            .map(|(name, blocks)| SkippedNode { node: name.to_owned(), blocks, why: "it is down".into() })
             .collect()
     }
 
@@ -373,7 +378,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What is told of blocks that a helper could not read at the moment.
+/// The entry of a report for blocks that were unavailable on a helper.
 fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
     let (blocks, why) = of_node.unavailable.clone();
     (blocks > 0).then_some(SkippedNode { node, blocks, why })

@@ -1,9 +1,9 @@
-//! Checks of whole stripes' parity: every block of a stripe is fingerprinted where it is, and the stripe's equations are
-//! evaluated on the fingerprints (`repair::stripe_parity`). No block moves.
+//! Checks of whole stripes' parity: every block of a stripe is fingerprinted where it is, and the stripe's
+//! equations are evaluated on the fingerprints (`repair::stripe_parity`). No block moves.
 //!
 //! A check is a job to helpers, though no plan belongs to it. Blocks that cannot be read are left out. A
-//! contradiction is read again with another seed before it is believed, and a stripe whose record has changed meanwhile is not
-//! judged.
+//! contradiction is read again with another seed before it is believed, and a stripe whose record has changed
+//! meanwhile is not judged.
 //!
 //! **Invariant:** a helper reads for one check at a time.
 
@@ -26,11 +26,11 @@ use crate::questions::patience;
 pub(crate) enum Asker {
     /// `mend scrub --parity`.
     Scrub,
-    /// The steady scrub.
-    Steady,
+    /// The background scrub.
+    Background,
 }
 
-/// A stripe as it is to be checked.
+/// A stripe to check.
 pub(crate) struct Subject {
     pub asker: Asker,
     pub record: StripeRecord,
@@ -58,7 +58,7 @@ pub(crate) enum Verdict {
     /// Both readings, if there were two, say so.
     Parity(StripeParity),
     /// The first reading contradicted itself and the second did not.
-    Unsteady,
+    Unsettled,
 }
 
 struct Check {
@@ -112,12 +112,12 @@ impl ParityChecks {
         self.open.contains_key(&job)
     }
 
-    /// How many checks run for somebody.
+    /// The number of checks that run for a scrub.
     pub(crate) fn open_for(&self, asker: Asker) -> usize {
         self.open.values().filter(|check| check.subject.asker == asker).count()
     }
 
-    /// Gives up what runs for somebody; what to tell whom.
+    /// Gives up the checks of a scrub. Returns the messages for nodes.
     pub(crate) fn give_up(&mut self, asker: Asker) -> Vec<Step> {
         let jobs = self.open.iter().filter(|(_, check)| check.subject.asker == asker);
         let jobs: Vec<JobId> = jobs.map(|(&job, _)| job).collect();
@@ -148,7 +148,7 @@ impl ParityChecks {
         self.go_on(job, seed, now)
     }
 
-    /// A node is gone.
+    /// A node has left.
     pub(crate) fn handle_node_lost(
         &mut self,
         node: NodeId,
@@ -217,7 +217,7 @@ fn confirmed(before: Option<StripeParity>, found: StripeParity) -> Verdict {
             Contradictory(a.union(&b).copied().collect())
         }
         (Some(_), StripeParity::Unknown) => StripeParity::Unknown,
-        (Some(_), _) => return Verdict::Unsteady,
+        (Some(_), _) => return Verdict::Unsettled,
     })
 }
 
@@ -289,7 +289,7 @@ impl Check {
         }
     }
 
-    /// A node does not answer for what it has not answered yet.
+    /// A node leaves the fingerprints unanswered that it still owes.
     fn leave_out(&mut self, node: NodeId, why: &str) {
         let open = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
         let of_node = open.filter(|(_, (at, _))| *at == node).map(|(&index, _)| index);

@@ -1,7 +1,7 @@
 //! Scrubs of whole stripes: which are checked when, and what follows from a check.
 //!
-//! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts itself, with nothing
-//! to tell which block is wrong, is recorded as such until its parity holds.
+//! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts
+//! itself, with nothing to tell which block is wrong, is recorded as such until its parity holds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -38,7 +38,7 @@ const NO_SPARE: &str = "no more blocks can be read than decoding needs, so that 
 const NONE_READABLE: &str = "none of its blocks can be read";
 const PARTLY: &str = "some blocks are in no equation that is left";
 const CHANGED: &str = "it was changed while it was read";
-const UNSTEADY: &str = "its blocks read differently from one time to the next";
+const UNSETTLED: &str = "its blocks read differently from one time to the next";
 
 /// Stripes that a scrub checks one after another.
 pub(crate) struct ParityRound {
@@ -111,7 +111,8 @@ impl Scrubs {
         }
     }
 
-    /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its helpers.
+    /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its
+    /// helpers.
     pub(crate) fn begin_check(
         &mut self,
         facts: Facts<'_>,
@@ -163,7 +164,7 @@ impl Scrubs {
         self.follow_checks(facts, steps, out);
     }
 
-    /// A helper is gone.
+    /// A helper has left.
     pub(crate) fn leave_out_of_checks(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
         let steps = self.checks.handle_node_lost(node, || out.rng.random(), facts.base.now);
         self.follow_checks(facts, steps, out);
@@ -182,7 +183,7 @@ impl Scrubs {
         }
         match &checked.verdict {
             _ if !is_same => self.check_again(asker, stripe, CHANGED),
-            Verdict::Unsteady => self.check_again(asker, stripe, UNSTEADY),
+            Verdict::Unsettled => self.check_again(asker, stripe, UNSETTLED),
             Verdict::Parity(StripeParity::Unknown) => {
                 let why = checked.unread.first().map(|(_, node, problem)| (facts.nodes.name(*node), problem));
                 let why = why.map_or(NO_SPARE.to_owned(), |(node, problem)| format!("{node}: {problem}"));
@@ -267,7 +268,7 @@ impl Scrubs {
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
         let again = match asker {
             Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
-            Asker::Steady => false, // The next round comes.
+            Asker::Background => false, // The next round comes.
         };
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));
@@ -277,7 +278,7 @@ impl Scrubs {
     fn tally(&mut self, asker: Asker, note: impl FnOnce(&mut ParityScrubView)) {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
-            Asker::Steady => Some(self.steady.parity_mut()),
+            Asker::Background => Some(self.background.parity_mut()),
         };
         if let Some(view) = view {
             note(view);
@@ -324,7 +325,7 @@ fn finding(record: &StripeRecord, index: BlockIndex, node: String, problem: Stri
     Finding { block, stripe: record.id.to_string(), node, problem }
 }
 
-/// Notes that a stripe could not be checked, beside others for the same reason.
+/// Counts a stripe that could not be checked, by its reason.
 pub(crate) fn note_unchecked(view: &mut ParityScrubView, stripe: &StripeId, why: &str) {
     let known = view.unchecked.iter_mut().find(|unchecked| unchecked.why == why);
     let unchecked = match known {

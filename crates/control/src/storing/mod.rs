@@ -1,110 +1,41 @@
-//! Writes that the storage carries out, each with what is to follow.
+//! Writes in flight to the storage, each with its continuation.
 //!
-//! Control never waits: a [`Write`] goes out as an [`Ask`] with a number and a note of what is to follow ([`Then`]), and
-//! comes back as `Stored` or `Failed`. In between the [`Picture`](crate::stripes::picture::Picture) stays as the storage is.
-//! Whatever is acknowledged to a client or told to a helper follows in `Then`, and so is durable first. The storage
-//! carries asks out in their order and refuses what contradicts what it has; what it cannot see, because it is decided
-//! here and by the picture, is claimed while a write is under way (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`,
-//! and stripes held in the scheduler).
+//! Control never waits: a [`Write`] goes out as an [`Ask`] with a number, its continuation ([`Then`]) is
+//! kept, and the storage answers by `Stored` or `Failed`. Until then the
+//! [`Picture`](crate::stripes::picture::Picture) shows the old state. Acknowledgements to clients and
+//! messages to helpers belong to the continuation, so that they are durable first. The storage carries out
+//! asks in order and refuses contradictions. Decisions that only control knows are reserved while a write is
+//! in flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and stripes held in the scheduler).
 
+pub(crate) mod ask;
+pub(crate) mod then;
 pub(crate) mod write_path;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use cluster::Role;
-use codes::BlockIndex;
-use repair::wire::control::FromNode;
-use repair::{BlockId, JobId, NodeId, StripeId};
+use repair::NodeId;
 use serde_json::Value;
 use store_api::{
-    Answer, BlockState, Done, FileWrite, PutId, RecordWrite, Snapshot, Storage, StoreChange, StoreError,
-    StorePolicy, StripeWrite, Term, Write,
+    Answer, Done, FileWrite, RecordWrite, Storage, StoreChange, StoreError, StorePolicy, Term, Write,
 };
-use views::{AcceptedView, CapsView, FileView, NodeView, RebalanceView, RepairView};
 
-use crate::effect::Reply;
-use crate::error::RequestError;
-use crate::facts::Around;
-use crate::jobs::puts::Begun;
+use crate::error::StorageError;
 use crate::out::{NUMBERS, Out, Wish};
-use crate::repairs::Order;
-use crate::storing::write_path::{WritePath, outlasts_faults};
-use crate::stripes::Stripes;
+use crate::storing::ask::Ask;
+use crate::storing::then::Then;
+use crate::storing::write_path::WritePath;
+use crate::stripes::continuation::StripeThen;
 use crate::stripes::picture::Picture;
 use crate::{ConnectionId, Event};
 
-/// Writes that may wait for the storage; beyond that nobody may ask for more.
+/// The most writes in flight; further requests are refused.
 const WRITES_WAITING: usize = 4096;
+/// A catalog that changes is copied this often.
+const COPY_EVERY: Duration = Duration::from_secs(600);
 
-/// What the driver has the storage do.
-#[derive(Debug)]
-pub enum Ask {
-    /// Carry this out, and answer with this number.
-    #[allow(missing_docs, reason = "the fields say no more than their names")]
-    Write { number: u64, write: Write },
-    /// Copy everything for somebody.
-    Snapshot(Reply<Box<dyn Snapshot>>),
-    /// Keep a copy beside the original.
-    KeepCopy,
-    /// See whether it works again after a fault.
-    Recover,
-}
-
-/// What an answer of the storage is followed by.
-pub(crate) enum Then {
-    /// Nothing; a failure is written down.
-    Nothing,
-    /// There are more numbers.
-    Numbers,
-    /// A helper whose number is known now registers.
-    Join { connection: ConnectionId, role: Role, hello: Box<FromNode> },
-    /// A put is begun.
-    PutBegun(Begun),
-    /// A stripe of a put has its place.
-    Allocated { client: NodeId, tag: u64, put: PutId, position: u32 },
-    /// A file is visible.
-    Committed { put: PutId, reply: Reply<FileView> },
-    /// A put is given up.
-    Aborted { put: PutId, reply: Option<Reply<Value>> },
-    /// A file is gone, and its stripes need no repair.
-    Removed { stripes: Vec<StripeId>, reply: Reply<FileView> },
-    /// Blocks of a job are recorded.
-    Published { job: JobId, stripe: StripeId, blocks: Vec<BlockIndex> },
-    /// What is known of blocks is recorded.
-    Known { good: Vec<(BlockId, NodeId)> },
-    /// A block that was lost is found.
-    Adopted { node: NodeId, block: BlockId },
-    /// A node has removed a block.
-    Discarded { node: NodeId, block: BlockId },
-    /// Nothing refers to a block, and it shall go.
-    Needless { node: NodeId, block: BlockId },
-    /// A repair that begins by itself is kept.
-    Recovers { node: NodeId, id: u64, order: Box<Order> },
-    /// A drain that begins by itself is kept.
-    Drains { node: NodeId, id: u64, order: Box<Order> },
-    /// Moves that even helpers out are kept and begin.
-    Rebalances { id: u64, order: Box<Order>, view: Box<RebalanceView>, reply: Reply<RebalanceView> },
-    /// A helper is taken off the list.
-    Removes { node: NodeId, view: Box<NodeView>, reply: Reply<NodeView> },
-    /// A repair is kept and begins.
-    Queued { id: u64, order: Box<Order>, reply: Reply<RepairView> },
-    /// Caps are kept and hold.
-    Capped { view: Box<CapsView>, reply: Reply<CapsView> },
-    /// The catalog is good as it is.
-    Accepted { view: Box<AcceptedView>, reply: Reply<AcceptedView> },
-    /// A repair that nobody asked for is kept and begins.
-    Healed { id: u64, order: Box<Order> },
-    /// A stripe is ours, or is not.
-    Claimed { stripe: StripeId },
-    /// A helper is forgotten.
-    Forgotten { node: NodeId },
-    /// What the store keeps beside blocks was looked at, for this scrub.
-    Inspected { scrub: u64 },
-}
-
-/// What is under way.
+/// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Storing {
     next: u64,
@@ -112,7 +43,7 @@ pub(crate) struct Storing {
     pub(crate) waiting: BTreeMap<u64, Then>,
     /// Connections whose helper waits for its number.
     pub joining: BTreeSet<ConnectionId>,
-    /// How often something has changed.
+    /// The number of changes so far.
     pub changes: u64,
     /// When the catalog was last copied, and how many changes it had seen then.
     pub copied: Option<(Duration, u64)>,
@@ -120,7 +51,7 @@ pub(crate) struct Storing {
     pub write_path: WritePath,
 }
 
-/// A storage that was read.
+/// The contents of a storage at the start.
 pub struct Opened {
     pub(crate) picture: Picture,
     pub(crate) store: StorePolicy,
@@ -131,8 +62,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Begins a term and reads all that there is. Puts that an earlier coordinator left unfinished are aborted: whoever
-    /// was putting has seen an error.
+    /// Begins a term and reads everything. Puts that an earlier coordinator left unfinished are aborted;
+    /// their clients have seen an error.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -172,8 +103,8 @@ impl Opened {
     }
 }
 
-/// Has a storage carry out writes in one transaction and recover, and returns what came of it; the other asks are left for
-/// the driver.
+/// Carries out writes in one transaction, and recovers. Returns the events for control, and the asks that are
+/// left to the driver.
 pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
     let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
@@ -195,7 +126,7 @@ pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Even
 }
 
 impl Event {
-    /// What the storage says of the write of this number.
+    /// The event for the result of a write.
     pub fn of_write(number: u64, result: Result<Done, StoreError>) -> Self {
         match result {
             Ok(done) => Self::Stored { number, done },
@@ -207,7 +138,9 @@ impl Event {
 impl Storing {
     /// Whether a block that was found is being recorded on a node.
     pub(crate) fn adopts_on(&self, node: NodeId) -> bool {
-        self.waiting.values().any(|then| matches!(then, Then::Adopted { node: other, .. } if *other == node))
+        self.waiting.values().any(
+            |then| matches!(then, Then::Stripe(StripeThen::Adopted { node: other, .. }) if *other == node),
+        )
     }
 
     /// Puts asks in front of all others.
@@ -215,10 +148,10 @@ impl Storing {
         asks.rev().for_each(|ask| self.out.push_front(ask));
     }
 
-    /// Takes out what does not outlast a fault of the storage.
+    /// Removes the asks that do not outlast a fault of the storage.
     pub(crate) fn take_passing(&mut self) -> Vec<Ask> {
         let outlasts = |ask: &Ask| match ask {
-            Ask::Write { number, write } => outlasts_faults(write, &self.waiting[number]),
+            Ask::Write { number, write } => self.waiting[number].outlasts_faults(write),
             Ask::Snapshot(_) | Ask::KeepCopy | Ask::Recover => false,
         };
         let (kept, passing): (VecDeque<Ask>, VecDeque<Ask>) =
@@ -227,21 +160,21 @@ impl Storing {
         passing.into()
     }
 
-    /// The next that the storage is to do.
+    /// The next ask for the storage.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Ask> {
         if self.write_path.is_failing() {
             return self.write_path.is_due(now).then_some(Ask::Recover);
         }
         let ask = self.out.pop_front()?;
         if let Ask::Write { number, write } = &ask
-            && outlasts_faults(write, &self.waiting[number])
+            && self.waiting[number].outlasts_faults(write)
         {
             self.write_path.sent(*number, write.clone());
         }
         Some(ask)
     }
 
-    /// Takes over what machines want of the storage.
+    /// Takes over the asks of the machines.
     pub(crate) fn take(&mut self, out: &mut Out) {
         while let Some(wish) = out.wishes.pop_front() {
             match wish {
@@ -257,41 +190,29 @@ impl Storing {
     }
 }
 
-impl Stripes {
-    /// Has it recorded what is known of blocks on their nodes. What is bad counts as bad at once, and as long as it could
-    /// not be recorded: a coordinator that forgot it would have the last good copy removed.
-    pub(crate) fn store_states(
-        &mut self,
-        _around: Around<'_>,
-        states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>,
-        out: &mut Out,
-    ) {
-        let mut good = Vec::new();
-        for (stripe, index, node, state) in &states {
-            let Ok(record) = self.picture.stripe(stripe) else { continue };
-            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
-            match state {
-                BlockState::Healthy => good.push(block),
-                _ => drop(self.doubted.insert(block)),
-            }
-        }
-        out.store(Write::Stripes(StripeWrite::SetStates(states)), Then::Known { good });
-    }
-}
-
 impl Storing {
-    /// Whether more may be asked for on somebody's behalf.
-    pub(crate) fn check_storage(&self) -> Result<(), RequestError> {
-        self.check_writes()?;
+    /// Whether the storage takes further writes of requests.
+    pub(crate) fn check_storage(&self) -> Result<(), StorageError> {
+        self.write_path.check()?;
         match self.waiting.len() {
             waiting if waiting < WRITES_WAITING => Ok(()),
-            waiting => Err(RequestError::StorageBehind { waiting }),
+            waiting => Err(StorageError::StorageBehind { waiting }),
         }
     }
-}
 
-impl Storing {
-    /// How many writes are not answered.
+    /// Whether the catalog is to be copied now: at the start, and every ten minutes if it has changed. Counts
+    /// it as copied.
+    pub(crate) fn begin_copy(&mut self, now: Duration) -> bool {
+        let changes = self.changes;
+        let is_due = |(at, kept): (Duration, u64)| now >= at + COPY_EVERY && changes != kept;
+        let begins = self.copied.is_none_or(is_due);
+        if begins {
+            self.copied = Some((now, changes));
+        }
+        begins
+    }
+
+    /// The number of writes in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.waiting.len()
     }

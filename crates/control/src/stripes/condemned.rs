@@ -1,14 +1,15 @@
 //! Blocks that the parity of their stripes has shown to be wrong, though their checksums hold.
 //!
-//! Checksums are the weaker witness: a block that is replaced together with its checksums fools every read. So a condemned
-//! block stays lost, whatever its helper says of it, until it is made anew. That is kept over restarts.
+//! Checksums are the weaker witness: a block that is replaced together with its checksums fools every read.
+//! So a condemned block stays lost, whatever its helper says of it, until it is made anew. That is kept over
+//! restarts.
 
 use std::collections::BTreeMap;
 
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store_api::BlockState;
+use store_api::{BlockState, StripeRecord};
 
 use crate::facts::Around;
 use crate::nodes::absences::recall;
@@ -32,7 +33,35 @@ struct Kept {
 }
 
 impl Condemned {
-    /// Whether the block of this name is condemned on some node: then the digest that is recorded of it proves nothing.
+    /// Blocks that an earlier coordinator condemned.
+    pub(crate) fn recall(&mut self, records: &[(String, Value)]) {
+        for (_, kept) in recall::<Kept>(records, PREFIX) {
+            if let Some(Kept { stripe, block, node }) = kept {
+                self.blocks.insert((block, node), stripe);
+            }
+        }
+    }
+
+    /// Blocks of a stripe were made anew.
+    pub(crate) fn absolve(&mut self, record: &StripeRecord, indices: &[codes::BlockIndex], out: &mut Out) {
+        let made =
+            |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
+        let taken = self.take(|block, of| *of == record.id && made(block));
+        self.forget(taken, out);
+    }
+
+    /// A stripe is gone, and with it what was known of its blocks.
+    pub(crate) fn forget_stripe(&mut self, stripe: &StripeId, out: &mut Out) {
+        let taken = self.take(|_, of| of == stripe);
+        self.forget(taken, out);
+    }
+
+    fn forget(&self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
+        blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
+    }
+
+    /// Whether the block of this name is condemned on some node: then the digest that is recorded of it
+    /// proves nothing.
     pub(crate) fn has(&self, block: &BlockId) -> bool {
         !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
     }
@@ -62,14 +91,6 @@ fn key(block: &BlockId, node: NodeId) -> String {
 }
 
 impl Stripes {
-    pub(crate) fn recall_condemned(&mut self, records: &[(String, Value)]) {
-        for (_, kept) in recall::<Kept>(records, PREFIX) {
-            if let Some(Kept { stripe, block, node }) = kept {
-                self.condemned.blocks.insert((block, node), stripe);
-            }
-        }
-    }
-
     /// Counts a block as lost from now on, until it is made anew.
     pub(crate) fn condemn(
         &mut self,
@@ -90,24 +111,5 @@ impl Stripes {
         let problem = self.condemned.problem(&block, node).expect("it was just condemned");
         self.remember_loss(around, node, &block, problem.to_string(), out);
         self.store_states(around, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
-    }
-
-    /// Blocks of a stripe were made anew.
-    pub(crate) fn absolve(&mut self, stripe: &StripeId, indices: &[codes::BlockIndex], out: &mut Out) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
-        let made =
-            |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
-        let taken = self.condemned.take(|block, of| of == stripe && made(block));
-        self.forget_condemned(taken, out);
-    }
-
-    /// A stripe is gone, and with it what was known of its blocks.
-    pub(crate) fn forget_condemned_of(&mut self, stripe: &StripeId, out: &mut Out) {
-        let taken = self.condemned.take(|_, of| of == stripe);
-        self.forget_condemned(taken, out);
-    }
-
-    fn forget_condemned(&mut self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
-        blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 }

@@ -1,8 +1,9 @@
 //! Stripes whose blocks contradict each other: some block is wrong although its own checksums hold.
 //!
-//! A contradiction is kept in the records, so that a coordinator that starts again knows it. It ends with the stripe, or when
-//! parity was seen to hold over every block that counts as good: a check that left one out, or could not ask it, proves
-//! nothing of that block. Until then `status` does not say "safe", and whatever is decoded of the stripe is checked against every survivor.
+//! A contradiction is kept in the records, so that a coordinator that starts again knows it. It ends with the
+//! stripe, or when parity was seen to hold over every block that counts as good: a check that left one out,
+//! or could not ask it, proves nothing of that block. Until then `status` does not say "safe", and whatever
+//! is decoded of the stripe is checked against every survivor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store_api::{BlockRecord, StripeRecord};
 
-use crate::answers::safety::count;
+use crate::counts::count;
 use crate::error::list;
 use crate::facts::Around;
 use crate::facts::Facts;
@@ -116,8 +117,8 @@ impl Stripes {
         out.tell(Signal::ContradictionAdded(stripe.clone()));
     }
 
-    /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that counts as good is
-    /// among them.
+    /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that
+    /// counts as good is among them.
     pub(crate) fn parity_held(
         &mut self,
         around: Around<'_>,

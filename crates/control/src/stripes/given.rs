@@ -1,23 +1,24 @@
-//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired by its name.
+//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired
+//! by its name.
 //!
-//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block without a
-//! node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile (rotten, moved) is kept
-//! here until the stripe is described anew or forgotten, and nothing of it is in the storage but repairs that are not
-//! done, with their stripes in them, so that the next coordinator goes on.
+//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block
+//! without a node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile
+//! (rotten, moved) is kept here until the stripe is described anew or forgotten, and nothing of it is in the
+//! storage but repairs that are not done, with their stripes in them, so that the next coordinator goes on.
 //!
-//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is what its own
-//! system knows of it at this moment, and counts for a while instead. Both have one name, so there is one repair of it.
+//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is
+//! what its own system knows of it at this moment, and counts for a while instead. Both have one name, so
+//! there is one repair of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
-use recovery::RepairId;
 use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
-use crate::error::RequestError;
+use crate::error::{GivenError, LayoutError, RequestError};
 use crate::facts::Around;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -52,6 +53,28 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// A job has stored blocks of a given stripe.
+    pub(crate) fn note_stored(&mut self, stripe: &StripeId, blocks: &[(BlockIndex, NodeId)], out: &mut Out) {
+        for &(block, node) in blocks {
+            self.set(stripe, block, node, BlockState::Healthy);
+        }
+        out.tell(Signal::Blocks(stripe.clone()));
+    }
+
+    /// A block of a given stripe is not what it should be.
+    pub(crate) fn note_lost(
+        &mut self,
+        stripe: &StripeId,
+        block: BlockIndex,
+        node: NodeId,
+        state: BlockState,
+        out: &mut Out,
+    ) {
+        if self.set(stripe, block, node, state) {
+            out.tell(Signal::Blocks(stripe.clone()));
+        }
+    }
+
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.stripes.get(stripe)
     }
@@ -78,8 +101,9 @@ impl Given {
 }
 
 impl Stripes {
-    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described anew with its blocks
-    /// elsewhere: readers tell of it as they find it, and must not keep those out who want it repaired.
+    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described
+    /// anew with its blocks elsewhere: readers tell of it as they find it, and must not keep those out who
+    /// want it repaired.
     pub(crate) fn describe_stripe(
         &mut self,
         around: Around<'_>,
@@ -88,17 +112,17 @@ impl Stripes {
         given: &GivenStripe,
         owner: &str,
     ) -> Result<StripeView, RequestError> {
-        let record = around.with(self).given_record(given)?;
+        let record = DescriptionCheck { facts: around.with(self) }.record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
-            return Err(RequestError::GivenInUse(record.id));
+            return Err(GivenError::GivenInUse(record.id).into());
         }
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
-            return Err(RequestError::TooManyGiven(MOST));
+            return Err(GivenError::TooManyGiven(MOST).into());
         }
         let view = around.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
-        let until = around.with(self).remembered_until(&record.id);
+        let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
         Ok(view)
     }
@@ -110,12 +134,18 @@ impl Stripes {
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
             if self.is_in_use(jobs, repairs, &stripe) {
-                let until = around.with(self).remembered_until(&stripe);
+                let until = self.remembered_until(around, &stripe);
                 self.given.until.insert(stripe, until);
             } else {
                 self.given.remove(&stripe);
             }
         }
+    }
+
+    /// When a described stripe is forgotten, if nobody asks for it meanwhile.
+    fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
+        let is_told = self.picture.stripe(stripe).is_ok();
+        around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
     }
 
     fn is_in_use(&self, jobs: &Jobs, repairs: &Repairs, stripe: &StripeId) -> bool {
@@ -127,103 +157,68 @@ impl Stripes {
     /// A stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
-        let until = around.with(self).remembered_until(&record.id);
+        let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
-    }
-
-    /// A job has stored blocks of a given stripe.
-    pub(crate) fn note_given_stored(
-        &mut self,
-        stripe: &StripeId,
-        blocks: &[(BlockIndex, NodeId)],
-        out: &mut Out,
-    ) {
-        for &(block, node) in blocks {
-            self.given.set(stripe, block, node, BlockState::Healthy);
-        }
-        out.tell(Signal::Blocks(stripe.clone()));
-    }
-
-    /// A block of a given stripe is not what it should be.
-    pub(crate) fn note_given_lost(
-        &mut self,
-        stripe: &StripeId,
-        block: BlockIndex,
-        node: NodeId,
-        state: BlockState,
-        out: &mut Out,
-    ) {
-        if self.given.set(stripe, block, node, state) {
-            out.tell(Signal::Blocks(stripe.clone()));
-        }
     }
 
     /// Somebody asks for a given stripe: it is remembered from now on.
     pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
-        let until = around.with(self).remembered_until(stripe);
+        let until = self.remembered_until(around, stripe);
         if let Some(given) = self.given.until.get_mut(stripe) {
             *given = until;
         }
     }
 }
 
-impl<'a> Facts<'a> {
-    fn given_record(self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
+/// Checks what a plug-in describes against the facts.
+struct DescriptionCheck<'a> {
+    facts: Facts<'a>,
+}
+
+impl DescriptionCheck<'_> {
+    /// The record of a described stripe.
+    fn record(&self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
-        let is_to_come = self.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
-        let told = self.stripes.picture.stripe(&id).ok();
-        if told.is_some_and(|told| !self.base.store.claims_stripes() || !is_same(&told, given)) || is_to_come
+        let is_to_come = self.facts.stripes.picture.is_from_the_future(&BlockId(format!("{id}.0")));
+        let told = self.facts.stripes.picture.stripe(&id).ok();
+        if told.is_some_and(|told| !self.facts.base.store.claims_stripes() || !is_same(&told, given))
+            || is_to_come
         {
-            return Err(RequestError::Catalogued(given.stripe.clone()));
+            return Err(GivenError::Catalogued(given.stripe.clone()).into());
         }
         let spec: CodeSpec = given.code.parse()?;
-        let code = self.stripes.codes.get(&spec)?;
+        let code = self.facts.stripes.codes.get(&spec)?;
         let unit = code.sub_blocks() as u64;
         if given.block_bytes > MOST_BLOCK_BYTES {
-            return Err(RequestError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES });
+            return Err(
+                GivenError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES }.into()
+            );
         }
         if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
             let above = given.block_bytes.max(1).next_multiple_of(unit);
             let below = above.checked_sub(unit).filter(|&below| below > 0);
-            return Err(RequestError::BlockBytes { asked: given.block_bytes, unit, below, above });
+            return Err(LayoutError::BlockBytes { asked: given.block_bytes, unit, below, above }.into());
         }
         let chunk_bytes = given_chunk(&*code, given)?;
         if given.blocks.len() != code.blocks() {
             let (blocks, needed) = (given.blocks.len(), code.blocks());
-            return Err(RequestError::GivenBlocks { code: given.code.clone(), needed, blocks });
+            return Err(GivenError::GivenBlocks { code: given.code.clone(), needed, blocks }.into());
         }
         let mut names = BTreeSet::new();
         let mut blocks = Vec::with_capacity(given.blocks.len());
         for block in &given.blocks {
             if !names.insert(&block.block) {
-                return Err(RequestError::GivenTwice(block.block.clone()));
+                return Err(GivenError::GivenTwice(block.block.clone()).into());
             }
-            blocks.push(self.given_block(&id, block, given.block_bytes)?);
+            blocks.push(self.block(&id, block, given.block_bytes)?);
         }
         let block_bytes = given.block_bytes;
         Ok(StripeRecord { id, code: spec, block_bytes, chunk_bytes, blocks, file: None })
     }
-}
 
-impl Repairs {
-    /// Whether a repair of it runs, or is to.
-    fn is_being_repaired(&self, stripe: &StripeId) -> bool {
-        self.awaits(stripe)
-            || self
-                .of_stripe(stripe)
-                .any(|id| self.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended))
-    }
-}
-
-impl<'a> Facts<'a> {
-    fn remembered_until(self, stripe: &StripeId) -> Duration {
-        let told = self.stripes.picture.stripe(stripe).is_ok();
-        self.base.now + if told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
-    }
-
-    fn given_block(
-        self,
+    fn block(
+        &self,
         stripe: &StripeId,
         given: &GivenBlock,
         block_bytes: u64,
@@ -231,31 +226,37 @@ impl<'a> Facts<'a> {
         check_name(&given.block)?;
         let id = BlockId(given.block.clone());
         let of_another = |(other, _): (StripeId, BlockIndex)| other != *stripe;
-        if self.stripes.picture.find_block(&id).is_ok_and(of_another)
-            || self.stripes.picture.is_from_the_future(&id)
+        if self.facts.stripes.picture.find_block(&id).is_ok_and(of_another)
+            || self.facts.stripes.picture.is_from_the_future(&id)
         {
-            return Err(RequestError::Catalogued(given.block.clone()));
+            return Err(GivenError::Catalogued(given.block.clone()).into());
         }
         if given.bytes > block_bytes {
             let (block, bytes) = (given.block.clone(), given.bytes);
-            return Err(RequestError::GivenTooLong { block, bytes, block_bytes });
+            return Err(GivenError::GivenTooLong { block, bytes, block_bytes }.into());
         }
-        let node = given.node.as_deref().map(|name| self.nodes.node_named(self.base, name)).transpose()?;
+        let node = given
+            .node
+            .as_deref()
+            .map(|name| self.facts.nodes.node_named(self.facts.base, name))
+            .transpose()?;
         let digest = match &given.digest {
             None => None,
-            Some(text) => Some(text.parse().map_err(|_| RequestError::NoDigest(text.clone()))?),
+            Some(text) => Some(text.parse().map_err(|_| GivenError::NoDigest(text.clone()))?),
         };
         let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
         Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
     }
+}
 
+impl<'a> Facts<'a> {
     /// The blocks that a plug-in wants, each with the node that shall have it.
     pub(crate) fn given_homes(
         self,
         stripe: &StripeId,
         homes: &[views::Home],
     ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
-        let record = self.stripes.given.get(stripe).ok_or_else(|| RequestError::NotGiven(stripe.clone()))?;
+        let record = self.stripes.given.get(stripe).ok_or_else(|| GivenError::NotGiven(stripe.clone()))?;
         let mut named = BTreeMap::new();
         for home in homes {
             let index = BlockIndex(home.index);
@@ -264,14 +265,14 @@ impl<'a> Facts<'a> {
             let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
             if block.state == BlockState::Healthy {
                 let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();
-                return Err(RequestError::NotLost { block: block.id.to_string(), holder });
+                return Err(GivenError::NotLost { block: block.id.to_string(), holder }.into());
             }
             if named.insert(index, node).is_some() {
-                return Err(RequestError::GivenTwice(block.id.to_string()));
+                return Err(GivenError::GivenTwice(block.id.to_string()).into());
             }
         }
         match named.is_empty() {
-            true => Err(RequestError::NoHomes(stripe.clone())),
+            true => Err(GivenError::NoHomes(stripe.clone()).into()),
             false => Ok(named),
         }
     }
@@ -288,7 +289,7 @@ fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
 
 fn check_name(name: &str) -> Result<(), RequestError> {
     let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
-    if is_plain { Ok(()) } else { Err(RequestError::NoName(name.escape_default().to_string())) }
+    if is_plain { Ok(()) } else { Err(GivenError::NoName(name.escape_default().to_string()).into()) }
 }
 
 /// The size of a given stripe's chunks, if it has several.

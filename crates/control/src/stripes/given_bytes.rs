@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repair::StripeId;
 use store_api::{BlockRecord, StripeRecord};
 
-use crate::error::RequestError;
+use crate::error::{GivenError, RequestError};
 
 /// A stripe of 14 blocks takes some 3 KiB: this is for 20,000 of them.
 const MOST_OF_ONE: u64 = 64 << 20;
@@ -21,7 +21,8 @@ pub(crate) struct GivenBytes {
 }
 
 impl GivenBytes {
-    /// Takes the memory of a stripe that `owner` describes, in place of what an earlier description of it took.
+    /// Takes the memory of a stripe that `owner` describes, in place of what an earlier description of it
+    /// took.
     pub(crate) fn take(&mut self, record: &StripeRecord, owner: &str) -> Result<(), RequestError> {
         let bytes = bytes_of(record);
         let before = self.free(&record.id);
@@ -35,7 +36,7 @@ impl GivenBytes {
             if let Some((owner, bytes)) = before {
                 self.add(&record.id, owner, bytes);
             }
-            return Err(RequestError::GivenBytes { whose, most });
+            return Err(GivenError::GivenBytes { whose, most }.into());
         }
         self.add(&record.id, owner.to_owned(), bytes);
         Ok(())

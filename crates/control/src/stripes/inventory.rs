@@ -1,9 +1,9 @@
 //! What helpers hold against what the catalog places on them.
 //!
-//! A block that a helper holds may be its own; its own and back after it was bad; one that the catalog places on somebody
-//! who does not have it, and then it is verified and *adopted*; one that no stripe knows, an *orphan*; or one of a
-//! stripe that this catalog has yet to count, and then the catalog is an old one that was put back, and nothing is
-//! changed until somebody decides what to do about that.
+//! A block that a helper holds may be its own; its own and back after it was bad; one that the catalog places
+//! on somebody who does not have it, and then it is verified and *adopted*; one that no stripe knows, an
+//! *orphan*; or one of a stripe that this catalog has yet to count, and then the catalog is an old one that
+//! was put back, and nothing is changed until somebody decides what to do about that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::questions::Subject;
 use crate::signal::Signal;
-use crate::storing::Then;
 use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
 use views::OrphansView;
 
 /// What a helper that is connected holds against what the catalog places on it.
@@ -48,8 +48,8 @@ impl Stripes {
 }
 
 impl Jobs {
-    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no stripe, or a copy
-    /// without which its stripe survives all that the code tolerates.
+    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no
+    /// stripe, or a copy without which its stripe survives all that the code tolerates.
     pub(crate) fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
         let ours =
             block.label.as_ref().is_some_and(|(_, label)| label.cluster == facts.base.settings.cluster_id);
@@ -212,7 +212,7 @@ impl Stripes {
             return;
         }
         let (stripe, blocks) = (stripe.clone(), vec![(index, node, digest)]);
-        let then = Then::Adopted { node, block: known.id.clone() };
+        let then = StripeThen::Adopted { node, block: known.id.clone() };
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
@@ -230,8 +230,8 @@ impl Stripes {
         }
     }
 
-    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing refers to
-    /// them. How many there are.
+    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing
+    /// refers to them. How many there are.
     pub(crate) fn remove_orphans(
         &mut self,
         around: Around<'_>,

@@ -1,6 +1,8 @@
 //! From the catalog's record of a stripe to what the planner and people see of it.
 
+mod changes;
 pub(crate) mod condemned;
+pub(crate) mod continuation;
 pub(crate) mod contradictions;
 pub(crate) mod given;
 pub(crate) mod given_bytes;
@@ -12,6 +14,8 @@ pub(crate) mod orphans;
 pub(crate) mod picture;
 pub(crate) mod readers;
 pub(crate) mod removals;
+pub(crate) mod returned;
+mod states;
 pub(crate) mod store_news;
 pub(crate) mod surplus;
 pub(crate) mod unjudged;
@@ -26,10 +30,9 @@ use recovery::Redundancy;
 use repair::{BlockId, NodeId, StripeId, Verify};
 use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
-use crate::error::RequestError;
+use crate::error::{PlanningError, RequestError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::repairs::Unproven;
 use crate::stripes::condemned::Condemned;
 use crate::stripes::contradictions::Contradictions;
 use crate::stripes::given::Given;
@@ -40,7 +43,6 @@ use crate::stripes::orphans::Orphans;
 use crate::stripes::picture::Picture;
 use crate::stripes::readers::Readers;
 use crate::stripes::store_news::StoreNews;
-use crate::stripes::surplus::Surplus;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::{BlockView, LostBlock, ReplicaView, StripeView};
 
@@ -76,19 +78,17 @@ pub(crate) struct Stripes {
     pub codes: Codes,
     pub contradictions: Contradictions,
     pub given: Given,
-    pub surplus: Surplus,
     pub orphans: Orphans,
     /// What the helpers hold that are connected.
     pub holdings: BTreeMap<NodeId, Holdings>,
     pub condemned: Condemned,
-    /// Helpers that are back and have not said what their blocks are.
-    pub unproven: BTreeMap<NodeId, Unproven>,
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
     /// What the store says keeps it from its work.
     pub troubles: Vec<String>,
-    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of them goes.
+    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of
+    /// them goes.
     pub doubted: BTreeSet<(BlockId, NodeId)>,
     pub made_lately: MadeLately,
     pub readers: Readers,
@@ -143,7 +143,8 @@ impl Stripes {
         (record.id == *block).then_some((stripe, index, record))
     }
 
-    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check so much.
+    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check
+    /// so much.
     pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
         let doubted = self.contradictions.has(stripe);
         Verify { parity: parity || doubted, doubted, ..Verify::default() }
@@ -180,26 +181,32 @@ pub(crate) fn index_of(record: &StripeRecord, block: &BlockId) -> Option<BlockIn
 pub(crate) fn check_indices(record: &StripeRecord, indices: &[BlockIndex]) -> Result<(), RequestError> {
     match indices.iter().find(|index| usize::from(index.0) >= record.blocks.len()) {
         None => Ok(()),
-        Some(index) => Err(RequestError::NoSuchIndex {
+        Some(index) => Err(PlanningError::NoSuchIndex {
             stripe: record.id.to_string(),
             index: index.0,
             blocks: record.blocks.len(),
-        }),
+        }
+        .into()),
     }
 }
 
-impl<'a> Facts<'a> {
-    fn state_on(self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
+/// The API's views of the blocks of a stripe.
+struct BlockViews<'a> {
+    facts: Facts<'a>,
+}
+
+impl BlockViews<'_> {
+    fn state_on(&self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
         match state {
             BlockState::Missing => views::BlockState::Missing,
             BlockState::Corrupt => views::BlockState::Corrupt,
             BlockState::NotStored => views::BlockState::NotStored,
-            BlockState::Healthy if self.readers(block).any(|reader| Some(reader) == node) => {
+            BlockState::Healthy if self.facts.readers(block).any(|reader| Some(reader) == node) => {
                 views::BlockState::Healthy
             }
             BlockState::Healthy
-                if self.base.store.reports_service()
-                    && node.is_some_and(|node| self.stripes.picture.is_up(node)) =>
+                if self.facts.base.store.reports_service()
+                    && node.is_some_and(|node| self.facts.stripes.picture.is_up(node)) =>
             {
                 views::BlockState::OutOfReach
             }
@@ -207,34 +214,37 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn state_of(self, block: &BlockRecord) -> views::BlockState {
+    fn state_of(&self, block: &BlockRecord) -> views::BlockState {
         self.state_on(block, block.node, block.state)
     }
 
-    fn replica_view(self, block: &BlockRecord, replica: Replica) -> ReplicaView {
+    fn replica_view(&self, block: &BlockRecord, replica: Replica) -> ReplicaView {
         ReplicaView {
-            node: self.nodes.name(replica.node),
+            node: self.facts.nodes.name(replica.node),
             state: self.state_on(block, Some(replica.node), replica.state),
         }
     }
 
-    fn block_view(self, index: BlockIndex, block: &BlockRecord) -> BlockView {
+    fn block_view(&self, index: BlockIndex, block: &BlockRecord) -> BlockView {
         BlockView {
             block: block.id.to_string(),
             index: index.0,
             bytes: block.bytes,
-            node: block.node.map(|node| self.nodes.name(node)),
+            node: block.node.map(|node| self.facts.nodes.name(node)),
             state: self.state_of(block),
             digest: block.digest.map(|digest| digest.to_string()),
             replicas: block.replicas.iter().map(|replica| self.replica_view(block, *replica)).collect(),
         }
     }
+}
 
+impl<'a> Facts<'a> {
     pub(crate) fn stripe_view(self, record: &StripeRecord) -> Result<StripeView, RequestError> {
         let code = self.stripes.codes.get(&record.code)?;
         let lost = self.lost_blocks(record);
         let survives = self.stripes.codes.survives(&*code, &lost);
         let together = self.stripes.picture.together(&self.stripes.picture.readers_of(&record.id));
+        let views = BlockViews { facts: self };
         Ok(StripeView {
             stripe: record.id.to_string(),
             code: record.code.to_string(),
@@ -243,7 +253,7 @@ impl<'a> Facts<'a> {
             readable: survives.is_some(),
             survives: survives.unwrap_or(0),
             helpers: survives.map_or(0, |blocks| together.survives(blocks).nodes),
-            blocks: indexed(record).map(|(index, block)| self.block_view(index, block)).collect(),
+            blocks: indexed(record).map(|(index, block)| views.block_view(index, block)).collect(),
         })
     }
 }

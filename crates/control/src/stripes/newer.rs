@@ -1,8 +1,9 @@
-//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy that was put
-//! back, or a helper makes things up.
+//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy
+//! that was put back, or a helper makes things up.
 //!
-//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an operator decides. A claim of
-//! one helper alone only holds removals back, as the other helpers may be on their way.
+//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an
+//! operator decides. A claim of one helper alone only holds removals back, as the other helpers may be on
+//! their way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,9 @@ use crate::nodes::Nodes;
 use crate::nodes::absences::recall;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::storing::Then;
 use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
+use crate::stripes::picture::Picture;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
 /// Keys of the helpers whose claims were rejected begin with this; the name follows.
@@ -39,6 +41,21 @@ pub(crate) struct Newer {
 }
 
 impl Newer {
+    /// Helpers that an operator did not believe in an earlier coordinator's time.
+    pub(crate) fn recall(&mut self, picture: &Picture, records: &[(String, Value)]) {
+        for (name, _) in recall::<Value>(records, REJECTED) {
+            let node = picture.node_named(name).map(|node| node.id);
+            self.rejected.extend(node);
+        }
+    }
+
+    /// A helper is forgotten, and so is the rejection of its claims.
+    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
+        if self.rejected.remove(&node) {
+            out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
+        }
+    }
+
     /// Replaces a helper's claim, and says whether it has one now.
     fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
         self.claims.remove(&node);
@@ -85,12 +102,6 @@ fn stripe_of(block: &BlockId) -> &str {
 }
 
 impl Stripes {
-    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
-        if self.newer.rejected.remove(&node) {
-            out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
-        }
-    }
-
     pub(crate) fn note_newer(
         &mut self,
         around: Around<'_>,
@@ -110,8 +121,8 @@ impl Stripes {
         }
     }
 
-    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper is not
-    /// believed.
+    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper
+    /// is not believed.
     pub(crate) fn accept_catalog(
         &mut self,
         around: Around<'_>,
@@ -125,7 +136,7 @@ impl Stripes {
         let claims = around.with(self).newer_views();
         let beyond: BTreeSet<BlockId> = self.newer.claims.values().flatten().cloned().collect();
         let view = AcceptedView { blocks: beyond.len() as u64, claims };
-        let then = Then::Accepted { view: Box::new(view), reply };
+        let then = StripeThen::Accepted { view: Box::new(view), reply };
         out.store(Write::Records(RecordWrite::Disclaim(beyond)), then);
     }
 
@@ -163,16 +174,6 @@ impl Stripes {
         out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": around.base.unix_ms }));
         self.note_newer(around, node, BTreeSet::new(), out);
         Ok(AcceptedView { blocks: claims.iter().map(|claim| claim.blocks).sum(), claims })
-    }
-}
-
-impl Stripes {
-    /// Helpers that an operator did not believe in an earlier coordinator's time.
-    pub(crate) fn recall_rejected(&mut self, records: &[(String, Value)]) {
-        for (name, _) in recall::<Value>(records, REJECTED) {
-            let node = self.picture.node_named(name).map(|node| node.id);
-            self.newer.rejected.extend(node);
-        }
     }
 }
 

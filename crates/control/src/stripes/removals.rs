@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::control::{StoreProblem, ToNode};
-use repair::{BlockId, NodeId};
+use repair::{BlockId, NodeId, StripeId};
 use store_api::{RecordWrite, Write};
 
 use crate::facts::Around;
@@ -11,8 +12,8 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::storing::Then;
 use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
 use crate::stripes::inventory::Holdings;
 
 /// Removals that one helper is asked for at a time.
@@ -21,7 +22,8 @@ const REMOVALS_AT_ONCE: usize = 256;
 const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 
 impl Stripes {
-    /// Tells a node to remove what it shall not hold any more, except what a running job may bring there anew.
+    /// Tells a node to remove what it shall not hold any more, except what a running job may bring there
+    /// anew.
     pub(crate) fn remove_discards(&mut self, around: Around<'_>, jobs: &Jobs, node: NodeId, out: &mut Out) {
         // Until all helpers have said what they hold, an old catalog passes for the newest.
         if !around.nodes.settled || !around.with(self).may_remove() {
@@ -80,12 +82,28 @@ impl Stripes {
         }
     }
 
+    /// The scheduler needs a copy of a block no more: removes it, unless the stripe would survive less
+    /// without it.
+    pub(crate) fn drop_surplus(
+        &mut self,
+        around: Around<'_>,
+        jobs: &Jobs,
+        (stripe, index, node): (&StripeId, BlockIndex, NodeId),
+        out: &mut Out,
+    ) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let block = record.blocks[usize::from(index.0)].id.clone();
+        if around.with(self).survives_without(&record, index, node) {
+            self.remove_copy(around, jobs, node, block, out);
+        }
+    }
+
     pub(crate) fn note_removed(&mut self, node: NodeId, block: &BlockId, out: &mut Out) {
         // It counts as being removed until that is stored, so that it is not asked for again.
         let Some(Holdings { removing, .. }) = self.holdings.get_mut(&node) else { return };
         if removing.contains(block) {
             let write = RecordWrite::Discarded(node, block.clone());
-            out.store(Write::Records(write), Then::Discarded { node, block: block.clone() });
+            out.store(Write::Records(write), StripeThen::Discarded { node, block: block.clone() });
         }
     }
 
@@ -159,7 +177,8 @@ impl Stripes {
 }
 
 impl Jobs {
-    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still reads it.
+    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still
+    /// reads it.
     pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
         facts.stripes.readers.hold(block)
             || self.running.values().any(|running| {

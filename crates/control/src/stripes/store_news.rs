@@ -1,12 +1,12 @@
 //! News of a store that others run: whether it has been listed, and remarks for operators.
 //!
-//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus, and the blocks that
-//! helpers register with are kept until they can be compared with it.
+//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus, and the
+//! blocks that helpers register with are kept until they can be compared with it.
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
 
-use crate::error::RequestError;
+use crate::error::ScrubError;
 use crate::facts::Around;
 use crate::out::Out;
 use crate::stripes::Stripes;
@@ -71,7 +71,7 @@ impl Stripes {
 
 impl Stripes {
     /// Refuses what would say of an empty picture that all is well.
-    pub(crate) fn check_listed(&self) -> Result<(), RequestError> {
-        self.news.unlisted().map_or(Ok(()), |why| Err(RequestError::Unlisted(why.to_owned())))
+    pub(crate) fn check_listed(&self) -> Result<(), ScrubError> {
+        self.news.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
     }
 }

@@ -1,7 +1,8 @@
-//! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew elsewhere.
+//! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew
+//! elsewhere.
 //!
-//! A surplus copy goes only when the stripe is whole without it and survives as many losses of nodes, nobody works on it, and
-//! the copy that stays has just been read and is good.
+//! A surplus copy goes only when the stripe is whole without it and survives as many losses of nodes, nobody
+//! works on it, and the copy that stays has just been read and is good.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +11,10 @@ use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockRecord, RecordWrite, StripeRecord, Write};
 
-use crate::facts::Around;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::storing::Then;
-use crate::stripes::Stripes;
+use crate::storing::then::Then;
 
 /// How often surplus copies are looked for, and asked about again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -28,28 +27,28 @@ pub(crate) struct Surplus {
     checking: BTreeMap<(StripeId, BlockIndex), (NodeId, Duration)>,
 }
 
-impl Stripes {
+impl Surplus {
     /// Has the copies read that are to stay.
-    pub(crate) fn look_for_surplus(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
-        if !around.base.store.reports_service()
-            || !around.nodes.settled
-            || !around.with(self).may_change()
-            || around.base.now < self.surplus.due
+    pub(crate) fn look_for_surplus(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        if !facts.base.store.reports_service()
+            || !facts.nodes.settled
+            || !facts.may_change()
+            || facts.base.now < self.due
         {
             return;
         }
-        self.surplus.due = around.base.now + LOOK_EVERY;
-        let now = around.base.now;
-        self.surplus.checking.retain(|_, (_, until)| now < *until);
-        for stripe in self.picture.replicated() {
-            for (index, block) in jobs.surplus_of(around.with(self), &stripe) {
+        self.due = facts.base.now + LOOK_EVERY;
+        let now = facts.base.now;
+        self.checking.retain(|_, (_, until)| now < *until);
+        for stripe in facts.stripes.picture.replicated() {
+            for (index, block) in jobs.surplus_of(facts, &stripe) {
                 let key = (stripe.id.clone(), index);
-                let Some(stays) = around.with(self).readable_at(&block) else { continue };
-                if self.surplus.checking.contains_key(&key) {
+                let Some(stays) = facts.readable_at(&block) else { continue };
+                if self.checking.contains_key(&key) {
                     continue;
                 }
-                self.surplus.checking.insert(key, (stays, now + ASK_AGAIN));
-                around.with(self).ask_for_block(stays, stripe.id.clone(), index, block, false, out);
+                self.checking.insert(key, (stays, now + ASK_AGAIN));
+                facts.ask_for_block(stays, stripe.id.clone(), index, block, false, out);
             }
         }
     }
@@ -57,7 +56,7 @@ impl Stripes {
     /// A copy has been read and is good: others of it may go.
     pub(crate) fn drop_copies_besides(
         &mut self,
-        around: Around<'_>,
+        facts: Facts<'_>,
         jobs: &Jobs,
         stays: NodeId,
         stripe: &StripeId,
@@ -65,26 +64,18 @@ impl Stripes {
         out: &mut Out,
     ) {
         let key = (stripe.clone(), index);
-        if self.surplus.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
+        if self.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
             return;
         }
-        self.surplus.checking.remove(&key);
-        let Ok(record) = self.picture.stripe(stripe) else { return };
-        let found =
-            jobs.surplus_of(around.with(self), &record).into_iter().find(|&(other, _)| other == index);
+        self.checking.remove(&key);
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        let found = jobs.surplus_of(facts, &record).into_iter().find(|&(other, _)| other == index);
         let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
         for replica in &block.replicas {
-            if around.nodes.is_helper(replica.node)
-                && around.with(self).survives_without(&record, index, replica.node)
-            {
-                self.drop_copy(around, replica.node, &block.id, out);
+            if facts.nodes.is_helper(replica.node) && facts.survives_without(&record, index, replica.node) {
+                drop_copy(facts, replica.node, &block.id, out);
             }
         }
-    }
-
-    fn drop_copy(&mut self, around: Around<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
-        tracing::info!(%block, node = %around.nodes.name(node), "removing a copy that is one too many");
-        out.store(Write::Records(RecordWrite::Discard(node, block.clone())), Then::Nothing);
     }
 }
 
@@ -102,4 +93,9 @@ impl Jobs {
         let surplus = crate::stripes::indexed(stripe).filter(|&(index, block)| goes(index, block));
         surplus.map(|(index, block)| (index, block.clone())).collect()
     }
+}
+
+fn drop_copy(facts: Facts<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
+    tracing::info!(%block, node = %facts.nodes.name(node), "removing a copy that is one too many");
+    out.store(Write::Records(RecordWrite::Discard(node, block.clone())), Then::Nothing);
 }

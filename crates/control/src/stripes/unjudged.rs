@@ -1,7 +1,7 @@
 //! Stripes of which the store's answers do not tell how they stand.
 //!
-//! The picture has none of them, so they are counted apart: as long as there is one, nobody can say that everything is safe;
-//! and their blocks are no orphans.
+//! The picture has none of them, so they are counted apart: as long as there is one, nobody can say that
+//! everything is safe; and their blocks are no orphans.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use repair::BlockId;
 use store_api::Unjudged;
 use views::UnjudgedStripe;
 
-use crate::answers::safety::count;
+use crate::counts::count;
 
 /// See the module's documentation.
 #[derive(Default)]

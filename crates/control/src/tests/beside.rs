@@ -1,5 +1,6 @@
 //! Plans that are made while others move.
 
+use crate::commands::FileCommand;
 use repair::Class;
 
 use super::*;
@@ -17,7 +18,8 @@ impl Scene {
     }
 }
 
-/// A stripe of six blocks, any two of which are enough, that lacks its first one; everybody receives and does nothing.
+/// A stripe of six blocks, any two of which are enough, that lacks its first one; everybody receives and does
+/// nothing.
 fn damaged() -> (Scene, FileLayout) {
     let mut scene = Scene::new(7);
     let request = PutRequest {
@@ -28,10 +30,10 @@ fn damaged() -> (Scene, FileLayout) {
         chunk_bytes: None,
         replace: false,
     };
-    let put = scene.ask(|reply| Command::BeginPut(request, reply)).unwrap();
+    let put = scene.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap();
     scene.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
     scene.closed(1).unwrap().unwrap();
-    scene.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
+    scene.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
     let file = scene.file("f");
     scene.kill(&home(&file, 0));
     let all: Vec<String> = scene.nodes.keys().cloned().collect();

@@ -1,5 +1,6 @@
 //! Blocks that contradict each other, from the first notice to the proof that they do not.
 
+use crate::commands::{FileCommand, ScrubCommand};
 use views::{FoundBy, HistoryEvent, Severity};
 
 use super::*;
@@ -80,7 +81,7 @@ fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() 
 fn a_block_that_is_known_to_be_bad_need_not_bear_witness() {
     let (mut scene, stripe, file) = contradicted();
     scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     assert_eq!(states(&scene.file("f"))[3], "corrupt");
     tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
@@ -90,7 +91,7 @@ fn a_block_that_is_known_to_be_bad_need_not_bear_witness() {
 #[test]
 fn a_contradiction_ends_with_its_stripe() {
     let (mut scene, ..) = contradicted();
-    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
     scene.pump();
     assert_eq!(scene.status().stripes.contradictory, 0);
     restart(&mut scene);

@@ -1,6 +1,7 @@
 //! Files are put, read and removed.
 
 use super::*;
+use crate::commands::{FileCommand, NodeCommand};
 
 #[test]
 fn a_put_is_visible_when_it_is_committed() {
@@ -8,14 +9,14 @@ fn a_put_is_visible_when_it_is_committed() {
     let put = scene.begin("f", 8192 + 1).unwrap();
     let sizes: Vec<_> = put.stripes.iter().map(|stripe| (stripe.block_bytes, stripe.data_bytes)).collect();
     assert_eq!(sizes, [(4096, 8192), (64, 1)]);
-    let commit = |reply| Command::CommitPut(PutId(put.put), reply);
+    let commit = |reply| FileCommand::CommitPut(PutId(put.put), reply);
     let early = scene.ask(commit).unwrap_err().to_string();
     assert!(early.contains("lacks the stripe at position 0"), "{early}");
     for position in 0..2 {
         scene.open(position, ClientRequest::PutStripe { put: put.put, position: position as u32 });
         assert_eq!(scene.closed(position).unwrap().unwrap().replanned, [""; 0]);
     }
-    assert!(scene.ask(|reply| Command::File("f".into(), reply)).is_err(), "not visible yet");
+    assert!(scene.ask(|reply| FileCommand::Layout("f".into(), reply)).is_err(), "not visible yet");
     scene.ask(commit).unwrap();
     let file = scene.file("f");
     assert_eq!(file.file.bytes, 8193);
@@ -32,7 +33,7 @@ fn an_empty_file_has_no_stripes() {
     let mut scene = Scene::new(0);
     let put = scene.begin("empty", 0).unwrap();
     assert!(put.stripes.is_empty());
-    scene.ask(|reply| Command::CommitPut(PutId(put.put), reply)).unwrap();
+    scene.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();
     assert!(scene.file("empty").layout.is_empty());
     assert!(scene.status().summary.starts_with("safe  nothing is stored"));
 }
@@ -55,7 +56,7 @@ fn bad_puts_are_refused_with_what_would_be_right() {
         let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
         let request =
             PutRequest { name: "f".into(), bytes: 1, code, block_bytes, chunk_bytes: None, replace: false };
-        let error = scene.ask(|reply| Command::BeginPut(request, reply)).unwrap_err();
+        let error = scene.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap_err();
         format!("{error}; {}", error.next_step())
     };
     for (code, block_bytes, expected) in [
@@ -76,11 +77,11 @@ fn an_aborted_put_leaves_nothing() {
     let put = scene.begin("f", 8192).unwrap().put;
     scene.open(1, ClientRequest::PutStripe { put, position: 0 });
     assert!(scene.nodes.values().filter(|node| !node.disk.is_empty()).count() == 4);
-    scene.ask(|reply| Command::AbortPut(PutId(put), reply)).unwrap();
+    scene.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).unwrap();
     scene.play();
     assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
-    assert!(scene.ask(|reply| Command::CommitPut(PutId(put), reply)).is_err());
-    assert!(scene.ask(Command::Nodes).unwrap().iter().all(|node| node.blocks == 0 && node.to_remove == 0));
+    assert!(scene.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).is_err());
+    assert!(scene.ask(NodeCommand::List).unwrap().iter().all(|node| node.blocks == 0 && node.to_remove == 0));
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn a_put_whose_client_has_gone_is_aborted() {
     assert!(scene.status().jobs.is_empty());
     scene.wait(Duration::from_secs(11));
     assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
-    assert!(scene.ask(|reply| Command::AbortPut(PutId(put), reply)).is_err());
+    assert!(scene.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).is_err());
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn a_helper_that_dies_in_a_put_is_replaced() {
     scene.wait(Duration::from_secs(20));
     let ended = scene.closed(1).unwrap().unwrap();
     assert!(!ended.replanned.is_empty());
-    scene.ask(|reply| Command::CommitPut(PutId(put), reply)).unwrap();
+    scene.ask(|reply| FileCommand::CommitPut(PutId(put), reply)).unwrap();
     let file = scene.file("f");
     assert_eq!(states(&file), ["healthy"; 4]);
     assert!((0..4).all(|index| home(&file, index) != victim));
@@ -123,7 +124,7 @@ fn a_removed_file_leaves_nothing_even_on_a_helper_that_was_down() {
     let mut scene = Scene::new(4);
     scene.put("f", 2);
     scene.kill("h2");
-    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
     scene.play();
     assert_eq!(scene.node("h2").disk.len(), 2);
     scene.start("h2");

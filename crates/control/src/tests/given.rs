@@ -1,5 +1,6 @@
 //! Stripes that a plug-in describes.
 
+use crate::commands::{RepairCommand, StripeCommand};
 use views::{GivenBlock, GivenStripe, Home, StripeView};
 
 use super::*;
@@ -22,7 +23,7 @@ fn described(lost: &[u16]) -> GivenStripe {
 }
 
 fn describe(scene: &mut Scene, given: &GivenStripe) -> Result<StripeView, RequestError> {
-    scene.ask(|reply| Command::Describe(given.clone(), "plug-in hdfs".into(), reply))
+    scene.ask(|reply| StripeCommand::Describe(given.clone(), "plug-in hdfs".into(), reply))
 }
 
 fn homes(homes: &[(u16, &str)]) -> RepairRequest {
@@ -32,7 +33,7 @@ fn homes(homes: &[(u16, &str)]) -> RepairRequest {
 }
 
 fn refused(scene: &mut Scene, request: RepairRequest) -> String {
-    scene.ask(|reply| Command::Repair(request, reply)).unwrap_err().to_string()
+    scene.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err().to_string()
 }
 
 /// Helpers h1 to h6 and a plug-in; the described blocks are on the helpers' disks.
@@ -56,7 +57,7 @@ fn named_blocks_of_a_given_stripe_go_where_the_plug_in_says() {
     assert_eq!((repair.state.name(), repair.blocks_rebuilt), ("done", 1), "{repair:?}");
     assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
     // The other one was not asked for.
-    let view = scene.ask(|reply| Command::Stripe(StripeId("group".into()), reply)).unwrap();
+    let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
     let nodes: Vec<Option<&str>> = view.blocks.iter().map(|block| block.node.as_deref()).collect();
     assert_eq!(nodes, [Some("h1"), Some("h6"), None, Some("h4")]);
     // Nothing of this is in the catalog, or counts for the cluster.
@@ -114,8 +115,8 @@ fn homes_are_for_described_stripes_and_for_nothing_else() {
     assert!(scene.status().leaving.is_empty());
     // A repair of anything else is no plug-in's business.
     let own = scene.repair_all().repair;
-    assert!(scene.ask(|reply| Command::GivenRepairState(own, reply)).is_err());
-    assert!(scene.ask(|reply| Command::CancelGivenRepair(own, reply)).is_err());
+    assert!(scene.ask(|reply| RepairCommand::GivenState(own, reply)).is_err());
+    assert!(scene.ask(|reply| RepairCommand::CancelGiven(own, reply)).is_err());
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn a_rotten_block_of_a_given_stripe_is_not_read_again() {
     // By the name by which its own system knows the server beside which h6 is.
     let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!(repair.state.name(), "done", "{repair:?}");
-    let view = scene.ask(|reply| Command::Stripe(StripeId("group".into()), reply)).unwrap();
+    let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
     assert_eq!(view.blocks[0].state.name(), "corrupt");
 }
 

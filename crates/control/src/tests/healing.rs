@@ -1,5 +1,6 @@
 //! Repairs of single stripes that nobody asked for, in a store of our own.
 
+use crate::commands::{ClusterCommand, NodeCommand, RepairCommand, ScrubCommand};
 use std::time::Duration;
 
 use super::*;
@@ -15,11 +16,11 @@ fn scene(helpers: usize) -> Scene {
 impl Scene {
     fn set_repair_after(&mut self, after: &str) {
         let request = SettingsRequest { repair_after: Some(after.into()) };
-        self.ask(|reply| Command::ChangeSettings(request, reply)).unwrap();
+        self.ask(|reply| ClusterCommand::ChangeSettings(request, reply)).unwrap();
     }
 
     fn all_repairs(&mut self) -> Vec<RepairView> {
-        self.ask(Command::Repairs).unwrap()
+        self.ask(RepairCommand::List).unwrap()
     }
 }
 
@@ -29,7 +30,7 @@ fn rot_that_a_scrub_finds_is_repaired_at_once_unless_nothing_is_to_begin_by_itse
     let file = scene.put("f", 1);
     scene.set_repair_after("never");
     scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     scene.rotten.clear();
     scene.wait(Duration::from_secs(100));
@@ -77,7 +78,7 @@ fn a_maintenance_holds_its_own_blocks_back_and_no_others() {
     scene.set_repair_after("30m");
     scene.wait(Duration::from_secs(200));
     let request = MaintenanceRequest { for_ms: 20 * 60_000 };
-    scene.ask(|reply| Command::Maintain(tended.clone(), request, reply)).unwrap();
+    scene.ask(|reply| NodeCommand::Maintain(tended.clone(), request, reply)).unwrap();
     scene.kill(&tended);
     scene.kill(&dead);
     scene.wait(Duration::from_secs(70));
@@ -108,7 +109,7 @@ fn a_helper_that_comes_back_with_an_empty_disk_is_waited_for() {
     assert!(scene.status().healthy && scene.all_repairs().is_empty());
     // One block of many that is gone is no such thing.
     scene.node(&name).disk.remove(&block(&file, 0));
-    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     scene.wait(Duration::from_secs(3));
     assert!(scene.status().healthy && scene.all_repairs().len() == 1);

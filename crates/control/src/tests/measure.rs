@@ -1,10 +1,12 @@
-//! What the whole core costs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which lacks a block.
+//! What the whole core costs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which lacks a
+//! block.
 //!
-//! `TMPDIR=/dev/shm cargo test --release -p control measure -- --ignored --nocapture` prints it, in some
-//! minutes, most of which fill the catalog. `MEND_STRIPES` and `MEND_HELPERS` change the size.
+//! `TMPDIR=/dev/shm cargo test --release -p mend-coordinator measure -- --ignored --nocapture` prints it, in
+//! some minutes, most of which fill the catalog. `MEND_STRIPES` and `MEND_HELPERS` change the size.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long the coordinator takes")]
 
+use crate::commands::RepairCommand;
 use std::time::Instant;
 
 use store_api::{Answer, BlockRecord, BlockSize, FileWrite, Records, StripeWrite, Transaction, Write};
@@ -102,8 +104,8 @@ fn measure_a_thousand_helpers() {
     scene.status();
     timed("status again", begun);
     let begun = Instant::now();
-    let repair =
-        scene.ask(|reply| Command::Repair(RepairRequest { all: true, ..RepairRequest::default() }, reply));
+    let repair = scene
+        .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
     let repair = repair.unwrap();
     println!("{} stripes, {} jobs", repair.stripes, scene.core().jobs.running.len());
     timed("queued, and the first jobs started", begun);

@@ -1,5 +1,6 @@
 //! What the planner is told of the network: configured, seen, measured, slow.
 
+use crate::commands::{NetworkCommand, StripeCommand};
 use cluster::Network;
 use repair::{Class, StatedRates};
 use views::{PlanRequestView, ProbeRequest, RateSource, TopologyView};
@@ -8,7 +9,7 @@ use super::*;
 
 impl Scene {
     fn topology(&mut self) -> TopologyView {
-        self.ask(Command::Topology).unwrap()
+        self.ask(NetworkCommand::Topology).unwrap()
     }
 
     fn uplink(&mut self, name: &str) -> (u64, RateSource) {
@@ -33,7 +34,7 @@ fn pair(from: &str, to: &str, rate: f64) -> ((String, String), f64) {
 
 fn note_slow(scene: &mut Scene, nodes: &[(NodeId, f64)]) {
     let core = scene.core();
-    core.jobs.note_slow(facts!(core), &nodes.iter().copied().collect(), &mut core.out);
+    core.link_tests.note_slow(facts!(core), &nodes.iter().copied().collect(), &mut core.out);
     core.route();
 }
 
@@ -73,7 +74,7 @@ fn plans_are_made_for_the_links_that_are_configured() {
         ..PlanRequestView::default()
     };
     // With what is left, something of r1 or over the thin link of h3 has to come to the client.
-    let plan = scene.ask(|reply| Command::Explain(request, reply)).unwrap();
+    let plan = scene.ask(|reply| StripeCommand::Explain(request, reply)).unwrap();
     assert!(
         plan.text.contains("bottleneck: trunk out of r1") || plan.text.contains("link from h3"),
         "{}",
@@ -105,7 +106,7 @@ fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
     assert_eq!(scene.uplink("h3").1, RateSource::Slow);
     assert!(scene.status().jobs.is_empty());
-    assert!(scene.ask(Command::Probes).is_err(), "nobody asked for a measurement");
+    assert!(scene.ask(NetworkCommand::Probes).is_err(), "nobody asked for a measurement");
 }
 
 #[test]
@@ -129,19 +130,19 @@ fn links_are_measured_and_suspects_tried_one_after_the_other() {
     let [a, b] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h4".into()], pairs: true, bytes: None };
-    let begun = scene.ask(|reply| Command::Probe(probe.clone(), reply)).unwrap();
+    let begun = scene.ask(|reply| NetworkCommand::Probe(probe.clone(), reply)).unwrap();
     assert_eq!((begun.running, begun.left), (true, 2));
     scene.wait(Duration::from_secs(10));
-    let view = scene.ask(Command::Probes).unwrap();
+    let view = scene.ask(NetworkCommand::Probes).unwrap();
     assert_eq!((view.running, view.links.len()), (false, 2), "{view:?}");
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
     // The other way round.
-    scene.ask(|reply| Command::Probe(probe, reply)).unwrap();
+    scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     assert_eq!(scene.status().jobs.len(), 1);
     scene.wait(Duration::from_secs(10));
     assert_eq!(scene.uplink("h3").1, RateSource::Assumed);
-    assert!(!scene.ask(Command::Probes).unwrap().running);
+    assert!(!scene.ask(NetworkCommand::Probes).unwrap().running);
 }
 
 #[test]
@@ -158,12 +159,12 @@ fn who_alone_held_up_a_repair_is_not_tried() {
 fn links_are_measured_one_after_another_and_kept() {
     let mut scene = Scene::new(4);
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h2".into(), "h3".into()], pairs: true, bytes: None };
-    let begun = scene.ask(|reply| Command::Probe(probe.clone(), reply)).unwrap();
+    let begun = scene.ask(|reply| NetworkCommand::Probe(probe.clone(), reply)).unwrap();
     assert_eq!((begun.running, begun.left), (true, 6));
-    let again = scene.ask(|reply| Command::Probe(probe, reply)).unwrap_err();
+    let again = scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap_err();
     assert_eq!(again.to_string(), "links are being measured already");
     scene.play();
-    let view = scene.ask(Command::Probes).unwrap();
+    let view = scene.ask(NetworkCommand::Probes).unwrap();
     assert_eq!((view.running, view.left, view.links.len()), (false, 0, 6));
     assert!(view.links.iter().all(|link| link.error.is_none() && link.bytes_per_s > Some(0)), "{view:?}");
     let assigned = &scene.nodes["h1"].assigned;
@@ -187,21 +188,21 @@ fn a_measurement_of_nobody_or_of_who_is_gone_is_refused_and_one_ends_with_its_he
     let mut refused = |nodes: &[&str]| {
         let nodes = nodes.iter().map(|&name| name.into()).collect();
         let probe = ProbeRequest { nodes, ..ProbeRequest::default() };
-        scene.ask(|reply| Command::Probe(probe, reply)).unwrap_err().to_string()
+        scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap_err().to_string()
     };
     assert_eq!(refused(&["h1"]), "a link has two ends, and 1 helpers are there to be measured");
     assert!(refused(&["h1", "h9"]).contains("no helper `h9`"));
     scene.kill("h3");
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h3".into()], ..ProbeRequest::default() };
-    let down = scene.ask(|reply| Command::Probe(probe, reply)).unwrap_err();
+    let down = scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap_err();
     assert_eq!(down.to_string(), "helper h3 is down");
 
     scene.frozen.insert("h2".into());
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h2".into()], ..ProbeRequest::default() };
-    scene.ask(|reply| Command::Probe(probe, reply)).unwrap();
+    scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
     scene.kill("h2");
     scene.wait(Duration::from_secs(30));
-    let view = scene.ask(Command::Probes).unwrap();
+    let view = scene.ask(NetworkCommand::Probes).unwrap();
     assert!(!view.running, "{view:?}");
     assert!(view.links.iter().all(|link| link.error.is_some()), "{view:?}");
 }

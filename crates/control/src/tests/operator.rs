@@ -1,5 +1,6 @@
 //! What happens by itself, and what an operator asks and says.
 
+use crate::commands::{ClusterCommand, NodeCommand, RepairCommand};
 use views::{
     GoneNode, HistoryEntry, HistoryEvent, MaintenanceRequest, RebalanceRequest, RebalanceView, RecoveryState,
     RepairState, ReplaceRequest, SafetyView, SettingsRequest, Severity,
@@ -11,7 +12,7 @@ use crate::history::KEPT;
 impl Scene {
     fn repair_after(&mut self, after: &str) {
         let request = SettingsRequest { repair_after: Some(after.into()) };
-        let set = self.ask(|reply| Command::ChangeSettings(request, reply)).unwrap();
+        let set = self.ask(|reply| ClusterCommand::ChangeSettings(request, reply)).unwrap();
         assert_eq!(set.repair_after, after);
     }
 
@@ -21,17 +22,18 @@ impl Scene {
     }
 
     fn history(&mut self) -> Vec<HistoryEvent> {
-        let entries: Vec<HistoryEntry> = self.ask(|reply| Command::History(usize::MAX, reply)).unwrap();
+        let entries: Vec<HistoryEntry> =
+            self.ask(|reply| ClusterCommand::History(usize::MAX, reply)).unwrap();
         entries.into_iter().map(|entry| entry.what).collect()
     }
 
     fn repairs(&mut self) -> Vec<RepairView> {
-        self.ask(Command::Repairs).unwrap()
+        self.ask(RepairCommand::List).unwrap()
     }
 
     fn maintain(&mut self, name: &str, time: Duration) {
         let request = MaintenanceRequest { for_ms: time.as_millis() as u64 };
-        self.ask(|reply| Command::Maintain(name.into(), request, reply)).unwrap();
+        self.ask(|reply| NodeCommand::Maintain(name.into(), request, reply)).unwrap();
     }
 
     fn ok_to_stop(&mut self, names: &[&str]) -> SafetyView {
@@ -40,19 +42,19 @@ impl Scene {
 
     fn ok_to_stop_and_leave(&mut self, names: &[&str], leave: u32) -> SafetyView {
         let names = names.iter().map(|&name| name.into()).collect();
-        self.ask(|reply| Command::OkToStop(names, leave, reply)).unwrap()
+        self.ask(|reply| NodeCommand::OkToStop(names, leave, reply)).unwrap()
     }
 
     fn safe_to_remove(&mut self, name: &str) -> bool {
-        self.ask(|reply| Command::SafeToRemove(vec![name.into()], reply)).unwrap().safe
+        self.ask(|reply| NodeCommand::SafeToRemove(vec![name.into()], reply)).unwrap().safe
     }
 
     fn rebalance(&mut self, dry_run: bool) -> RebalanceView {
-        self.ask(|reply| Command::Rebalance(RebalanceRequest { dry_run }, reply)).unwrap()
+        self.ask(|reply| RepairCommand::Rebalance(RebalanceRequest { dry_run }, reply)).unwrap()
     }
 
     fn blocks_on(&mut self, name: &str) -> u64 {
-        let nodes = self.ask(Command::Nodes).unwrap();
+        let nodes = self.ask(NodeCommand::List).unwrap();
         nodes.iter().find(|node| node.name == name).unwrap().blocks
     }
 
@@ -139,11 +141,11 @@ fn maintenance_puts_a_repair_off_and_nobody_is_told_to_repair() {
     scene.kill(&dead);
     scene.wait(Duration::from_secs(30));
     assert!(!scene.status().healthy);
-    scene.ask(|reply| Command::EndMaintenance(dead.clone(), reply)).unwrap();
+    scene.ask(|reply| NodeCommand::EndMaintenance(dead.clone(), reply)).unwrap();
     scene.wait(Duration::from_secs(2));
     assert!(scene.status().healthy);
-    let again = scene.ask(|reply| Command::EndMaintenance(dead, reply));
-    assert!(matches!(again, Err(RequestError::NotInMaintenance(_))));
+    let again = scene.ask(|reply| NodeCommand::EndMaintenance(dead, reply));
+    assert!(matches!(again, Err(RequestError::Node(NodeError::NotInMaintenance(_)))));
 }
 
 #[test]
@@ -159,8 +161,8 @@ fn settings_maintenance_and_absences_outlive_the_coordinator() {
     scene.come_back_without(&[&dead]);
     scene.wait(Duration::from_secs(11));
     assert_eq!(scene.gone(&dead).since_unix_ms, since);
-    assert_eq!(scene.ask(Command::Settings).unwrap().repair_after, "20s");
-    let nodes = scene.ask(Command::Nodes).unwrap();
+    assert_eq!(scene.ask(ClusterCommand::Settings).unwrap().repair_after, "20s");
+    let nodes = scene.ask(NodeCommand::List).unwrap();
     let in_maintenance = |node: &&views::NodeView| node.maintenance_until_unix_ms.is_some();
     assert_eq!(nodes.iter().filter(in_maintenance).map(|node| &node.name).collect::<Vec<_>>(), [&tended]);
     scene.wait(Duration::from_secs(15));
@@ -196,7 +198,7 @@ fn what_somebody_calls_off_does_not_begin_by_itself_again() {
     scene.frozen = scene.nodes.keys().cloned().collect();
     scene.wait(Duration::from_secs(6));
     let repair = scene.repairs()[0].repair;
-    scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
     scene.frozen.clear();
     scene.play();
     scene.wait(Duration::from_secs(300));
@@ -267,13 +269,13 @@ fn what_may_be_stopped_and_removed_follows_from_the_stripes() {
     assert!(scene.ok_to_stop(&[&homes[0]]).safe);
     assert!(!scene.ok_to_stop(&[&homes[0], &homes[1]]).safe, "one is down already");
     assert!(scene.safe_to_remove(&spare) && !scene.safe_to_remove(&homes[0]));
-    let unknown = scene.ask(|reply| Command::OkToStop(vec!["h77".into()], 1, reply));
-    assert!(matches!(unknown, Err(RequestError::NoSuchNode { .. })));
+    let unknown = scene.ask(|reply| NodeCommand::OkToStop(vec!["h77".into()], 1, reply));
+    assert!(matches!(unknown, Err(RequestError::Node(NodeError::NoSuchNode { .. }))));
 
-    let remove = |scene: &mut Scene, name: &str| scene.ask(|reply| Command::RemoveNode(name.into(), reply));
+    let remove = |scene: &mut Scene, name: &str| scene.ask(|reply| NodeCommand::Remove(name.into(), reply));
     let needed = remove(&mut scene, &homes[3]).unwrap_err();
     assert!(needed.to_string().contains("1 block") && needed.next_step().contains("mend repair --all"));
-    assert!(matches!(remove(&mut scene, &spare), Err(RequestError::NodeUp(_))));
+    assert!(matches!(remove(&mut scene, &spare), Err(RequestError::Node(NodeError::NodeUp(_)))));
     scene.repair_all();
     assert!(scene.safe_to_remove(&homes[3]));
     remove(&mut scene, &homes[3]).unwrap();
@@ -391,9 +393,9 @@ fn a_dead_helper_is_replaced_by_the_one_that_is_named() {
     let held = scene.blocks_on(&dead);
     let replace = |scene: &mut Scene, by: &str| {
         let request = ReplaceRequest { by: by.into() };
-        scene.ask(|reply| Command::ReplaceNode(dead.clone(), request, reply))
+        scene.ask(|reply| NodeCommand::Replace(dead.clone(), request, reply))
     };
-    assert!(matches!(replace(&mut scene, &dead), Err(RequestError::NoReplacement { .. })));
+    assert!(matches!(replace(&mut scene, &dead), Err(RequestError::Node(NodeError::NoReplacement { .. }))));
     replace(&mut scene, "h7").unwrap();
     scene.play();
     assert_eq!((scene.blocks_on("h7"), scene.blocks_on(&dead)), (held, 0));
@@ -406,7 +408,7 @@ fn nobody_is_ok_to_stop_while_helpers_are_still_coming() {
     scene.put("f", 1);
     scene.restart();
     scene.start("h1");
-    let asked = scene.ask(|reply| Command::OkToStop(vec!["h1".into()], 1, reply));
+    let asked = scene.ask(|reply| NodeCommand::OkToStop(vec!["h1".into()], 1, reply));
     assert!(matches!(asked, Err(RequestError::Settling)), "{asked:?}");
 }
 
@@ -435,7 +437,7 @@ fn what_is_called_off_after_a_restart_does_not_begin_by_itself_again() {
     scene.wait(Duration::from_secs(6));
     let repair = scene.repairs()[0].repair;
     scene.restart();
-    scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
     scene.frozen.clear();
     scene.come_back_without(&[&dead]);
     scene.wait(Duration::from_secs(300));

@@ -1,18 +1,19 @@
 //! Whole stripes held against their code's equations: what is said of whom, and when nothing is said.
 
+use crate::commands::{FileCommand, ScrubCommand};
 use views::{ParityScrubView, ScrubView};
 
 use super::*;
 
 impl Scene {
     fn scrub_parity(&mut self) -> ScrubView {
-        let scrub = self.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+        let scrub = self.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
         self.play();
         self.scrub_state(scrub)
     }
 
     fn scrub_state(&mut self, scrub: u64) -> ScrubView {
-        self.ask(|reply| Command::ScrubState(scrub, reply)).unwrap()
+        self.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap()
     }
 
     /// A node gives other bytes of a block than were stored, with checksums that fit.
@@ -59,7 +60,7 @@ fn what_parity_names_stays_lost_until_it_is_made_anew() {
     assert_eq!(found, [block(&file, 1).0], "{:?}", scrub.findings);
     assert_eq!(states(&scene.file("f")), ["healthy", "corrupt", "healthy", "healthy"]);
     // Its checksums hold, and prove nothing.
-    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     assert_eq!(states(&scene.file("f"))[1], "corrupt");
     scene.restart();
@@ -98,7 +99,7 @@ fn a_contradiction_that_is_not_there_the_second_time_is_none() {
     let name = home(&file, 1);
     scene.forge(&file, 1);
     scene.frozen.insert(name.clone());
-    let scrub = scene.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
     let mut answered = 0;
     while scene.scrub_state(scrub).state.name() == "running" {
         scene.play();
@@ -129,13 +130,13 @@ fn of_a_stripe_that_changes_while_it_is_read_nothing_is_said() {
     let name = home(&file, 1);
     scene.forge(&file, 1);
     scene.frozen.insert(name.clone());
-    let scrub = scene.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
     while scene.asked(&name).is_empty() {
         scene.play();
         scene.answer_all_but_fingerprints(&name);
     }
     // All others have answered. Before this one does, the stripe is removed.
-    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
     scene.frozen.clear();
     scene.play();
     scene.wait(Duration::from_secs(1));
@@ -150,19 +151,19 @@ fn a_scrub_is_stopped_in_the_middle_of_stripes() {
     let mut scene = Scene::new(4);
     scene.put("f", 2);
     scene.frozen.insert("h2".into());
-    let scrub = scene.ask(|reply| Command::Scrub(true, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
     scene.play();
     assert!(matches!(
-        scene.ask(|reply| Command::StopScrub(scrub + 99, reply)),
-        Err(RequestError::NoSuchScrub(_))
+        scene.ask(|reply| ScrubCommand::Stop(scrub + 99, reply)),
+        Err(RequestError::Scrub(ScrubError::NoSuchScrub(_)))
     ));
-    let stopped = scene.ask(|reply| Command::StopScrub(scrub, reply)).unwrap();
+    let stopped = scene.ask(|reply| ScrubCommand::Stop(scrub, reply)).unwrap();
     assert_eq!(stopped.state.name(), "stopped");
     scene.frozen.clear();
     scene.play();
     assert_eq!(scene.scrub_state(scrub), stopped, "late answers change nothing");
-    let again = scene.ask(|reply| Command::StopScrub(scrub, reply));
-    assert!(matches!(again, Err(RequestError::ScrubEnded { .. })));
+    let again = scene.ask(|reply| ScrubCommand::Stop(scrub, reply));
+    assert!(matches!(again, Err(RequestError::Scrub(ScrubError::ScrubEnded { .. }))));
     let next = scene.scrub_parity();
     assert_eq!((next.state.name(), parity(&next).checked), ("done", 2));
     scene.restart();
@@ -173,7 +174,7 @@ fn a_scrub_is_stopped_in_the_middle_of_stripes() {
 fn one_helper_reads_for_one_stripe_at_a_time() {
     let mut scene = Scene::new(4);
     scene.put("f", 5);
-    scene.ask(|reply| Command::Scrub(true, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(true, reply)).unwrap();
     let mut most = 0;
     loop {
         let answers = scene.answers();

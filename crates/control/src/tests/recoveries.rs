@@ -1,5 +1,6 @@
 //! Whole nodes: recovered, emptied, paused, capped, and back in the middle.
 
+use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
 use repair::Caps;
 use views::{CapsRequest, CapsView, JobPhase, NodeView};
 
@@ -7,7 +8,7 @@ use super::*;
 
 impl Scene {
     fn node_view(&mut self, name: &str) -> NodeView {
-        let views: Vec<NodeView> = self.ask(Command::Nodes).unwrap();
+        let views: Vec<NodeView> = self.ask(NodeCommand::List).unwrap();
         views.into_iter().find(|view| view.name == name).unwrap()
     }
 
@@ -17,7 +18,7 @@ impl Scene {
     }
 
     fn cap(&mut self, request: CapsRequest) -> CapsView {
-        self.ask(|reply| Command::ChangeCaps(request, reply)).unwrap()
+        self.ask(|reply| NetworkCommand::ChangeCaps(request, reply)).unwrap()
     }
 
     /// The caps that a helper was told last, of those it has not looked at yet.
@@ -59,7 +60,7 @@ fn a_dead_node_is_recovered_where_it_may_be() {
     let mut scene = Scene::new(7);
     scene.put("f", 12);
     let request = RepairRequest { node: Some("h1".into()), ..RepairRequest::default() };
-    let up = scene.ask(|reply| Command::Repair(request.clone(), reply)).unwrap_err();
+    let up = scene.ask(|reply| RepairCommand::Queue(request.clone(), reply)).unwrap_err();
     assert!(up.to_string().starts_with("helper h1 is up"), "{up}");
     scene.kill("h1");
     let lost = scene.node_view("h1").blocks;
@@ -88,7 +89,7 @@ fn a_drained_node_gets_nothing_until_the_mark_is_taken_back() {
     scene.kill("h1");
     scene.repair_all();
     assert_eq!(scene.node_view("h2").blocks, 0);
-    let view = scene.ask(|reply| Command::StopDrain("h2".into(), reply)).unwrap();
+    let view = scene.ask(|reply| NodeCommand::StopDrain("h2".into(), reply)).unwrap();
     assert!(!view.leaving && scene.status().leaving.is_empty());
     scene.put("e", 12);
     assert!(scene.node_view("h2").blocks > 0);
@@ -107,7 +108,7 @@ fn a_node_is_emptied_in_the_way_that_was_asked_for() {
     assert_eq!(schemes(&rebuilt), BTreeSet::from(["pipelined".to_owned()]));
     let request =
         RepairRequest { drain: Some("h3".into()), way: Some("burn".into()), ..RepairRequest::default() };
-    let error = scene.ask(|reply| Command::Repair(request, reply)).unwrap_err();
+    let error = scene.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err();
     assert!(error.to_string().contains("both, migrate and rebuild"), "{error}");
 }
 
@@ -149,8 +150,8 @@ fn what_has_ended_cannot_be_called_off_or_paused() {
     scene.kill("h1");
     let repair = scene.repair_all().repair;
     for error in [
-        scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap_err(),
-        scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap_err(),
+        scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap_err(),
+        scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap_err(),
     ] {
         assert_eq!(error.to_string(), format!("repair {repair} has ended already: it is done"));
     }
@@ -164,7 +165,7 @@ fn a_paused_repair_stays_so_over_a_restart() {
     scene.freeze();
     let repair = scene.repair_all().repair;
     let running = scene.status().jobs.len() as u64;
-    assert_eq!(scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap().state.name(), "paused");
+    assert_eq!(scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap().state.name(), "paused");
     scene.thaw();
     let view = scene.repair_state(repair);
     assert_eq!((view.state.name(), view.stripes_done), ("paused", 0), "what ran stands still");
@@ -172,7 +173,7 @@ fn a_paused_repair_stays_so_over_a_restart() {
     assert!(jobs.len() as u64 == running && jobs.iter().all(|job| job.phase == JobPhase::OnHold), "{jobs:?}");
     scene.restart_all(&["h1"]);
     assert_eq!(scene.repair_state(repair).state.name(), "paused");
-    scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
+    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
     scene.wait(Duration::from_secs(30));
     assert_eq!(scene.repair_state(repair).state.name(), "done");
 }
@@ -200,13 +201,13 @@ fn caps_are_dealt_out_and_kept() {
     assert_eq!(scene.told("h1"), None, "nothing has changed there");
     scene.frozen.clear();
     scene.restart_all(&["h4"]);
-    assert_eq!(scene.ask(Command::Caps).unwrap(), kept);
+    assert_eq!(scene.ask(NetworkCommand::Caps).unwrap(), kept);
     scene.freeze();
     let none = scene.cap(CapsRequest { none: true, ..CapsRequest::default() });
     assert_eq!(none, CapsView::default());
     assert_eq!(scene.told("h3"), Some(Caps::default()));
     let unknown = CapsRequest { nodes: BTreeMap::from([("h9".to_owned(), 1)]), ..CapsRequest::default() };
-    let error = scene.ask(|reply| Command::ChangeCaps(unknown, reply)).unwrap_err();
+    let error = scene.ask(|reply| NetworkCommand::ChangeCaps(unknown, reply)).unwrap_err();
     assert!(error.to_string().starts_with("there is no helper `h9`"), "{error}");
 }
 
@@ -311,7 +312,7 @@ fn the_stripes_of_a_repair_come_page_by_page() {
     let (mut paged, mut after) = (Vec::new(), None);
     loop {
         let page = ItemPage { after: after.clone(), limit: 3 };
-        let view = scene.ask(|reply| Command::RepairState(running.repair, page, reply)).unwrap();
+        let view = scene.ask(|reply| RepairCommand::State(running.repair, page, reply)).unwrap();
         let Some(last) = view.items.last() else { break };
         assert!(view.items.len() <= 3);
         after = Some(StripeId(last.stripe.clone()));
@@ -330,18 +331,18 @@ fn a_waiting_request_is_answered_when_its_repair_changes() {
     let repair = scene.repair_all().repair;
     scene.wait(Duration::from_secs(1));
     let version = scene.repair_state(repair).version;
-    let change = scene.await_later(|reply| Command::RepairChange(repair, Some(version), MINUTE, reply));
-    let end = scene.await_later(|reply| Command::RepairChange(repair, None, MINUTE, reply));
+    let change = scene.await_later(|reply| RepairCommand::Change(repair, Some(version), MINUTE, reply));
+    let end = scene.await_later(|reply| RepairCommand::Change(repair, None, MINUTE, reply));
     scene.wait(Duration::from_secs(1));
     assert!(scene.answered::<()>(change).is_none(), "nothing has moved");
-    scene.ask(|reply| Command::PauseRepair(repair, true, reply)).unwrap();
+    scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
     scene.wait(Duration::from_secs(1));
     scene.answered::<()>(change).expect("it is paused").unwrap();
     assert!(scene.answered::<()>(end).is_none(), "it has not ended");
-    let late = scene.await_later(|reply| Command::RepairChange(repair, Some(version), MINUTE, reply));
+    let late = scene.await_later(|reply| RepairCommand::Change(repair, Some(version), MINUTE, reply));
     scene.answered::<()>(late).expect("it differs already").unwrap();
     scene.thaw();
-    scene.ask(|reply| Command::PauseRepair(repair, false, reply)).unwrap();
+    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
     scene.wait(Duration::from_secs(10));
     scene.answered::<()>(end).expect("it has ended").unwrap();
 }

@@ -1,5 +1,6 @@
 //! What is lost is rebuilt, by reads and by repairs.
 
+use crate::commands::{RepairCommand, ScrubCommand, StripeCommand};
 use recovery::JOBS_AT_ONCE;
 
 use super::*;
@@ -69,9 +70,9 @@ fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
-    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
     scene.play();
-    let scrub = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    let scrub = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((scrub.state.name(), scrub.blocks, scrub.checked), ("done", 4, 4));
     assert_eq!(scrub.findings[0].block, block(&file, 3).0);
     scene.rotten.clear();
@@ -92,7 +93,7 @@ fn what_the_store_does_not_take_where_it_was_is_rebuilt_elsewhere() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     scene.rotten.clear();
     let before = home(&file, 3);
@@ -111,7 +112,7 @@ fn where_nobody_else_may_have_a_block_who_refused_it_is_tried_again() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
-    scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     scene.rotten.clear();
     let distrusted = scene.node(&home(&file, 3)).node.unwrap();
@@ -176,9 +177,9 @@ fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() 
     let file = scene.put("f", 1);
     scene.node(&home(&file, 0)).disk.remove(&block(&file, 0));
     scene.nodes.values_mut().for_each(|node| node.rebuilds_wrongly = true);
-    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap();
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
-    scene.ask(|reply| Command::ScrubState(scrub.scrub, reply)).unwrap();
+    scene.ask(|reply| ScrubCommand::State(scrub.scrub, reply)).unwrap();
     let repair = scene.repair_all();
     scene.wait(Duration::from_secs(30));
     let repair = scene.repair_state(repair.repair);
@@ -214,7 +215,7 @@ fn a_cancelled_repair_stops() {
     let all: Vec<String> = scene.nodes.keys().cloned().collect();
     scene.frozen.extend(all);
     let repair = scene.repair_all().repair;
-    let cancelled = scene.ask(|reply| Command::CancelRepair(repair, reply)).unwrap();
+    let cancelled = scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
     assert_eq!(cancelled.state.name(), "cancelled");
     assert!(cancelled.items.iter().all(|item| item.state.name() == "cancelled"));
     assert!(scene.status().jobs.is_empty());
@@ -265,7 +266,7 @@ fn a_plan_is_explained_and_not_carried_out() {
     scene.nodes.values_mut().for_each(|node| node.assigned.clear());
     let stripe = file.layout[0].stripe.stripe.clone();
     let request = PlanRequestView { stripe, blocks: vec![0], ..PlanRequestView::default() };
-    let explain = |request: PlanRequestView| move |reply| Command::Explain(request, reply);
+    let explain = |request: PlanRequestView| move |reply| StripeCommand::Explain(request, reply);
     let plan = scene.ask(explain(request.clone())).unwrap();
     assert!(plan.text.starts_with("pipelined rs-4-2"), "{}", plan.text);
     assert_eq!(plan.summary["scheme"], "pipelined");

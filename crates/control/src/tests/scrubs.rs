@@ -1,6 +1,7 @@
 //! Blocks are looked at and removed where they are.
 
 use super::*;
+use crate::commands::{FileCommand, ScrubCommand};
 
 #[test]
 fn a_scrub_asks_each_helper_two_things_at_a_time() {
@@ -11,16 +12,16 @@ fn a_scrub_asks_each_helper_two_things_at_a_time() {
     let gone = block(&file, (0..4).find(|&index| home(&file, index) == "h2").unwrap());
     scene.node("h2").disk.remove(&gone);
     scene.node("h3").disk.insert(BlockId("stray".into()), 1);
-    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
     scene.play();
     let asked = |message: &&ToNode| matches!(message, ToNode::Verify { .. });
     assert_eq!(scene.node("h1").backlog.iter().filter(asked).count(), 2);
-    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.blocks, state.checked), ("running", 40, 30));
-    assert_eq!(scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub, scrub, "one at a time");
+    assert_eq!(scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub, scrub, "one at a time");
 
     scene.kill("h1");
-    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.skipped[0].blocks), ("done", 10));
     assert_eq!((state.findings[0].block.clone(), state.findings[0].problem.as_str()), (gone.0, "missing"));
     assert_eq!(state.orphans[0].block, "stray");
@@ -33,11 +34,11 @@ fn a_helper_that_does_not_answer_is_told_of_and_the_scrub_ends() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
-    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
     scene.play();
-    assert_eq!(scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap().state.name(), "running");
+    assert_eq!(scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap().state.name(), "running");
     scene.wait(Duration::from_secs(130));
-    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.blocks, state.checked), ("done", 4, 3));
     assert_eq!((state.skipped[0].node.as_str(), state.skipped[0].blocks), ("h1", 1));
     assert_eq!(state.skipped[0].why, "it does not answer");
@@ -48,7 +49,7 @@ fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
-    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
     scene.play();
     let asked = |message: &ToNode| match message {
         ToNode::Verify { ask, .. } => Some(*ask),
@@ -67,11 +68,11 @@ fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
         scene.say("h1", FromNode::Verifying { ask });
         // Nobody speaks for another.
         scene.say("h2", FromNode::Verifying { ask });
-        let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+        let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
         assert_eq!((state.state.name(), state.skipped.len()), ("running", 0));
     }
     scene.wait(Duration::from_secs(130));
-    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.skipped[0].why.as_str()), ("done", "it does not answer"));
 }
 
@@ -80,7 +81,7 @@ fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
-    let scrub = scene.ask(|reply| Command::Scrub(false, reply)).unwrap().scrub;
+    let scrub = scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
     scene.play();
     let few = || "too many open files".to_owned();
     for message in std::mem::take(&mut scene.node("h1").backlog) {
@@ -93,7 +94,7 @@ fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
         };
         scene.say("h1", answer);
     }
-    let state = scene.ask(|reply| Command::ScrubState(scrub, reply)).unwrap();
+    let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
     assert_eq!((state.state.name(), state.checked, state.findings.len()), ("done", 3, 0));
     let skipped: Vec<_> =
         state.skipped.iter().map(|skipped| (skipped.node.as_str(), skipped.blocks)).collect();
@@ -108,7 +109,7 @@ fn a_removal_that_failed_is_asked_for_again_and_not_at_once() {
     let file = scene.put("f", 1);
     let (name, block) = (home(&file, 0), block(&file, 0));
     scene.frozen.insert(name.clone());
-    scene.ask(|reply| Command::RemoveFile("f".into(), reply)).unwrap();
+    scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
     scene.wait(Duration::from_secs(40)); // Somebody may still read it.
     let asked = |scene: &mut Scene| {
         let backlog = std::mem::take(&mut scene.node(&name).backlog);

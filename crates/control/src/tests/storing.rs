@@ -1,5 +1,6 @@
 //! A storage that is slow, and one that fails.
 
+use crate::commands::{FileCommand, NodeCommand, RepairCommand};
 use views::{FileView, NodeView};
 
 use super::*;
@@ -15,19 +16,19 @@ impl Scene {
     /// That what is in memory is what a coordinator would read that starts now.
     fn check_picture(&mut self) {
         let (listed, stripes) = (self.files(), self.stripe_views());
-        let nodes: Vec<NodeView> = self.ask(Command::Nodes).unwrap();
+        let nodes: Vec<NodeView> = self.ask(NodeCommand::List).unwrap();
         let before: Vec<_> =
             nodes.iter().map(|node| (node.name.clone(), node.blocks, node.to_remove)).collect();
         self.restart();
         assert_eq!((self.files(), self.stripe_views()), (listed, stripes));
-        let nodes: Vec<NodeView> = self.ask(Command::Nodes).unwrap();
+        let nodes: Vec<NodeView> = self.ask(NodeCommand::List).unwrap();
         let after: Vec<_> =
             nodes.iter().map(|node| (node.name.clone(), node.blocks, node.to_remove)).collect();
         assert_eq!(after, before);
     }
 
     fn files(&mut self) -> Vec<String> {
-        let files = self.ask(|reply| Command::Files(String::new(), reply)).unwrap();
+        let files = self.ask(|reply| FileCommand::List(String::new(), reply)).unwrap();
         files.into_iter().map(|file| file.name).collect()
     }
 
@@ -52,14 +53,14 @@ fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
     let file = scene.put("f", 1);
     scene.kill(&home(&file, 0));
     scene.stuck = true;
-    let removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    let removed = scene.await_later(|reply| FileCommand::Remove("f".into(), reply));
     assert!(scene.answered::<FileView>(removed).is_none(), "not before it is stored");
     assert_eq!(scene.file("f").layout.len(), 1, "nothing is gone before that");
     let stripe = StripeId(scene.file("f").layout[0].stripe.stripe.clone());
     scene.read(9, &stripe.0, 0, &[]);
     assert!(scene.node("admin").closed[&9].is_ok(), "a degraded read needs nothing stored");
     for name in ["h1", "h2", "h3", "h4"] {
-        if scene.core().nodes.names.values().any(|known| known == name) && name != home(&file, 0) {
+        if scene.core().nodes.registry.named().any(|(_, known)| known == name) && name != home(&file, 0) {
             scene.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
         }
     }
@@ -74,15 +75,18 @@ fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.stuck = true;
-    let removed = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
-    let again = scene.await_later(|reply| Command::RemoveFile("f".into(), reply));
+    let removed = scene.await_later(|reply| FileCommand::Remove("f".into(), reply));
+    let again = scene.await_later(|reply| FileCommand::Remove("f".into(), reply));
     scene.play();
     assert!(scene.answered::<FileView>(removed).is_none());
     let name = home(&file, 0);
     assert_eq!(scene.node(&name).removed, []);
     scene.go_on();
     assert!(scene.answered::<FileView>(removed).unwrap().is_ok());
-    assert!(matches!(scene.answered::<FileView>(again).unwrap(), Err(RequestError::NoSuchFile(_))));
+    assert!(matches!(
+        scene.answered::<FileView>(again).unwrap(),
+        Err(RequestError::File(FileError::NoSuchFile(_)))
+    ));
     scene.wait(Duration::from_secs(40)); // Somebody may still read it.
     assert_eq!(scene.node(&name).removed, [block(&file, 0)]);
     scene.check_picture();
@@ -99,9 +103,9 @@ fn of_two_puts_of_one_name_one_becomes_the_file() {
         chunk_bytes: None,
         replace: false,
     };
-    let puts = [0, 1].map(|_| scene.ask(|reply| Command::BeginPut(request(), reply)).unwrap());
+    let puts = [0, 1].map(|_| scene.ask(|reply| FileCommand::BeginPut(request(), reply)).unwrap());
     scene.stuck = true;
-    let commits = puts.map(|put| scene.await_later(|reply| Command::CommitPut(PutId(put.put), reply)));
+    let commits = puts.map(|put| scene.await_later(|reply| FileCommand::CommitPut(PutId(put.put), reply)));
     scene.go_on();
     let made = commits.map(|commit| scene.answered::<FileView>(commit).unwrap().is_ok());
     assert_eq!(made, [true, false]);
@@ -115,8 +119,8 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
     let file = scene.put("f", 1);
     scene.broken = true;
     assert!(matches!(
-        scene.ask(|reply| Command::RemoveFile("f".into(), reply)),
-        Err(RequestError::Catalog(CatalogError::Storage { fault: Fault::Io(_), .. }))
+        scene.ask(|reply| FileCommand::Remove("f".into(), reply)),
+        Err(RequestError::Storage(StorageError::Catalog(CatalogError::Storage { fault: Fault::Io(_), .. })))
     ));
     let request = PutRequest {
         name: "g".into(),
@@ -126,16 +130,16 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
         chunk_bytes: None,
         replace: false,
     };
-    assert!(scene.ask(|reply| Command::BeginPut(request, reply)).is_err());
+    assert!(scene.ask(|reply| FileCommand::BeginPut(request, reply)).is_err());
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    assert!(scene.ask(|reply| Command::Repair(all.clone(), reply)).is_err());
+    assert!(scene.ask(|reply| RepairCommand::Queue(all.clone(), reply)).is_err());
     assert_eq!(scene.files(), ["f"]);
     scene.broken = false;
     scene.wait(Duration::from_secs(2));
     // A repair whose block cannot be recorded is not done, and nobody is told to remove anything.
     scene.kill(&home(&file, 0));
     scene.stuck = true;
-    let repair = scene.await_later(|reply| Command::Repair(all, reply));
+    let repair = scene.await_later(|reply| RepairCommand::Queue(all, reply));
     scene.go_on();
     let repair = scene.answered::<RepairView>(repair).unwrap().unwrap();
     scene.wait(Duration::from_secs(5));
@@ -149,7 +153,7 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
     let file = scene.put("f", 1);
     scene.kill(&home(&file, 0));
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    let repair = scene.ask(|reply| Command::Repair(all, reply)).unwrap().repair;
+    let repair = scene.ask(|reply| RepairCommand::Queue(all, reply)).unwrap().repair;
     scene.stuck = true;
     scene.play();
     scene.wait(Duration::from_secs(2));

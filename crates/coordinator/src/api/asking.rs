@@ -1,4 +1,4 @@
-//! One request becomes one command to the core; its answer becomes JSON, or an error that says what to do.
+//! Commands to control and their answers, as JSON or as an error with its next step.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -6,23 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use store_api::OpenError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use views::ErrorBody;
 
-use super::failure;
 use crate::incoming::Incoming;
-use control::{Command, Reply, RequestId};
-use control::{ErrorKind, RequestError};
+use control::{Command, ErrorKind, Reply, RequestError, RequestId};
 
-/// The body of a request must come within this time.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-
-/// The way to the core.
+/// Sends commands to control.
 #[derive(Clone)]
 pub(super) struct Asking {
     events: mpsc::Sender<Incoming>,
@@ -31,7 +25,7 @@ pub(super) struct Asking {
 
 pub(super) type Answer<T> = Result<Encoded<T>, ApiError>;
 
-/// An answer as JSON, encoded where it holds nobody up: a large one takes its time.
+/// An answer as JSON. Encoding a large one takes a while, so it happens on a blocking thread.
 pub(super) struct Encoded<T> {
     json: Vec<u8>,
     _of: PhantomData<T>,
@@ -57,73 +51,89 @@ impl Asking {
         Self { events, next: Arc::default() }
     }
 
-    pub(super) async fn ask<T: Serialize + Send + 'static>(
+    pub(super) async fn ask<T: Serialize + Send + 'static, C: Into<Command>>(
         &self,
-        command: impl FnOnce(Reply<T>) -> Command,
+        command: impl FnOnce(Reply<T>) -> C,
     ) -> Answer<T> {
         Ok(Encoded::new(self.value(command).await?).await)
     }
 
-    /// The core's own answer.
-    pub(super) async fn value<T: Send + 'static>(
+    /// The answer as a value.
+    pub(super) async fn value<T: Send + 'static, C: Into<Command>>(
         &self,
-        command: impl FnOnce(Reply<T>) -> Command,
+        command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<T, ApiError> {
         let request = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
         let (to, answer) = oneshot::channel();
-        let asked = Incoming::Asked { request, command: Box::new(command(Reply::to(request))), to };
-        self.events.send(asked).await.map_err(|_| ApiError(RequestError::Stopping))?;
-        let answer = answer.await.map_err(|_| ApiError(RequestError::Stopping))?;
+        let command = Box::new(command(Reply::to(request)).into());
+        let asked = Incoming::Asked { request, command, to };
+        self.events.send(asked).await.map_err(|_| ApiError::Stopping)?;
+        let answer = answer.await.map_err(|_| ApiError::Stopping)?;
         Ok(answer.take()?)
     }
 }
 
-pub(super) struct ApiError(pub(super) RequestError);
+/// Why the API does not carry out a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("the body cannot be read: {detail}")]
+    Body { detail: String },
+    #[error("the body of the request did not come within {} s", limit.as_secs())]
+    SlowBody { limit: Duration },
+    #[error("`{0}` is not a number")]
+    NotANumber(String),
+    #[error("cannot copy the catalog: {0}")]
+    Copy(#[source] OpenError),
+    #[error("the coordinator is stopping")]
+    Stopping,
+}
 
-impl From<RequestError> for ApiError {
-    fn from(error: RequestError) -> Self {
-        Self(error)
+impl ApiError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Request(error) => status_of(error.kind()),
+            Self::Body { .. } | Self::SlowBody { .. } | Self::NotANumber(_) => StatusCode::BAD_REQUEST,
+            Self::Copy(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn next_step(&self) -> String {
+        let step = match self {
+            Self::Request(error) => return error.next_step(),
+            Self::Body { .. } | Self::SlowBody { .. } | Self::NotANumber(_) => {
+                "correct the request; `mend openapi` describes it"
+            }
+            Self::Copy(_) => "look at the coordinator's log and disk",
+            Self::Stopping => "connect again once the coordinator is back",
+        };
+        step.to_owned()
+    }
+}
+
+fn status_of(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::InUse => StatusCode::LOCKED,
+        ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = match self.0.kind() {
-            ErrorKind::NotFound => StatusCode::NOT_FOUND,
-            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
-            ErrorKind::Conflict => StatusCode::CONFLICT,
-            ErrorKind::InUse => StatusCode::LOCKED,
-            ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        let answer = failure(status, self.0.to_string(), self.0.next_step());
-        match self.0 {
-            RequestError::Settling => ([(header::RETRY_AFTER, "1")], answer).into_response(),
+        let answer = failure(self.status(), self.to_string(), self.next_step());
+        match self {
+            Self::Request(RequestError::Settling) => ([(header::RETRY_AFTER, "1")], answer).into_response(),
             _ => answer,
         }
     }
 }
 
-/// A JSON body, whose faults are told like all others.
-pub(super) struct Body<T>(pub(super) T);
-
-impl<T, S> FromRequest<S> for Body<T>
-where
-    Json<T>: FromRequest<S, Rejection = JsonRejection>,
-    S: Send + Sync,
-{
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match timeout(REQUEST_LIMIT, Json::<T>::from_request(request, state)).await {
-            Ok(Ok(Json(body))) => Ok(Self(body)),
-            Ok(Err(rejection)) => Err(ApiError(RequestError::Body { detail: rejection.body_text() })),
-            Err(_) => Err(ApiError(RequestError::SlowBody { limit: REQUEST_LIMIT })),
-        }
-    }
-}
-
-pub(super) fn number(text: &str) -> Result<u64, ApiError> {
-    let malformed = |_| ApiError(RequestError::NotANumber(text.to_owned()));
-    text.parse().map_err(malformed)
+pub(super) fn failure(status: StatusCode, error: String, next_step: String) -> Response {
+    (status, Json(ErrorBody { error, next_step })).into_response()
 }

@@ -25,22 +25,34 @@ pub struct Outcome {
     pub proven: BTreeSet<BlockIndex>,
 }
 
-/// The outcome of a parity check.
+/// What came of the check of parity equations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ParityCheck))]
 #[serde(rename_all = "kebab-case")]
 pub enum ParityOutcome {
     /// No check was requested.
     NotAsked,
     /// Too few blocks survive for a check.
     NoSpareBlock,
-    /// Equations hold that would show an error in any one survivor.
+    /// It holds, for equations that would expose any single wrong survivor.
     Holds,
-    /// Equations fail, but cryptographic digests prove that the rebuilt blocks are correct: a block that was
-    /// not used for the repair is wrong.
+    /// It does not hold, but digests prove that the rebuilt blocks are right: a block that they were not made of is wrong.
     Overruled,
 }
 
-/// Why a job failed. Deliveries that were not published are discarded.
+impl ParityOutcome {
+    /// Its text, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotAsked => "not-asked",
+            Self::NoSpareBlock => "no-spare-block",
+            Self::Holds => "holds",
+            Self::Overruled => "overruled",
+        }
+    }
+}
+
+/// Why a job failed. What it delivered and did not publish is dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     /// No plan is possible.
@@ -126,8 +138,9 @@ pub struct JobState {
     pub replanned: Vec<String>,
 }
 
-/// The phases of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What a job is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum JobPhase {
     /// Slices are moving.
@@ -148,4 +161,21 @@ pub enum JobPhase {
     ReadingBack,
     /// The job has ended.
     Finished,
+}
+
+impl JobPhase {
+    /// Its text, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MovingSlices => "moving-slices",
+            Self::StoppingPlan => "stopping-plan",
+            Self::WaitingForNodes => "waiting-for-nodes",
+            Self::OnHold => "on-hold",
+            Self::MakingDurable => "making-durable",
+            Self::CheckingParity => "checking-parity",
+            Self::Publishing => "publishing",
+            Self::ReadingBack => "reading-back",
+            Self::Finished => "finished",
+        }
+    }
 }

@@ -46,15 +46,15 @@ impl Requests {
     }
 
     /// Sends a request on its way to the coordinator.
-    pub(crate) fn ask<T: Send + 'static>(
+    pub(crate) fn ask<T: Send + 'static, C: Into<Command>>(
         &mut self,
         asker: Asker,
-        command: impl FnOnce(Reply<T>) -> Command,
+        command: impl FnOnce(Reply<T>) -> C,
         scene: &mut Scene,
     ) {
         self.next += 1;
         let request = RequestId(self.next);
-        let command = Some(command(Reply::to(request)));
+        let command = Some(command(Reply::to(request)).into());
         scene.note(|| format!("{request:?}: {command:?}"));
         self.open.insert(request, Open { asker, command });
         let delay = scene.dice.up_to(DELAY);

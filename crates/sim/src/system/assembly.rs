@@ -202,7 +202,11 @@ impl System {
     // ---- requests ----
 
     /// Asks the coordinator's API for something.
-    pub(crate) fn ask<T: Send + 'static>(&mut self, asker: Asker, command: impl FnOnce(Reply<T>) -> Command) {
+    pub(crate) fn ask<T: Send + 'static, C: Into<Command>>(
+        &mut self,
+        asker: Asker,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) {
         self.requests.ask(asker, command, &mut self.scene);
     }
 

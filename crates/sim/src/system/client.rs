@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use control::{Answer, Command, RequestError};
+use control::{Answer, FileCommand, FileError, RequestError};
 use repair::wire::RequestFailure;
 use repair::wire::control::{ClientRequest, Ended, FromNode, ToNode};
 use repair::{Assignment, BlockId, Brought, JobId, Refusal, Report, Scheme, StripeId};
@@ -182,7 +182,7 @@ impl Clients {
                     chunk_bytes: None,
                     replace,
                 };
-                system.ask(asker, |reply| Command::BeginPut(request, reply));
+                system.ask(asker, |reply| FileCommand::BeginPut(request, reply));
             }
             What::Put { bytes, put: Some(put), next, .. } if *next >= put.stripes.len() => {
                 let (put, bytes) = (PutId(put.put), bytes.clone());
@@ -192,7 +192,7 @@ impl Clients {
                 {
                     *commits = true;
                 }
-                system.ask(asker, |reply| Command::CommitPut(put, reply));
+                system.ask(asker, |reply| FileCommand::CommitPut(put, reply));
             }
             What::Put { bytes, put: Some(put), next, .. } => {
                 let stripe = &put.stripes[*next];
@@ -209,7 +209,7 @@ impl Clients {
                 let request = ClientRequest::PutStripe { put: put.put, position: stripe.position as u32 };
                 self.open(process, number, session, request, sources, system);
             }
-            What::Read { layout: None, .. } => system.ask(asker, |reply| Command::File(file, reply)),
+            What::Read { layout: None, .. } => system.ask(asker, |reply| FileCommand::Layout(file, reply)),
             What::Read { layout: Some(layout), next, .. } => match layout.layout.get(*next) {
                 None => self.end_read(process, number, system),
                 Some(stripe) => {
@@ -221,7 +221,7 @@ impl Clients {
             },
             What::Remove => {
                 system.truth.may_be(&file, None);
-                system.ask(asker, |reply| Command::RemoveFile(file, reply));
+                system.ask(asker, |reply| FileCommand::Remove(file, reply));
             }
         }
     }
@@ -292,11 +292,13 @@ impl Clients {
                     *lease = Lease { run: system.coordinator.run, since: system.scene.now };
                     self.go_on(process, number, system);
                 }
-                Some(Err(RequestError::NoSuchFile(_))) => self.check_read(process, number, None, system),
+                Some(Err(RequestError::File(FileError::NoSuchFile(_)))) => {
+                    self.check_read(process, number, None, system)
+                }
                 _ => self.later(process, number, system),
             },
             What::Remove => match answer.map(Answer::take::<FileView>) {
-                Some(Ok(_)) | Some(Err(RequestError::NoSuchFile(_))) => {
+                Some(Ok(_)) | Some(Err(RequestError::File(FileError::NoSuchFile(_)))) => {
                     self.end_change(process, number, Some(None), system);
                 }
                 _ => self.end_change(process, number, None, system),
@@ -342,7 +344,7 @@ impl Clients {
     fn abort(&mut self, process: ProcessId, number: u64, system: &mut System) {
         if let What::Put { put: Some(put), .. } = &self.client(process).flows[&number].what {
             let put = PutId(put.put);
-            system.ask(Asker::Nobody, |reply| Command::AbortPut(put, reply));
+            system.ask(Asker::Nobody, |reply| FileCommand::AbortPut(put, reply));
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use control::{Answer, Command, ItemPage};
+use control::{
+    Answer, CatalogCommand, ClusterCommand, Command, FileCommand, ItemPage, NetworkCommand, NodeCommand,
+    RepairCommand, ScrubCommand, StripeCommand,
+};
 use recovery::HelperPolicy;
 use repair::Scheme;
 use store_api::Snapshot;
@@ -63,19 +66,19 @@ impl<'s> Operator<'s> {
             Operation::StopDrain { helper } => self.stop_drain(name_of(helper)),
             Operation::PauseRepairs { paused } => self.look_at_repairs(Wanted::Pause(paused)),
             Operation::CancelRepairs => self.look_at_repairs(Wanted::Cancel),
-            Operation::Scrub { parity } => self.order(|reply| Command::Scrub(parity, reply)),
+            Operation::Scrub { parity } => self.order(|reply| ScrubCommand::Start(parity, reply)),
             Operation::Maintain { helper, lasts } => self.maintain(helper, lasts),
             Operation::EndMaintenance { helper } => {
-                self.order(|reply| Command::EndMaintenance(name_of(helper), reply));
+                self.order(|reply| NodeCommand::EndMaintenance(name_of(helper), reply));
             }
             Operation::Cap { bytes_per_s } => self.cap(bytes_per_s),
             Operation::Rebalance => {
-                self.order(|reply| Command::Rebalance(RebalanceRequest { dry_run: false }, reply));
+                self.order(|reply| RepairCommand::Rebalance(RebalanceRequest { dry_run: false }, reply));
             }
-            Operation::RemoveOrphans => self.order(Command::RemoveOrphans),
+            Operation::RemoveOrphans => self.order(CatalogCommand::RemoveOrphans),
             Operation::Probe => {
                 let probe = ProbeRequest { bytes: Some(256 << 10), ..ProbeRequest::default() };
-                self.order(|reply| Command::Probe(probe, reply));
+                self.order(|reply| NetworkCommand::Probe(probe, reply));
             }
             Operation::Look => self.look_around(),
         }
@@ -95,49 +98,49 @@ impl<'s> Operator<'s> {
     }
 
     /// Asks for something and ignores the answer.
-    fn order<T: Send + 'static>(&mut self, command: impl FnOnce(control::Reply<T>) -> Command) {
+    fn order<T: Send + 'static, C: Into<Command>>(&mut self, command: impl FnOnce(control::Reply<T>) -> C) {
         self.system.ask(Asker::Operator(Wanted::Nothing), command);
     }
 
     pub(crate) fn repair(&mut self, request: RepairRequest) {
-        self.order(|reply| Command::Repair(request, reply));
+        self.order(|reply| RepairCommand::Queue(request, reply));
     }
 
     fn stop_drain(&mut self, name: String) {
-        self.order(|reply| Command::StopDrain(name, reply));
+        self.order(|reply| NodeCommand::StopDrain(name, reply));
     }
 
     fn maintain(&mut self, helper: ProcessId, lasts: Duration) {
         let request = MaintenanceRequest { for_ms: lasts.as_millis() as u64 };
-        self.order(|reply| Command::Maintain(name_of(helper), request, reply));
+        self.order(|reply| NodeCommand::Maintain(name_of(helper), request, reply));
     }
 
     fn cap(&mut self, bytes_per_s: Option<u64>) {
         let request =
             CapsRequest { none: bytes_per_s.is_none(), cluster: bytes_per_s, ..CapsRequest::default() };
-        self.order(|reply| Command::ChangeCaps(request, reply));
+        self.order(|reply| NetworkCommand::ChangeCaps(request, reply));
     }
 
     fn look_at_repairs(&mut self, wanted: Wanted) {
-        self.system.ask(Asker::Operator(wanted), Command::Repairs);
+        self.system.ask(Asker::Operator(wanted), RepairCommand::List);
     }
 
     /// Asks for every view.
     fn look_around(&mut self) {
         let names: Vec<String> = self.system.processes.ids().into_iter().map(name_of).take(2).collect();
         let safe = names.clone();
-        self.order(Command::Status);
-        self.order(Command::Nodes);
-        self.order(|reply| Command::Files(String::new(), reply));
-        self.order(Command::Topology);
-        self.order(Command::Caps);
-        self.order(Command::Contradictions);
-        self.order(|reply| Command::OkToStop(names, 0, reply));
-        self.order(|reply| Command::SafeToRemove(safe, reply));
-        self.order(|reply| Command::History(100, reply));
-        self.order::<Box<dyn Snapshot>>(Command::Snapshot);
-        self.order(|reply| Command::RepairState(1, ItemPage::default(), reply));
-        self.order(|reply| Command::RepairChange(1, None, Duration::from_secs(3), reply));
+        self.order(ClusterCommand::Status);
+        self.order(NodeCommand::List);
+        self.order(|reply| FileCommand::List(String::new(), reply));
+        self.order(NetworkCommand::Topology);
+        self.order(NetworkCommand::Caps);
+        self.order(StripeCommand::Contradictions);
+        self.order(|reply| NodeCommand::OkToStop(names, 0, reply));
+        self.order(|reply| NodeCommand::SafeToRemove(safe, reply));
+        self.order(|reply| ClusterCommand::History(100, reply));
+        self.order::<Box<dyn Snapshot>, _>(CatalogCommand::Snapshot);
+        self.order(|reply| RepairCommand::State(1, ItemPage::default(), reply));
+        self.order(|reply| RepairCommand::Change(1, None, Duration::from_secs(3), reply));
     }
 
     /// Takes back every order that would keep the system from becoming whole.
@@ -146,14 +149,14 @@ impl<'s> Operator<'s> {
         self.cap(None);
         for helper in self.system.script.helper_ids() {
             self.stop_drain(name_of(helper));
-            self.order(|reply| Command::EndMaintenance(name_of(helper), reply));
+            self.order(|reply| NodeCommand::EndMaintenance(name_of(helper), reply));
         }
     }
 
     /// Does what an operator does about a status that is not well.
     pub(crate) fn help(&mut self, status: &Status) {
         if !status.newer.is_empty() {
-            return self.order(|reply| Command::AcceptCatalog(AcceptRequest { reject: None }, reply));
+            return self.order(|reply| CatalogCommand::Accept(AcceptRequest { reject: None }, reply));
         }
         let called_off = status.gone.iter().any(|gone| gone.recovery == RecoveryState::Cancelled);
         if (called_off || !self.system.script.heals)
@@ -164,12 +167,12 @@ impl<'s> Operator<'s> {
         }
         let scrubs = status.last_scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
         if status.stripes.contradictory > 0 && !scrubs {
-            self.order(|reply| Command::Scrub(true, reply)); // It tells which of the blocks is wrong.
+            self.order(|reply| ScrubCommand::Start(true, reply)); // It tells which of the blocks is wrong.
         }
         for part in &status.unreadable {
             // What was removed, and is back with an old catalog, goes again.
             if let Some(file) = part.file.clone().filter(|file| self.system.truth.file(file).is_forgotten) {
-                self.order(|reply| Command::RemoveFile(file, reply));
+                self.order(|reply| FileCommand::Remove(file, reply));
             }
         }
         for leaving in &status.leaving {
@@ -181,23 +184,23 @@ impl<'s> Operator<'s> {
     }
 
     pub(crate) fn ask_status(&mut self) {
-        self.system.ask(Asker::Operator(Wanted::Status), Command::Status);
+        self.system.ask(Asker::Operator(Wanted::Status), ClusterCommand::Status);
     }
 
     pub(crate) fn begin_scrub(&mut self) {
-        self.system.ask(Asker::Operator(Wanted::Scrub), |reply| Command::Scrub(true, reply));
+        self.system.ask(Asker::Operator(Wanted::Scrub), |reply| ScrubCommand::Start(true, reply));
     }
 
     pub(crate) fn look_at_scrub(&mut self, scrub: u64) {
-        self.system.ask(Asker::Operator(Wanted::Scrub), |reply| Command::ScrubState(scrub, reply));
+        self.system.ask(Asker::Operator(Wanted::Scrub), |reply| ScrubCommand::State(scrub, reply));
     }
 
     /// Pauses, resumes or cancels the repairs that an answer lists as open.
     pub(crate) fn change_repairs(&mut self, wanted: Wanted, listed: Answer) {
         for repair in open_repairs(listed) {
             match wanted {
-                Wanted::Pause(paused) => self.order(|reply| Command::PauseRepair(repair, paused, reply)),
-                Wanted::Cancel => self.order(|reply| Command::CancelRepair(repair, reply)),
+                Wanted::Pause(paused) => self.order(|reply| RepairCommand::Pause(repair, paused, reply)),
+                Wanted::Cancel => self.order(|reply| RepairCommand::Cancel(repair, reply)),
                 Wanted::Nothing | Wanted::Status | Wanted::Scrub => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Repairs that begin by themselves, of what helpers hold that are gone or are to be emptied.
+//! Attempts of the repairs that the coordinator begins by itself, per helper.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,20 @@ use repair::NodeId;
 
 use crate::repairs::attempts::Attempts;
 
-/// Of one kind, by helper.
+/// Automatic repairs of one kind, by helper.
 #[derive(Default)]
-pub(crate) struct Own(BTreeMap<NodeId, Tries>);
+pub(crate) struct Automatic(BTreeMap<NodeId, Tries>);
 
-/// What was tried for one helper.
+/// The attempts for one helper.
 #[derive(Default)]
 pub(crate) struct Tries {
-    /// The repair that began by itself, until it ends.
+    /// The automatic repair, until it ends.
     pub repair: Option<u64>,
     pub attempts: Attempts,
 }
 
-impl Own {
+impl Automatic {
+    /// The attempts for a helper, to be changed.
     pub(crate) fn of(&mut self, node: NodeId) -> &mut Tries {
         self.0.entry(node).or_default()
     }
@@ -28,12 +29,12 @@ impl Own {
         self.0.get(&node)
     }
 
-    /// The repair that began by itself and has not ended.
+    /// The automatic repair that has not ended.
     pub(crate) fn repair(&self, node: NodeId) -> Option<u64> {
         self.0.get(&node).and_then(|tries| tries.repair)
     }
 
-    /// How long the next repair has to wait since earlier ones have failed.
+    /// How long the next repair has to wait because earlier ones have failed.
     pub(crate) fn wait(&self, node: NodeId, now: Duration) -> Duration {
         self.0.get(&node).map_or(Duration::ZERO, |tries| tries.attempts.wait(now))
     }

@@ -1,41 +1,40 @@
-//! Looking before repairing: what somebody asks to have repaired and the catalog thinks to be healthy is read first, as whoever
-//! asks may know better.
+//! Reads before repairs: an order may name blocks that are healthy by the catalog. The operator may know
+//! better, so their helpers read them first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
-use recovery::{BlockFacts, Target};
+use recovery::{BlockFacts, Scheduler, Target};
 use repair::{NodeId, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::out::Out;
-use crate::repairs::Order;
-use crate::repairs::Repairs;
+use crate::repairs::orders::Order;
 use crate::stripes::indexed;
 
 /// Blocks that are being read before their repair, and helpers that have read theirs.
 #[derive(Default)]
-pub(crate) struct Looks {
-    /// The stripe that waits for the answer to a question.
+pub(crate) struct VerifyFirst {
+    /// The stripes that wait for answers, by question.
     open: BTreeMap<u64, StripeId>,
     healthy: BTreeMap<StripeId, BTreeSet<NodeId>>,
 }
 
-impl Looks {
-    /// Forgets what is known of a stripe.
+impl VerifyFirst {
+    /// Forgets the reads of a stripe.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.healthy.remove(stripe);
     }
-}
 
-impl Repairs {
-    /// Has the blocks read that an order names, if nothing is known to be lost of them. Until they are, the stripe is held.
-    pub(crate) fn look_first(
+    /// Asks helpers to read the blocks that an order names, unless one is known to be lost. The scheduler
+    /// holds the stripe until they have answered.
+    pub(crate) fn begin(
         &mut self,
         facts: Facts<'_>,
         order: &Order,
         record: &StripeRecord,
+        scheduler: &mut Scheduler,
         out: &mut Out,
     ) {
         let named: Vec<BlockIndex> = match (&order.target, &order.given) {
@@ -47,38 +46,44 @@ impl Repairs {
         if named.iter().any(|index| lost.contains(index)) {
             return;
         }
-        self.looks.forget(&record.id);
+        self.forget(&record.id);
         for index in named {
             let block = record.blocks[usize::from(index.0)].clone();
             let reader = facts.readable_at(&block).filter(|&node| facts.nodes.is_helper(node));
             if let Some(node) = reader {
                 let ask = facts.ask_for_block(node, record.id.clone(), index, block, false, out);
-                self.looks.open.insert(ask, record.id.clone());
-                self.scheduler.hold(&record.id);
+                self.open.insert(ask, record.id.clone());
+                scheduler.hold(&record.id);
             }
         }
     }
 
-    /// A helper has read a block, or will not: `good` says what it is if that is known.
-    pub(crate) fn looked(&mut self, ask: u64, node: NodeId, index: Option<BlockIndex>, good: Option<bool>) {
-        let Some(stripe) = self.looks.open.remove(&ask) else { return };
+    /// A helper has read a block, or will not: `good` tells its state if known.
+    pub(crate) fn answered(
+        &mut self,
+        (ask, node): (u64, NodeId),
+        index: Option<BlockIndex>,
+        good: Option<bool>,
+        scheduler: &mut Scheduler,
+    ) {
+        let Some(stripe) = self.open.remove(&ask) else { return };
         match (good, index) {
             (Some(true), _) => {
-                self.looks.healthy.entry(stripe.clone()).or_default().insert(node);
+                self.healthy.entry(stripe.clone()).or_default().insert(node);
             }
             (Some(false), Some(index)) => {
-                // That is stored only after the stripe is let go.
+                // The state is stored only after the scheduler lets the stripe go.
                 let facts = BlockFacts { node: Some(node), good: false };
-                self.scheduler.handle_block(&stripe, index, facts);
+                scheduler.handle_block(&stripe, index, facts);
             }
             _ => {}
         }
-        self.scheduler.let_go(&stripe);
+        scheduler.let_go(&stripe);
     }
 
-    /// Why nothing of a stripe was repaired.
+    /// The reason why nothing of a stripe was repaired.
     pub(crate) fn nothing_lost(&mut self, facts: Facts<'_>, stripe: &StripeId) -> String {
-        let nodes = self.looks.healthy.remove(stripe).unwrap_or_default();
+        let nodes = self.healthy.remove(stripe).unwrap_or_default();
         let names: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();
         match names.as_slice() {
             [] => "nothing is lost".to_owned(),

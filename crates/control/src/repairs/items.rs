@@ -1,10 +1,9 @@
-//! The stripes of a repair, and their jobs.
+//! The items of a repair, one per stripe, and the requests for their jobs.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use recovery::{End, JOBS_AT_ONCE, Kind, NewItem, Placement, Proposal, RepairId, Target};
+use recovery::{Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Stripe, StripeId, Verify, Wanted};
 use store_api::StripeRecord;
 
@@ -14,42 +13,22 @@ use crate::facts::Facts;
 use crate::jobs::requests::policy;
 use crate::out::Out;
 use crate::repairs::Repairs;
-use crate::repairs::{Item, Order};
+use crate::repairs::orders::Order;
+use crate::repairs::repair::Repair;
 use crate::stripes::indexed;
 
-/// A job of m-PPR is late after so many times of what its plan would take alone: twice as many as share a node, so that none is late
-/// as long as they share evenly.
-pub(crate) const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
-/// And never before this.
-pub(crate) const LATE_AFTER: Duration = Duration::from_secs(10);
-
-/// Why the repair of a stripe does not start.
-pub(crate) struct Obstacle {
-    pub end: End,
-    pub reason: String,
-    pub next_step: String,
-}
-
-/// What became of a proposal.
-pub(crate) enum Started {
-    Yes(Vec<BlockId>),
-    /// There is no room now.
-    Later,
-    NothingLost,
-}
-
 impl Repairs {
-    /// Names the stripes of repairs once the store has been listed. Described stripes do not wait for that.
+    /// Adds the items of queued repairs once the store has been listed. Described stripes do not wait for the
+    /// listing.
     pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
-        let waiting = std::mem::take(&mut self.unexpanded);
-        let is_due = |id: &u64| facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && self.is_given(*id));
-        let (due, later): (VecDeque<u64>, VecDeque<u64>) = waiting.into_iter().partition(is_due);
-        self.unexpanded = later;
-        for id in due {
-            let order = self.by_id[&id].order.clone();
+        let is_due = |repair: &Repair| {
+            facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())
+        };
+        for id in self.queue.take_unexpanded(is_due) {
+            let order = self.queue.by_id[&id].order.clone();
             let records = facts.stripes_of(&order.target);
             for record in &records {
-                self.look_first(facts, &order, record, out);
+                self.verify_first.begin(facts, &order, record, &mut self.scheduler, out);
                 self.push_item(facts, id, &order, record);
             }
             self.begin_course(facts, id, &records);
@@ -57,6 +36,7 @@ impl Repairs {
         }
     }
 
+    /// The request for the job of an item.
     pub(crate) fn job_request(
         &mut self,
         facts: Facts<'_>,
@@ -70,7 +50,7 @@ impl Repairs {
             Kind::Migrate { .. } => repair::Scheme::Migration,
             _ => order.scheme,
         };
-        // What is rebuilt spares the node that is emptied, though it can still be read.
+        // A rebuild spares the node that is emptied, though it can still be read.
         let avoid = match proposal.kind {
             Kind::Rebuild { from } => BTreeSet::from([from]),
             _ => BTreeSet::new(),
@@ -95,7 +75,7 @@ impl Repairs {
             verify: Verify { reread: true, ..facts.stripes.verify(&stripe.id, order.verify_parity) },
             publish: true,
             tag: None,
-            permits: self.permits(&stripe.id),
+            permits: self.claims.permits(&stripe.id),
             stripe,
             wanted,
         })
@@ -103,6 +83,7 @@ impl Repairs {
 }
 
 impl Repairs {
+    /// Adds an item for a stripe to a repair and to the scheduler.
     fn push_item(&mut self, facts: Facts<'_>, id: u64, order: &Order, record: &StripeRecord) {
         let Ok(code) = facts.stripes.codes.get(&record.code) else {
             return tracing::error!(stripe = %record.id, code = %record.code, "no such code");
@@ -134,19 +115,12 @@ impl Repairs {
             Some(index) => vec![index],
             None => facts.wanted_of(order, record),
         };
-        let repair = self.by_id.get_mut(&id).expect("it is being expanded");
-        repair.blocks += wanted.len() as u64;
-        repair.bytes += wanted.len() as u64 * record.block_bytes;
-        for index in &wanted {
-            if let Some(node) = record.blocks[usize::from(index.0)].node {
-                *repair.lost_from.entry(node).or_default() += 1;
-            }
-        }
-        repair.items.insert(record.id.clone(), Item::new(item, record, &wanted));
+        let repair = self.queue.by_id.get_mut(&id).expect("it was just taken from the queue");
+        repair.add_item(item, record, &wanted);
     }
 
-    /// Where whoever asked, or else the scheduler, wants the blocks to go; elsewhere, if a removal under way would hit the new copy
-    /// or the store would not take it there.
+    /// The new nodes of blocks: by the order, or else by the scheduler; other nodes if a removal in flight
+    /// would hit the new copy or the store would refuse it there.
     pub(crate) fn requestors(
         &mut self,
         facts: Facts<'_>,
@@ -181,19 +155,8 @@ impl Repairs {
     }
 }
 
-impl Repairs {
-    fn is_given(&self, id: u64) -> bool {
-        self.by_id[&id].order.given.is_some()
-    }
-
-    /// Whether a repair is one of many stripes.
-    pub(crate) fn is_wide(&self, repair: u64) -> bool {
-        self.by_id.get(&repair).is_some_and(|repair| repair.order.is_wide())
-    }
-}
-
 impl<'a> Facts<'a> {
-    /// Those that are there; what has been removed meanwhile needs no repair.
+    /// The existing stripes of a target; removed ones need no repair.
     fn stripes_of(self, target: &Target) -> Vec<StripeRecord> {
         let one = |stripe: &StripeId| self.stripes.stripe_record(stripe).ok();
         match target {
@@ -206,7 +169,7 @@ impl<'a> Facts<'a> {
                 let mut stripes: Vec<StripeId> =
                     self.stripes.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
-                // What is of no file yet is its put's business.
+                // Its put takes care of a stripe that is of no file yet.
                 stripes.retain(|stripe| self.stripes.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
             }
@@ -218,7 +181,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those already.
+    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those
+    /// already.
     fn moving(
         self,
         blocks: &[BlockId],
@@ -246,7 +210,7 @@ impl<'a> Facts<'a> {
                 let index = crate::stripes::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
             }
-            Target::Drain(node) if self.nodes.peers.contains_key(node) => return on_node(record, *node),
+            Target::Drain(node) if self.nodes.is_connected(*node) => return on_node(record, *node),
             Target::Node(node) if order.is_of_node_alone() => {
                 let there = on_node(record, *node);
                 lost.retain(|index| there.contains(index));
@@ -260,9 +224,4 @@ impl<'a> Facts<'a> {
 /// The blocks of a stripe that are, or were last, on a node.
 fn on_node(record: &StripeRecord, node: NodeId) -> Vec<BlockIndex> {
     indexed(record).filter(|(_, block)| block.node == Some(node)).map(|(index, _)| index).collect()
-}
-
-pub(crate) fn failed(error: impl Into<RequestError>) -> Obstacle {
-    let error = error.into();
-    Obstacle { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
 }

@@ -1,0 +1,59 @@
+//! Refusals of puts and of requests about files.
+
+use store_api::{PutError, PutId};
+
+use crate::Omitted;
+use crate::error::{CORRECT_IT, ErrorKind};
+
+/// Why a file is not listed, stored or removed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is told by its message")]
+pub enum FileError {
+    #[error("there is no file `{0}`")]
+    NoSuchFile(String),
+    #[error("{stripes} stripes are more than {most}: choose larger blocks")]
+    TooManyStripes { stripes: u64, most: u64 },
+    #[error(
+        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, and there are {usable}; {omitted}"
+    )]
+    TooFewHelpers { code: String, needed: usize, usable: usize, block_bytes: u64, omitted: Box<Omitted> },
+    #[error("stripe {position} of put {put} is being stored already")]
+    StripeBusy { put: PutId, position: u32 },
+    #[error("stripes of put {0} are still being stored")]
+    PutBusy(PutId),
+    #[error(transparent)]
+    Put(PutError),
+    #[error("{0} keeps its files itself: put, get and remove them there")]
+    OwnFiles(&'static str),
+}
+
+impl FileError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchFile(_) | Self::Put(PutError::NoSuchPut(_)) => ErrorKind::NotFound,
+            Self::Put(
+                PutError::Exists { .. } | PutError::MissingStripe { .. } | PutError::Unpublished { .. },
+            )
+            | Self::StripeBusy { .. }
+            | Self::PutBusy(_) => ErrorKind::Conflict,
+            Self::TooFewHelpers { .. } => ErrorKind::Unavailable,
+            Self::TooManyStripes { .. } | Self::OwnFiles(_) | Self::Put(_) => ErrorKind::Invalid,
+        }
+    }
+
+    pub(crate) fn next_step(&self) -> String {
+        match self {
+            Self::NoSuchFile(_) => "list the files with `mend ls`".into(),
+            Self::TooManyStripes { .. } => CORRECT_IT.into(),
+            Self::TooFewHelpers { omitted, .. } => {
+                format!("{}; or choose a code with fewer blocks", omitted.remedy())
+            }
+            Self::StripeBusy { .. } | Self::PutBusy(_) => "wait for them, or abort the put".into(),
+            Self::Put(PutError::Exists { .. }) => {
+                "choose another name (--as), or replace it (--replace)".into()
+            }
+            Self::Put(_) => "begin a new put".into(),
+            Self::OwnFiles(_) => "use that system's own tools".into(),
+        }
+    }
+}

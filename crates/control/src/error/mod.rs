@@ -1,0 +1,175 @@
+//! Why a request of the API or of a client is refused, and what to do about it.
+//!
+//! Each topic has an error enum of its own, with its kinds and next steps. [`RequestError`] wraps all of them
+//! for the API.
+
+mod catalog_age;
+mod files;
+mod given;
+mod layout;
+mod network;
+mod nodes;
+mod planning;
+mod repairs;
+mod scrubs;
+mod session;
+mod storage;
+
+pub use catalog_age::CatalogAgeError;
+pub use files::FileError;
+pub use given::GivenError;
+pub use layout::LayoutError;
+pub use network::NetworkError;
+pub use nodes::NodeError;
+pub use planning::PlanningError;
+pub use repairs::RepairError;
+pub use scrubs::ScrubError;
+pub use session::SessionError;
+pub use storage::StorageError;
+
+use cluster::ParseRepairAfterError;
+use codes::SpecError;
+use recovery::UnknownPolicy;
+use repair::{ChunkingError, PlanError, UnknownScheme};
+use store_api::PutError;
+use store_api::{CatalogError, StoreError};
+
+/// The advice for a request that can never be carried out as it is.
+const CORRECT_IT: &str = "correct the request; `mend openapi` describes it";
+
+/// Why a request is refused: one variant per topic.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is named after its topic")]
+pub enum RequestError {
+    #[error(transparent)]
+    CatalogAge(#[from] CatalogAgeError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Given(#[from] GivenError),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error(transparent)]
+    Planning(#[from] PlanningError),
+    #[error(transparent)]
+    Repair(#[from] RepairError),
+    #[error(transparent)]
+    Scrub(#[from] ScrubError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Concerns every topic that depends on which helpers are there.
+    #[error("the coordinator has just started, and helpers are still registering")]
+    Settling,
+}
+
+/// The kind of a refusal; the HTTP layer maps it to a status code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The given name or number does not exist.
+    NotFound,
+    /// The request can never be carried out.
+    Invalid,
+    /// It contradicts the present state.
+    Conflict,
+    /// Its subject is in use at the moment.
+    InUse,
+    /// It cannot be carried out now, but may be later.
+    Unavailable,
+    /// The coordinator or its disk is at fault.
+    Internal,
+}
+
+impl RequestError {
+    /// The kind of the refusal.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::CatalogAge(error) => error.kind(),
+            Self::File(error) => error.kind(),
+            Self::Given(error) => error.kind(),
+            Self::Layout(error) => error.kind(),
+            Self::Network(error) => error.kind(),
+            Self::Node(error) => error.kind(),
+            Self::Planning(error) => error.kind(),
+            Self::Repair(error) => error.kind(),
+            Self::Scrub(error) => error.kind(),
+            Self::Session(error) => error.kind(),
+            Self::Storage(error) => error.kind(),
+            Self::Settling => ErrorKind::Unavailable,
+        }
+    }
+
+    /// What to do about it.
+    pub fn next_step(&self) -> String {
+        match self {
+            Self::CatalogAge(error) => error.next_step(),
+            Self::File(error) => error.next_step(),
+            Self::Given(error) => error.next_step(),
+            Self::Layout(error) => error.next_step(),
+            Self::Network(error) => error.next_step(),
+            Self::Node(error) => error.next_step(),
+            Self::Planning(error) => error.next_step(),
+            Self::Repair(error) => error.next_step(),
+            Self::Scrub(error) => error.next_step(),
+            Self::Session(error) => error.next_step(),
+            Self::Storage(error) => error.next_step(),
+            Self::Settling => "try again in a few seconds".into(),
+        }
+    }
+}
+
+/// Errors of lower layers that belong to one topic.
+macro_rules! belongs {
+    ($($error:ty => $topic:ty),+ $(,)?) => { $(
+        impl From<$error> for RequestError {
+            fn from(error: $error) -> Self {
+                <$topic>::from(error).into()
+            }
+        }
+    )+ };
+}
+
+belongs! {
+    CatalogError => StorageError,
+    ChunkingError => LayoutError,
+    ParseRepairAfterError => NodeError,
+    PlanError => PlanningError,
+    SpecError => LayoutError,
+    UnknownPolicy => RepairError,
+    UnknownScheme => PlanningError,
+}
+
+impl From<PutError> for RequestError {
+    fn from(error: PutError) -> Self {
+        match error {
+            PutError::Code(error) => error.into(),
+            PutError::Catalog(error) => error.into(),
+            other => FileError::Put(other).into(),
+        }
+    }
+}
+
+impl From<StoreError> for RequestError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Catalog(error) => error.into(),
+            StoreError::Put(error) => error.into(),
+            StoreError::NoSuchFile(name) => FileError::NoSuchFile(name).into(),
+            StoreError::Fenced { ours, newest } => StorageError::Fenced { ours, newest }.into(),
+            StoreError::OwnFiles(store) => FileError::OwnFiles(store).into(),
+            error @ (StoreError::Taken { .. } | StoreError::Unfit { .. } | StoreError::NotServed { .. }) => {
+                StorageError::Store(error).into()
+            }
+        }
+    }
+}
+
+/// Names joined by commas, or a word for none.
+pub fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

@@ -1,0 +1,59 @@
+//! Refusals of requests about helpers and settings.
+
+use std::time::Duration;
+
+use cluster::ParseRepairAfterError;
+
+use crate::error::{ErrorKind, list};
+
+/// Why a request about a helper, or about the settings, is refused.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is told by its message")]
+pub enum NodeError {
+    #[error("there is no helper `{name}`; those known are {}", list(.known))]
+    NoSuchNode { name: String, known: Vec<String> },
+    #[error("no helper is named")]
+    NoNodes,
+    #[error("helper {0} is up")]
+    NodeUp(String),
+    #[error("helper {0} is not in maintenance")]
+    NotInMaintenance(String),
+    #[error("a maintenance lasts for more than 0 and at most {} days", most.as_secs() / 86_400)]
+    MaintenanceTime { most: Duration },
+    #[error("the catalog counts on {blocks} on helper {name}")]
+    NodeNeeded { name: String, blocks: String, next_step: String },
+    #[error("{new} cannot take the place of {old}: it must be another helper, and up")]
+    NoReplacement { old: String, new: String },
+    #[error(transparent)]
+    RepairAfter(#[from] ParseRepairAfterError),
+}
+
+impl NodeError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchNode { .. } => ErrorKind::NotFound,
+            Self::NodeUp(_)
+            | Self::NodeNeeded { .. }
+            | Self::NotInMaintenance(_)
+            | Self::NoReplacement { .. } => ErrorKind::Conflict,
+            Self::NoNodes | Self::MaintenanceTime { .. } | Self::RepairAfter(_) => ErrorKind::Invalid,
+        }
+    }
+
+    pub(crate) fn next_step(&self) -> String {
+        match self {
+            Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
+            Self::NoNodes => "name one or more; mend node list names those there are".into(),
+            Self::NodeUp(name) => {
+                format!("stop it for good (its process `mend helper {name}`), then try again")
+            }
+            Self::NodeNeeded { next_step, .. } => next_step.clone(),
+            Self::NotInMaintenance(_) => "see mend node list".into(),
+            Self::MaintenanceTime { .. } => "choose a time such as 10m or 2h".into(),
+            Self::NoReplacement { new, .. } => {
+                format!("start it with mend helper {new}, after mend node add {new} if it is new")
+            }
+            Self::RepairAfter(_) => "correct it".into(),
+        }
+    }
+}

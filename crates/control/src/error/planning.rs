@@ -1,0 +1,40 @@
+//! Refusals because a plan cannot be made as asked.
+
+use repair::{PlanError, StripeId, UnknownScheme};
+
+use crate::error::{CORRECT_IT, ErrorKind};
+
+/// Why no plan can be made.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is told by its message")]
+pub enum PlanningError {
+    #[error("stripe {stripe} has blocks b0 to b{}, and no b{index}", blocks - 1)]
+    NoSuchIndex { stripe: String, index: u16, blocks: usize },
+    #[error("no block of stripe {0} is lost: name the blocks to plan for")]
+    NothingLost(StripeId),
+    #[error(transparent)]
+    Scheme(#[from] UnknownScheme),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+impl PlanningError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
+            Self::NoSuchIndex { .. } | Self::NothingLost(_) | Self::Scheme(_) | Self::Plan(_) => {
+                ErrorKind::Invalid
+            }
+        }
+    }
+
+    pub(crate) fn next_step(&self) -> String {
+        match self {
+            Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
+            Self::NothingLost(_) => CORRECT_IT.into(),
+            Self::Scheme(_) => "choose one of the schemes listed".into(),
+            Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),
+            Self::Plan(_) => "change what is asked for".into(),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Refusals of repairs.
+
+use recovery::UnknownPolicy;
+use views::RepairState;
+
+use crate::error::{CORRECT_IT, ErrorKind};
+
+/// Why a repair is not queued, shown or changed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is told by its message")]
+pub enum RepairError {
+    #[error("there is no repair {0}")]
+    NoSuchRepair(u64),
+    #[error("repair {repair} has ended already: it is {state}")]
+    RepairEnded { repair: u64, state: RepairState },
+    #[error("there is no way `{0}` to empty a node; the ways are both, migrate and rebuild")]
+    NoSuchWay(String),
+    #[error(transparent)]
+    HelperPolicy(#[from] UnknownPolicy),
+    #[error("helper {name} is up, so that its blocks are not lost")]
+    NodeIsUp { name: String },
+    #[error("a repair needs exactly one of `block`, `stripe`, `node`, `drain` and `all`")]
+    NoOneTarget,
+}
+
+impl RepairError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchRepair(_) => ErrorKind::NotFound,
+            Self::RepairEnded { .. } | Self::NodeIsUp { .. } => ErrorKind::Conflict,
+            Self::NoSuchWay(_) | Self::HelperPolicy(_) | Self::NoOneTarget => ErrorKind::Invalid,
+        }
+    }
+
+    pub(crate) fn next_step(&self) -> String {
+        let step = match self {
+            Self::NoSuchRepair(_) => {
+                "see those that are open with `mend status`, and what was done with `mend history`"
+            }
+            Self::RepairEnded { .. } => "see what it did with `mend watch`, or ask for another one",
+            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of those listed",
+            Self::NodeIsUp { .. } => {
+                "empty it with `mend node drain`, or repair single blocks with `mend repair`"
+            }
+            Self::NoOneTarget => CORRECT_IT,
+        };
+        step.into()
+    }
+}

@@ -1,0 +1,39 @@
+//! Refusals of requests about scrubs.
+
+use views::ScrubState;
+
+use crate::error::ErrorKind;
+
+/// Why a scrub is not started, stopped or shown.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is told by its message")]
+pub enum ScrubError {
+    #[error("there is no scrub {0}")]
+    NoSuchScrub(u64),
+    #[error("scrub {0} runs, and does not check parity")]
+    ScrubRuns(u64),
+    #[error("scrub {scrub} has ended already: it is {state}")]
+    ScrubEnded { scrub: u64, state: ScrubState },
+    #[error("{0}, so there is nothing to scrub yet")]
+    Unlisted(String),
+}
+
+impl ScrubError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchScrub(_) => ErrorKind::NotFound,
+            Self::ScrubRuns(_) | Self::ScrubEnded { .. } => ErrorKind::Conflict,
+            Self::Unlisted(_) => ErrorKind::Unavailable,
+        }
+    }
+
+    pub(crate) fn next_step(&self) -> String {
+        let step = match self {
+            Self::NoSuchScrub(_) => "start one with `mend scrub`",
+            Self::ScrubRuns(_) => "wait for its end (`mend status`), or stop it with `mend scrub --stop`",
+            Self::ScrubEnded { .. } => "see what it found with `mend status --output json`",
+            Self::Unlisted(_) => "mend status says how far the listing is; try again when it has ended",
+        };
+        step.into()
+    }
+}

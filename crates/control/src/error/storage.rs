@@ -1,0 +1,58 @@
+//! Refusals by the storage, and while it does not keep up.
+
+use store_api::{CatalogError, StoreError, Term};
+
+use crate::error::ErrorKind;
+
+/// Why something is not stored, or not found in the catalog.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is told by its message")]
+pub enum StorageError {
+    #[error("the storage of the catalog does not keep up: {waiting} changes wait for it")]
+    StorageBehind { waiting: usize },
+    #[error("nothing can be stored: {0}")]
+    StorageFails(StoreError),
+    #[error("another coordinator has taken over: this one's {ours} is over, the storage is at {newest}")]
+    Fenced { ours: Term, newest: Term },
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl StorageError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {
+                ErrorKind::NotFound
+            }
+            Self::Catalog(CatalogError::Ambiguous { .. }) => ErrorKind::Conflict,
+            Self::Catalog(
+                CatalogError::Storage { .. } | CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp,
+            ) => ErrorKind::Internal,
+            Self::StorageBehind { .. } | Self::StorageFails(_) | Self::Fenced { .. } | Self::Store(_) => {
+                ErrorKind::Unavailable
+            }
+        }
+    }
+
+    pub(crate) fn next_step(&self) -> String {
+        let step = match self {
+            Self::StorageBehind { .. } => "try again later; look at the coordinator's disk",
+            Self::StorageFails(_) => {
+                "free space on the coordinator's disk or repair it: the coordinator goes on by itself (see `mend status`)"
+            }
+            Self::Fenced { .. } => "stop this coordinator, and ask the other one",
+            Self::Store(_) => "try again in a few seconds",
+            Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {
+                "see a file's stripes and blocks with `mend stat`"
+            }
+            Self::Catalog(CatalogError::Ambiguous { .. }) => "say which, with what is behind the hyphen",
+            Self::Catalog(CatalogError::Storage { .. }) => "look at the coordinator's log and disk",
+            Self::Catalog(CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp) => {
+                "stop the coordinator, then do one of these"
+            }
+        };
+        step.into()
+    }
+}

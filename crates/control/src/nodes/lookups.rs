@@ -1,0 +1,109 @@
+//! Finding nodes and racks by name, and how long helpers that are gone are waited for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cluster::{Network, RepairAfter};
+use repair::NodeId;
+use views::CapsRequest;
+
+use crate::base::Base;
+use crate::error::{NetworkError, NodeError};
+use crate::nodes::absences::START_GRACE;
+use crate::nodes::registry::Registry;
+use crate::nodes::{Nodes, sorted};
+
+impl Registry {
+    /// Whether a node is one of the store's beside which no helper is to work.
+    pub(crate) fn has_no_helper(&self, base: &Base, node: NodeId) -> bool {
+        let named =
+            |helpers: &BTreeSet<String>| self.get(node).is_some_and(|node| helpers.contains(&node.name));
+        base.store.reports_service() && base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
+    }
+
+    /// Names of the helpers that are known and not connected.
+    pub(crate) fn down_helpers(&self, base: &Base) -> Vec<String> {
+        let is_down = |node: NodeId| !self.is_up(node) && !self.has_no_helper(base, node);
+        let down = self.named().filter(|&(node, _)| is_down(node));
+        sorted(down.map(|(_, name)| name.to_owned()))
+    }
+
+    /// Names of the store's servers beside which no helper is to work.
+    pub(crate) fn servers_without_helper(&self, base: &Base) -> Vec<String> {
+        let alone = self.named().filter(|&(node, _)| self.has_no_helper(base, node));
+        sorted(alone.map(|(_, name)| name.to_owned()))
+    }
+}
+
+impl Nodes {
+    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of
+    /// that system knows no other name, and no helper's name looks like an address.
+    pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {
+        let name = base.settings.beside.get(name).map_or(name, String::as_str);
+        self.registry
+            .known(name)
+            .ok_or_else(|| NodeError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
+    }
+
+    /// A cap for a rack that nobody is in would never hold anything back.
+    pub(crate) fn check_racks(&self, base: &Base, request: &CapsRequest) -> Result<(), NetworkError> {
+        let known = self.known_racks(base);
+        let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);
+        match request.racks.iter().find(is_unknown) {
+            Some((rack, _)) => {
+                let known = known.into_iter().collect();
+                Err(NetworkError::NoSuchRack { rack: rack.clone(), known })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Racks that helpers are in, or that mend.toml says something of.
+    fn known_racks(&self, base: &Base) -> BTreeSet<String> {
+        let Network { regions, trunks, .. } = &base.settings.network;
+        let racks = self.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
+        let configured = regions.keys().chain(trunks.keys()).cloned();
+        racks.chain(configured).collect()
+    }
+
+    pub(crate) fn nodes_named(&self, base: &Base, names: &[String]) -> Result<BTreeSet<NodeId>, NodeError> {
+        if names.is_empty() {
+            return Err(NodeError::NoNodes);
+        }
+        names.iter().map(|name| self.node_named(base, name)).collect()
+    }
+
+    pub(crate) fn knows_rack(&self, base: &Base, rack: &str) -> bool {
+        let stands_there =
+            |node| self.topology.get(node).is_some_and(|node| node.rack.as_deref() == Some(rack));
+        base.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
+    }
+
+    /// How long a helper may be gone.
+    pub(crate) fn repair_after(&self, base: &Base) -> RepairAfter {
+        self.repair_after_set.unwrap_or(base.settings.repair_after)
+    }
+
+    /// In what time the repair of a helper that is gone may begin by itself; `None` if it does not.
+    pub(crate) fn due_in(&self, base: &Base, node: NodeId) -> Option<Duration> {
+        let (absence, after) = (self.registry.absence(node)?, self.repair_after(base).time()?);
+        let grace = after.saturating_sub(absence.lasts(base.now));
+        let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
+        // After a start of all machines at once, the last ones take longer to come than the coordinator.
+        let start = START_GRACE.min(after).saturating_sub(base.now);
+        Some(grace.max(maintenance).max(start))
+    }
+
+    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if
+    /// somebody called its repair off.
+    pub(crate) fn left_of_absence(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
+        let absence = self.registry.absence(node).filter(|absence| !absence.cancelled)?;
+        let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);
+        Some(grace.saturating_sub(absence.lasts(base.now)).max(start))
+    }
+
+    /// The rest of a grace period, or of a maintenance if that takes longer.
+    pub(crate) fn left_of(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
+        Some(grace.max(self.registry.maintenance_left(base, node).unwrap_or_default()))
+    }
+}

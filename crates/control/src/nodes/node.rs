@@ -1,0 +1,341 @@
+//! One helper or server of the cluster: its name, whether it is connected, and the marks that operators put
+//! on it.
+//!
+//! [`Lifecycle`] holds everything that depends on the connection. A connected node is therefore never gone,
+//! retired or being forgotten, and only a connected node has yet to describe its blocks. The drain mark and
+//! the maintenance window outlive connections, so they are fields of their own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use repair::{BlockId, StripeId};
+
+use crate::ConnectionId;
+use crate::nodes::absences::Absence;
+use crate::nodes::leaving::Departure;
+use crate::nodes::maintenance::Maintenance;
+
+/// A node that the catalog has registered. See the module's documentation.
+pub(crate) struct Node {
+    pub(super) name: String,
+    lifecycle: Lifecycle,
+    /// The drain mark: the node is to be emptied and gets no blocks.
+    pub(super) departure: Option<Departure>,
+    pub(super) maintenance: Option<Maintenance>,
+}
+
+/// Where a node is between registering and being forgotten.
+enum Lifecycle {
+    Up(Session),
+    /// Not connected. It has an absence once it counts as gone: after a disconnect, or when it did not come
+    /// in time after the coordinator's start.
+    Down {
+        absence: Option<Absence>,
+        membership: Membership,
+    },
+}
+
+/// A helper's connection.
+pub(crate) struct Session {
+    pub connection: ConnectionId,
+    /// Set while the helper is back and has not said yet what its blocks are.
+    pub unproven: Option<Unproven>,
+}
+
+/// Whether a node that is down belongs to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    Member,
+    /// The catalog knows the node and mend.toml does not: it is forgotten once it is empty.
+    Retired,
+    /// The storage is forgetting the node; if that fails, it is what it was before.
+    Forgetting {
+        was_retired: bool,
+    },
+}
+
+/// What a helper that is back has yet to say of its blocks.
+#[derive(Default)]
+pub(crate) struct Unproven {
+    /// The stripes of its blocks; the scheduler holds them.
+    pub stripes: Vec<StripeId>,
+    /// The blocks that have described themselves.
+    pub described: BTreeSet<BlockId>,
+    /// The deadline: the stripes are released then, as others of their blocks may be lost as well.
+    pub until: Duration,
+}
+
+impl Node {
+    /// A node of the catalog, down until it registers.
+    pub(super) fn new(name: String, is_retired: bool) -> Self {
+        let membership = if is_retired { Membership::Retired } else { Membership::Member };
+        let lifecycle = Lifecycle::Down { absence: None, membership };
+        Self { name, lifecycle, departure: None, maintenance: None }
+    }
+
+    /// Down to up: the node has registered, and is a member again if it was retired. Returns the absence that
+    /// ends.
+    ///
+    /// # Panics
+    /// If the node is up or being forgotten: admission refuses both.
+    pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Absence> {
+        assert!(!self.is_up() && !self.is_being_forgotten(), "{} cannot connect", self.name);
+        let up = Lifecycle::Up(Session { connection, unproven: None });
+        match std::mem::replace(&mut self.lifecycle, up) {
+            Lifecycle::Down { absence, .. } => absence,
+            Lifecycle::Up(_) => None,
+        }
+    }
+
+    /// Up to down. Returns the session that ends; `None` if the node was down.
+    pub(super) fn disconnect(&mut self) -> Option<Session> {
+        if !self.is_up() {
+            return None;
+        }
+        let down = Lifecycle::Down { absence: None, membership: Membership::Member };
+        match std::mem::replace(&mut self.lifecycle, down) {
+            Lifecycle::Up(session) => Some(session),
+            Lifecycle::Down { .. } => None,
+        }
+    }
+
+    /// A node that is down counts as gone from now on. Returns whether it was down.
+    pub(super) fn begin_absence(&mut self, begun: Absence) -> bool {
+        match &mut self.lifecycle {
+            Lifecycle::Down { absence, .. } => *absence = Some(begun),
+            Lifecycle::Up(_) => return false,
+        }
+        true
+    }
+
+    /// An operator called off the repair of a node that is gone. Returns whether it is gone.
+    pub(super) fn cancel_recovery(&mut self) -> bool {
+        match &mut self.lifecycle {
+            Lifecycle::Down { absence: Some(absence), .. } => absence.cancelled = true,
+            _ => return false,
+        }
+        true
+    }
+
+    /// The storage begins to forget a node that is down. Returns whether it is down.
+    pub(super) fn begin_forgetting(&mut self) -> bool {
+        let Lifecycle::Down { membership, .. } = &mut self.lifecycle else { return false };
+        *membership = match *membership {
+            Membership::Member => Membership::Forgetting { was_retired: false },
+            Membership::Retired => Membership::Forgetting { was_retired: true },
+            forgetting => forgetting,
+        };
+        true
+    }
+
+    /// The storage could not forget the node: it is what it was before.
+    pub(super) fn keep(&mut self) {
+        let Lifecycle::Down { membership, .. } = &mut self.lifecycle else { return };
+        if let Membership::Forgetting { was_retired } = *membership {
+            *membership = if was_retired { Membership::Retired } else { Membership::Member };
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Up(_))
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Down { membership: Membership::Retired, .. })
+    }
+
+    pub(super) fn is_being_forgotten(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Down { membership: Membership::Forgetting { .. }, .. })
+    }
+
+    /// The connection of a node that is up.
+    pub(super) fn session(&self) -> Option<&Session> {
+        match &self.lifecycle {
+            Lifecycle::Up(session) => Some(session),
+            Lifecycle::Down { .. } => None,
+        }
+    }
+
+    pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.lifecycle {
+            Lifecycle::Up(session) => Some(session),
+            Lifecycle::Down { .. } => None,
+        }
+    }
+
+    /// Since when the node is gone, if it is.
+    pub(super) fn absence(&self) -> Option<&Absence> {
+        match &self.lifecycle {
+            Lifecycle::Down { absence, .. } => absence.as_ref(),
+            Lifecycle::Up(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `up`, or what the node is while it is down.
+    fn state(node: &Node) -> String {
+        match &node.lifecycle {
+            Lifecycle::Up(_) => "up".to_owned(),
+            Lifecycle::Down { absence, membership } => {
+                let membership = match membership {
+                    Membership::Member => "member",
+                    Membership::Retired => "retired",
+                    Membership::Forgetting { was_retired: false } => "forgetting member",
+                    Membership::Forgetting { was_retired: true } => "forgetting retired",
+                };
+                let gone = match absence {
+                    None => "",
+                    Some(absence) if absence.cancelled => "gone, called off, ",
+                    Some(_) => "gone, ",
+                };
+                format!("{gone}{membership}")
+            }
+        }
+    }
+
+    type Step = fn(&mut Node);
+
+    fn absent(node: &mut Node) {
+        node.begin_absence(Absence::new(0, Duration::ZERO, Duration::ZERO));
+    }
+
+    fn connect(node: &mut Node) {
+        node.connect(ConnectionId(1));
+    }
+
+    fn disconnect(node: &mut Node) {
+        node.disconnect();
+    }
+
+    fn call_off(node: &mut Node) {
+        node.cancel_recovery();
+    }
+
+    fn forget(node: &mut Node) {
+        node.begin_forgetting();
+    }
+
+    #[test]
+    fn every_transition_from_every_state() {
+        let start: [(&str, bool, &[Step]); 9] = [
+            ("member", false, &[]),
+            ("retired", true, &[]),
+            ("up", true, &[connect]),
+            ("gone, member", false, &[absent]),
+            ("gone, called off, member", false, &[absent, call_off]),
+            ("gone, retired", true, &[absent]),
+            ("forgetting member", false, &[forget]),
+            ("forgetting retired", true, &[forget]),
+            ("gone, forgetting member", false, &[absent, forget]),
+        ];
+        let steps: [(&str, Step, [&str; 9]); 5] = [
+            (
+                "is missed",
+                absent,
+                [
+                    "gone, member",
+                    "gone, retired",
+                    "up",
+                    "gone, member",
+                    "gone, member",
+                    "gone, retired",
+                    "gone, forgetting member",
+                    "gone, forgetting retired",
+                    "gone, forgetting member",
+                ],
+            ),
+            (
+                "is called off",
+                call_off,
+                [
+                    "member",
+                    "retired",
+                    "up",
+                    "gone, called off, member",
+                    "gone, called off, member",
+                    "gone, called off, retired",
+                    "forgetting member",
+                    "forgetting retired",
+                    "gone, called off, forgetting member",
+                ],
+            ),
+            (
+                "disconnects",
+                disconnect,
+                [
+                    "member",
+                    "retired",
+                    "member",
+                    "gone, member",
+                    "gone, called off, member",
+                    "gone, retired",
+                    "forgetting member",
+                    "forgetting retired",
+                    "gone, forgetting member",
+                ],
+            ),
+            (
+                "begins to be forgotten",
+                forget,
+                [
+                    "forgetting member",
+                    "forgetting retired",
+                    "up",
+                    "gone, forgetting member",
+                    "gone, called off, forgetting member",
+                    "gone, forgetting retired",
+                    "forgetting member",
+                    "forgetting retired",
+                    "gone, forgetting member",
+                ],
+            ),
+            (
+                "is kept",
+                Node::keep,
+                [
+                    "member",
+                    "retired",
+                    "up",
+                    "gone, member",
+                    "gone, called off, member",
+                    "gone, retired",
+                    "member",
+                    "retired",
+                    "gone, member",
+                ],
+            ),
+        ];
+        for (what, step, ends) in steps {
+            for ((from, is_retired, before), end) in start.iter().zip(ends) {
+                let mut node = Node::new("h1".to_owned(), *is_retired);
+                before.iter().for_each(|step| step(&mut node));
+                assert_eq!(state(&node), *from);
+                step(&mut node);
+                assert_eq!(state(&node), end, "{from}, then it {what}");
+            }
+        }
+    }
+
+    #[test]
+    fn connecting_ends_an_absence_and_makes_a_retired_node_a_member() {
+        let mut node = Node::new("h1".to_owned(), true);
+        absent(&mut node);
+        assert!(node.connect(ConnectionId(7)).is_some(), "the absence ends");
+        assert_eq!(state(&node), "up");
+        let session = node.disconnect().expect("it was up");
+        assert_eq!(session.connection, ConnectionId(7));
+        assert_eq!(state(&node), "member");
+    }
+
+    #[test]
+    #[should_panic(expected = "h1 cannot connect")]
+    fn a_node_that_is_being_forgotten_does_not_connect() {
+        let mut node = Node::new("h1".to_owned(), false);
+        forget(&mut node);
+        connect(&mut node);
+    }
+}

@@ -1,0 +1,142 @@
+//! The nodes that the catalog has registered, and the transitions of their lifecycles.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repair::{BlockId, NodeId, StripeId};
+
+use crate::nodes::absences::Absence;
+use crate::nodes::node::{Node, Session, Unproven};
+
+/// One [`Node`] per id.
+#[derive(Default)]
+pub(crate) struct Registry {
+    nodes: BTreeMap<NodeId, Node>,
+}
+
+impl Registry {
+    pub(super) fn get(&self, node: NodeId) -> Option<&Node> {
+        self.nodes.get(&node)
+    }
+
+    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(&node)
+    }
+
+    pub(super) fn insert(&mut self, id: NodeId, node: Node) {
+        self.nodes.insert(id, node);
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+
+    /// The nodes of which this holds.
+    pub(super) fn those(&self, holds: fn(&Node) -> bool) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().filter(move |(_, node)| holds(node)).map(|(&id, _)| id)
+    }
+
+    /// Whether a helper of this id is connected.
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.session(node).is_some()
+    }
+
+    /// The helpers that are connected.
+    pub(super) fn up(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.those(Node::is_up)
+    }
+
+    /// The name of a node; empty if there is no such node.
+    pub(super) fn name(&self, node: NodeId) -> String {
+        self.get(node).map(|node| node.name.clone()).unwrap_or_default()
+    }
+
+    /// The storage begins to forget a node that is down.
+    pub(crate) fn begin_forgetting(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.begin_forgetting();
+        }
+    }
+
+    /// The storage could not forget a node.
+    pub(crate) fn keep_node(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.keep();
+        }
+    }
+
+    /// A helper is back and has yet to say what its blocks are.
+    pub(crate) fn await_description(&mut self, node: NodeId, unproven: Unproven) {
+        if let Some(session) = self.session_mut(node) {
+            session.unproven = Some(unproven);
+        }
+    }
+
+    /// Blocks of a helper that is back have described themselves.
+    pub(crate) fn note_described(&mut self, node: NodeId, blocks: impl Iterator<Item = BlockId>) {
+        if let Some(unproven) = self.session_mut(node).and_then(|session| session.unproven.as_mut()) {
+            unproven.described.extend(blocks);
+        }
+    }
+
+    /// A helper that is back has said what its blocks are, or is not waited for any longer. Returns what was
+    /// known of it.
+    pub(crate) fn end_description(&mut self, node: NodeId) -> Option<Unproven> {
+        self.session_mut(node)?.unproven.take()
+    }
+
+    /// Takes the stripes of helpers that have not described their blocks in time.
+    pub(crate) fn take_late_stripes(&mut self, now: Duration) -> Vec<StripeId> {
+        let sessions = self.nodes.values_mut().filter_map(Node::session_mut);
+        let late = sessions.filter_map(|session| session.unproven.as_mut()).filter(|it| it.until <= now);
+        late.flat_map(|unproven| std::mem::take(&mut unproven.stripes)).collect()
+    }
+
+    pub(super) fn session_mut(&mut self, node: NodeId) -> Option<&mut Session> {
+        self.nodes.get_mut(&node)?.session_mut()
+    }
+
+    /// All registered nodes.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.keys().copied()
+    }
+
+    /// All registered nodes with their names.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        self.nodes.iter().map(|(&id, node)| (id, node.name.as_str()))
+    }
+
+    /// The nodes that are gone.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.those(|node| node.absence().is_some())
+    }
+
+    /// Since when a node is gone, if it is.
+    pub(crate) fn absence(&self, node: NodeId) -> Option<&Absence> {
+        self.nodes.get(&node)?.absence()
+    }
+
+    /// Whether the catalog knows a node that mend.toml does not.
+    pub(crate) fn is_retired(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(Node::is_retired)
+    }
+
+    /// Whether the storage is just forgetting a node.
+    pub(crate) fn is_being_forgotten(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(Node::is_being_forgotten)
+    }
+
+    /// Whether a helper is back and has not said what its blocks are.
+    pub(crate) fn is_unproven(&self, node: NodeId) -> bool {
+        self.session(node).is_some_and(|session| session.unproven.is_some())
+    }
+
+    pub(super) fn session(&self, node: NodeId) -> Option<&Session> {
+        self.nodes.get(&node)?.session()
+    }
+
+    /// The helper of this name.
+    pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
+        self.named().find(|(_, other)| *other == name).map(|(node, _)| node)
+    }
+}

@@ -1,0 +1,91 @@
+//! A lower bound of the duration of a repair, from the rates of links and disks within their caps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codes::CodeSpec;
+use recovery::{Demand, Kind, bound};
+use repair::{NodeId, Rates};
+use store_api::StripeRecord;
+
+use crate::facts::Facts;
+use crate::repairs::orders::Order;
+use crate::stripes::indexed;
+
+/// The most stripes in the flow problem; of more stripes, so many are sampled evenly, as a flow over all
+/// would take too long.
+const DEMANDS: usize = 512;
+/// With more nodes than this, any node may take any block: their choice hardly ever limits a repair then.
+const FEW_NODES: usize = 64;
+
+/// An order, with the facts that bound its duration.
+pub(crate) struct Bound<'a> {
+    pub facts: Facts<'a>,
+    pub order: &'a Order,
+}
+
+impl Bound<'_> {
+    /// The least time that the repair can take; `None` for codes that read less than whole blocks.
+    pub(crate) fn of(&self, records: &[StripeRecord]) -> Option<Duration> {
+        let Self { facts, order } = self;
+        if records.iter().any(|record| !matches!(record.code, CodeSpec::ReedSolomon { .. })) {
+            return None;
+        }
+        let step = records.len().div_ceil(DEMANDS).max(1);
+        let sampled: Vec<&StripeRecord> = records.iter().step_by(step).collect();
+        let scale = records.len() as f64 / sampled.len().max(1) as f64;
+        let (rates, cluster) = (self.rates_within_caps(), facts.nodes.caps(facts.base).cluster);
+        let seconds = |kind: Kind| {
+            let demand = |record: &&StripeRecord| self.demand(kind, record);
+            let demands: Vec<Demand> = sampled.iter().filter_map(demand).collect();
+            let sent: f64 =
+                demands.iter().map(|demand| f64::from(demand.sends) * demand.block_bytes as f64).sum();
+            let seconds = bound(&demands, &rates).seconds.max(cluster.map_or(0.0, |cap| sent / cap));
+            Some(seconds * scale).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+        };
+        let seconds = match order.kind() {
+            // Both go on at once, and neither takes much of what the other needs.
+            Kind::Drain { from } if facts.nodes.is_connected(from) => {
+                1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
+            }
+            kind => seconds(kind)?,
+        };
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    /// The rates of each live helper, as if no other helper used the caps that they share.
+    fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
+        let facts = self.facts;
+        let caps = facts.nodes.caps(facts.base);
+        let within = |node: NodeId| {
+            let rack = facts.nodes.topology.get(node).and_then(|view| view.rack.as_deref());
+            (node, caps.utmost(node, rack).slow(facts.nodes.topology.rates(node)))
+        };
+        facts.nodes.live_helpers().map(within).collect()
+    }
+
+    /// The transfers that a stripe needs, if blocks of it are wanted.
+    fn demand(&self, kind: Kind, record: &StripeRecord) -> Option<Demand> {
+        let Self { facts, order } = self;
+        let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
+        let lost = facts.wanted_of(order, record);
+        let readable = |from: Option<NodeId>| {
+            let holders = indexed(record).filter_map(|(_, block)| facts.readable_at(block));
+            holders.filter(|&node| Some(node) != from).collect::<Vec<_>>()
+        };
+        let (sends, survivors) = match kind {
+            Kind::Migrate { from } => (lost.len() as u32, vec![from]),
+            _ => (k as u32, readable(kind.leaves())),
+        };
+        let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
+        let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.registry.is_leaving(*node);
+        // Among many nodes, any can take a block.
+        let takers = match &order.requestors[..] {
+            [] if facts.nodes.connected_count() > FEW_NODES => None,
+            [] => Some(facts.nodes.live_helpers().filter(free).collect()),
+            some => Some(some.to_vec()),
+        };
+        let lost = lost.len() as u32;
+        (lost > 0).then_some(Demand { block_bytes: record.block_bytes, sends, lost, survivors, takers })
+    }
+}

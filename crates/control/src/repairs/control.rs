@@ -1,1 +1,0 @@
-//! Repairs that are called off, paused and resumed.

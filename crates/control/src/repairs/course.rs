@@ -1,0 +1,57 @@
+//! The course of one repair: its progress, pauses, bound and limiting resources.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use recovery::Progress;
+use repair::Resource;
+
+/// Progress is noted this often.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Course {
+    pub(crate) progress: Progress,
+    pub(crate) noted: Duration,
+    /// The time since when it is paused.
+    pub(crate) paused: Option<Duration>,
+    /// The total length of earlier pauses.
+    paused_for: Duration,
+    pub(crate) began: Option<Duration>,
+    pub(crate) ended: Option<Duration>,
+    /// A lower bound of its duration, from the rates of links and disks within their caps at its beginning.
+    pub(crate) bound: Option<Duration>,
+    /// The limiting resources, each with the number of times it was seen to limit.
+    pub(crate) limits: BTreeMap<Resource, u32>,
+}
+
+impl Course {
+    /// Its duration so far, without pauses.
+    pub(crate) fn lasts(&self, now: Duration) -> Duration {
+        let until = self.ended.unwrap_or(now);
+        let pause = self.paused.map_or(Duration::ZERO, |since| until.saturating_sub(since));
+        self.began.map_or(Duration::ZERO, |began| until.saturating_sub(began + self.paused_for + pause))
+    }
+
+    /// Rates from before a pause say nothing about the time after it.
+    pub(crate) fn set_paused(&mut self, paused: bool, now: Duration) {
+        match (paused, self.paused) {
+            (true, None) => self.paused = Some(now),
+            (false, Some(since)) => {
+                self.paused = None;
+                self.paused_for += now.saturating_sub(since.max(self.began.unwrap_or(now)));
+                self.progress = Progress::default();
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Whether progress is to be noted now.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.began.is_some()
+            && self.ended.is_none()
+            && self.paused.is_none()
+            && now >= self.noted + NOTE_EVERY
+    }
+}

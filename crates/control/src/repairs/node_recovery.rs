@@ -1,0 +1,231 @@
+//! Automatic repairs of whole helpers: absent ones after their grace period, and drains that left blocks
+//! behind.
+//!
+//! The conditions under which a recovery begins are described in [`absences`](crate::nodes::absences).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cluster::RepairAfter;
+use recovery::Target;
+use repair::NodeId;
+use views::{RecoveryState, RepairState};
+
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::repairs::attempts::TRY_AGAIN;
+use crate::repairs::automatic::Automatic;
+use crate::repairs::continuation::{Ordered, OrderedBy};
+use crate::repairs::orders::Order;
+use crate::repairs::queue::Queue;
+use crate::repairs::room::{Room, Rooms};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct NodeRecovery {
+    /// Repairs of absent helpers.
+    pub(crate) absent: Automatic,
+    /// Repeated drains.
+    pub(crate) drains: Automatic,
+    rooms: Rooms,
+}
+
+impl NodeRecovery {
+    /// Recalls the automatic repairs that an earlier coordinator began.
+    pub(crate) fn recall(&mut self, gone: impl Iterator<Item = NodeId>, queue: &Queue) {
+        for node in gone {
+            self.absent.of(node).repair = queue.automatic_of(node);
+        }
+    }
+
+    /// Begins the repairs whose time has come.
+    pub(crate) fn begin(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
+        if !facts.nodes.settled
+            || !facts.may_change()
+            || facts.nodes.registry.gone().next().is_none()
+            || facts.too_many_gone().is_some()
+        {
+            return;
+        }
+        for node in facts.nodes.registry.gone().collect::<Vec<_>>() {
+            let waits = matches!(
+                self.state(facts, queue, node),
+                RecoveryState::Waiting | RecoveryState::Failed | RecoveryState::Maintenance
+            );
+            let is_due = waits && self.due_in(facts, node) == Some(Duration::ZERO);
+            if is_due && !self.find_room(facts, jobs, node).is_none() {
+                self.recover(facts, node, out);
+            }
+        }
+    }
+
+    fn recover(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
+        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
+        let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, facts.base.unix_ms) };
+        self.absent.of(node).repair = Some(id);
+        let (write, then) = Ordered::new(id, order, OrderedBy::Absence(node)).stored();
+        out.store(write, then);
+    }
+
+    /// An absent helper that may be back before its repair begins.
+    pub(crate) fn awaited_helper(&self, facts: Facts<'_>, queue: &Queue) -> Option<NodeId> {
+        facts.nodes.registry.gone().find(|&node| match self.state(facts, queue, node) {
+            RecoveryState::Needless => {
+                !facts.nodes.registry.is_retired(node) && self.is_discarding(facts, node)
+            }
+            RecoveryState::Running | RecoveryState::Failed | RecoveryState::Store => false,
+            _ => true,
+        })
+    }
+
+    /// The time until the automatic repair of an absent helper; `None` if there will be none.
+    pub(crate) fn due_in(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
+        Some(facts.nodes.due_in(facts.base, node)?.max(self.absent.wait(node, facts.base.now)))
+    }
+
+    /// Whether a helper may have blocks that it is to remove.
+    fn is_discarding(&self, facts: Facts<'_>, node: NodeId) -> bool {
+        facts.stripes.picture.files().discard_count(node) > 0
+            && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
+    }
+
+    pub(crate) fn state(&self, facts: Facts<'_>, queue: &Queue, node: NodeId) -> RecoveryState {
+        let Some(absence) = facts.nodes.registry.absence(node) else { return RecoveryState::Needless };
+        let tries = self.absent.get(node);
+        match () {
+            () if queue.running_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
+                RecoveryState::Running
+            }
+            () if facts.base.store.reports_service() => RecoveryState::Store,
+            () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
+            () if facts.nodes.registry.maintenance_left(facts.base, node).is_some() => {
+                RecoveryState::Maintenance
+            }
+            () if absence.cancelled => RecoveryState::Cancelled,
+            () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
+            () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
+            () if self.room_of(node).is_none() => RecoveryState::NoRoom,
+            () if tries.is_some_and(|tries| tries.attempts.have_failed()) => RecoveryState::Failed,
+            () => RecoveryState::Waiting,
+        }
+    }
+
+    /// Begins drains of what earlier ones left, where some of it can go somewhere now. [`begin`](Self::begin)
+    /// repairs helpers that are down.
+    pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
+        if !facts.nodes.settled || !facts.may_change() {
+            return;
+        }
+        for node in facts.nodes.registry.leaving().collect::<Vec<_>>() {
+            let (room, drains) = (self.room_of(node), &self.drains);
+            let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
+            let may = is_due && facts.nodes.is_helper(node) && room.is_any();
+            // The last finding may be older than the end of the last drain.
+            if may
+                && queue.open_for(&Target::Drain(node)).next().is_none()
+                && self.find_room(facts, jobs, node).is_any()
+            {
+                self.drain_rest(facts, node, out);
+            }
+        }
+    }
+
+    fn drain_rest(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
+        let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
+        if !facts.nodes.registry.is_leaving(node) {
+            return;
+        }
+        self.drains.of(node).repair = Some(id);
+        let known = facts.nodes.registry.drain_order(node).cloned();
+        let order = known.unwrap_or_else(|| Order::new(Target::Drain(node), scheme, facts.base.unix_ms));
+        let order = Order { by_itself: true, paused: false, asked_unix_ms: facts.base.unix_ms, ..order };
+        let (write, then) = Ordered::new(id, order, OrderedBy::Drain(node)).stored();
+        out.store(write, then);
+    }
+
+    /// The order of a repair is kept, or could not be. Returns whether the repair is still wanted.
+    pub(crate) fn order_kept(&mut self, facts: Facts<'_>, by: &OrderedBy, kept: bool) -> bool {
+        let now = facts.base.now;
+        match by {
+            OrderedBy::Absence(node) => {
+                let is_gone = facts.nodes.registry.absence(*node).is_some();
+                if is_gone && !kept {
+                    let tries = self.absent.of(*node);
+                    tries.repair = None;
+                    tries.attempts.put_off(now);
+                }
+                is_gone
+            }
+            OrderedBy::Drain(node) => {
+                let tries = self.drains.of(*node);
+                tries.repair = None;
+                tries.attempts.put_off(now);
+                facts.nodes.registry.is_leaving(*node)
+            }
+            OrderedBy::Request(_) | OrderedBy::Rebalance(..) | OrderedBy::Damage => true,
+        }
+    }
+
+    /// A repair of all that a helper held has ended; whether it is a cancelled automatic one.
+    pub(crate) fn ended(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
+        let was_cancelled = self.absence_repaired(facts, node, id, state);
+        self.drained(facts, node);
+        was_cancelled
+    }
+
+    fn absence_repaired(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
+        if facts.nodes.registry.absence(node).is_none() {
+            return false;
+        }
+        let tries = self.absent.of(node);
+        if tries.repair.take_if(|repair| *repair == id).is_none() {
+            return false;
+        }
+        let is_cancelled = state == RepairState::Cancelled;
+        if !is_cancelled && facts.stripes.picture.block_count(node) > 0 {
+            let after = facts.nodes.repair_after(facts.base).time().unwrap_or(TRY_AGAIN);
+            tries.attempts.fail(facts.base.now, after);
+        }
+        is_cancelled
+    }
+
+    fn drained(&mut self, facts: Facts<'_>, node: NodeId) {
+        if facts.nodes.registry.is_leaving(node) {
+            match facts.left_on(node) > 0 {
+                true => self.drains.of(node).attempts.fail(facts.base.now, TRY_AGAIN),
+                false => self.drains.forget(node),
+            }
+        }
+    }
+
+    /// Renews the findings on where blocks of absent and leaving helpers could go.
+    pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
+        let (leaving, gone) = (facts.nodes.registry.leaving(), facts.nodes.registry.gone());
+        let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
+        self.rooms.retain(&nodes);
+        for node in nodes {
+            if self.rooms.is_due(node, facts.base.now) {
+                self.find_room(facts, jobs, node);
+            }
+        }
+    }
+
+    /// Looks where the blocks of a helper could go, however recent the last finding is.
+    fn find_room(&mut self, facts: Facts<'_>, jobs: &Jobs, node: NodeId) -> Room {
+        let room = jobs.find_room(facts, node);
+        self.rooms.note(node, facts.base.now, room);
+        if facts.nodes.registry.is_leaving(node) {
+            self.drains.of(node).attempts.note_room(room.is_any());
+        }
+        if facts.nodes.registry.absence(node).is_some() {
+            self.absent.of(node).attempts.note_room(room.is_any());
+        }
+        room
+    }
+
+    /// The latest finding about the blocks of an absent or leaving helper.
+    pub(crate) fn room_of(&self, node: NodeId) -> Room {
+        self.rooms.get(node).unwrap_or_default()
+    }
+}

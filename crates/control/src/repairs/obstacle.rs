@@ -1,0 +1,64 @@
+//! Reasons why the repair of a stripe does not start, each with the next step.
+
+use recovery::{End, Target};
+use store_api::StripeRecord;
+
+use crate::counts::count;
+use crate::error::{RequestError, list};
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::repairs::orders::Order;
+
+/// Why the repair of a stripe does not start.
+pub(crate) struct Obstacle {
+    pub end: End,
+    pub reason: String,
+    pub next_step: String,
+}
+
+impl Obstacle {
+    pub(crate) fn failed(error: impl Into<RequestError>) -> Self {
+        let error = error.into();
+        Self { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
+    }
+
+    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the
+    /// same reason are reported together.
+    pub(crate) fn no_room(
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        order: &Order,
+        record: &StripeRecord,
+        blocks: usize,
+    ) -> Self {
+        let emptied = match order.target {
+            Target::Drain(node) => Some(node),
+            _ => None,
+        };
+        let omitted = jobs.omitted(facts, record.block_bytes, emptied);
+        let blocks = count(blocks as u64, "block");
+        if !order.requestors.is_empty() {
+            let only: Vec<String> = order.requestors.iter().map(|&node| facts.nodes.name(node)).collect();
+            return Self {
+                end: End::Failed,
+                reason: format!(
+                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
+                     free ({})",
+                    list(&only),
+                    record.block_bytes,
+                    omitted.why()
+                ),
+                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
+            };
+        }
+        Self {
+            end: End::Failed,
+            reason: format!(
+                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
+                record.block_bytes,
+                omitted.why()
+            ),
+            next_step: format!("{}; {}", omitted.remedy(), order.next_attempt()),
+        }
+    }
+}

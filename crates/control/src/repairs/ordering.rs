@@ -1,0 +1,115 @@
+//! Orders of requests: checked, numbered and stored before their repairs begin.
+
+use recovery::{HelperPolicy, Target};
+use repair::{BlockId, NodeId, Scheme, StripeId};
+use views::{RebalanceView, RepairRequest, RepairView};
+
+use crate::commands::answer;
+use crate::effect::Reply;
+use crate::error::{NodeError, RepairError, RequestError};
+use crate::facts::Facts;
+use crate::out::Out;
+use crate::repairs::continuation::{Ordered, OrderedBy};
+use crate::repairs::orders::{GivenOrder, Order, Way};
+
+impl Facts<'_> {
+    pub(crate) fn order(self, request: &RepairRequest) -> Result<Order, RequestError> {
+        let policy = request.policy.as_deref().map_or(Ok(HelperPolicy::default()), str::parse)?;
+        let requestors: Result<Vec<NodeId>, NodeError> =
+            request.requestors.iter().map(|name| self.nodes.node_named(self.base, name)).collect();
+        let (target, given) = self.target(request)?;
+        Ok(Order {
+            given,
+            way: Way::named(request.way.as_deref())?,
+            slice_bytes: request.slice_bytes,
+            verify_parity: request.verify_parity.unwrap_or(true),
+            helpers: policy,
+            requestors: requestors?,
+            ..Order::new(target, self.scheme(request.scheme.as_deref())?, self.base.unix_ms)
+        })
+    }
+
+    fn target(self, request: &RepairRequest) -> Result<(Target, Option<GivenOrder>), RequestError> {
+        let RepairRequest { block, stripe, node, drain, all, homes, .. } = request;
+        let target = match (block, stripe, node, drain, all) {
+            (None, Some(stripe), None, None, false) if !homes.is_empty() => {
+                let stripe = StripeId(stripe.clone());
+                let homes = self.given_homes(&stripe, homes)?;
+                let record = self.stripes.given.get(&stripe).expect("it has blocks").clone();
+                return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
+            }
+            // Homes are for stripes that were described, and for nothing else.
+            _ if !homes.is_empty() => return Err(RepairError::NoOneTarget.into()),
+            // People leave eras out of names; records of the queue do not.
+            (Some(block), None, None, None, false) => {
+                let (stripe, index) = self.stripes.picture.find_block(&BlockId(block.clone()))?;
+                let record = self.stripes.picture.stripe(&stripe)?;
+                Target::Block(record.blocks[usize::from(index.0)].id.clone())
+            }
+            (None, Some(stripe), None, None, false) => {
+                Target::Stripe(self.stripes.picture.stripe(&StripeId(stripe.clone()))?.id)
+            }
+            (None, None, Some(name), None, false) => {
+                let node = self.nodes.node_named(self.base, name)?;
+                match self.nodes.is_connected(node) {
+                    true => return Err(RepairError::NodeIsUp { name: name.clone() }.into()),
+                    false => Target::Node(node),
+                }
+            }
+            (None, None, None, Some(name), false) => Target::Drain(self.nodes.node_named(self.base, name)?),
+            (None, None, None, None, true) => Target::All,
+            _ => return Err(RepairError::NoOneTarget.into()),
+        };
+        Ok((target, None))
+    }
+
+    pub(crate) fn scheme(self, asked: Option<&str>) -> Result<Scheme, RequestError> {
+        Ok(asked.unwrap_or(&self.base.settings.scheme).parse()?)
+    }
+
+    /// The order of an automatic repair.
+    pub(crate) fn own_order(self, target: Target) -> Result<Order, RequestError> {
+        Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
+    }
+
+    /// Queues the repair that a request asks for.
+    pub(crate) fn queue_repair(self, request: &RepairRequest, reply: Reply<RepairView>, out: &mut Out) {
+        match self.order(request) {
+            Ok(order) => self.queue_order(order, reply, out),
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    pub(crate) fn queue_order(self, order: Order, reply: Reply<RepairView>, out: &mut Out) {
+        match self.number_of_order(out) {
+            Ok(id) => {
+                let (write, then) = Ordered::new(id, order, OrderedBy::Request(reply)).stored();
+                out.store(write, then);
+            }
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    pub(crate) fn queue_rebalance(
+        self,
+        order: Order,
+        view: RebalanceView,
+        reply: Reply<RebalanceView>,
+        out: &mut Out,
+    ) {
+        match self.number_of_order(out) {
+            Ok(id) => {
+                let (write, then) =
+                    Ordered::new(id, order, OrderedBy::Rebalance(Box::new(view), reply)).stored();
+                out.store(write, then);
+            }
+            Err(error) => answer(reply, Err(error), out),
+        }
+    }
+
+    fn number_of_order(self, out: &mut Out) -> Result<u64, RequestError> {
+        self.check_not_behind()?;
+        self.storing.check_storage()?;
+        Ok(out.next_number()?)
+    }
+}

@@ -1,0 +1,204 @@
+//! From a proposal of the scheduler to a job that it admits, and the pauses of such jobs.
+
+use std::time::Duration;
+
+use codes::BlockIndex;
+use recovery::{End, HelperPolicy, ItemState, JOBS_AT_ONCE, Kind, Loads, Placement, Proposal, RepairId};
+use repair::{BlockId, JobId, JobPhase, JobRequest, StripeId, Wanted};
+use store_api::StripeRecord;
+
+use crate::facts::Facts;
+use crate::jobs::{Jobs, Owner, RunningJob};
+use crate::out::Out;
+use crate::repairs::Repairs;
+use crate::repairs::obstacle::Obstacle;
+use crate::repairs::orders::Order;
+
+/// A job of m-PPR is late after this multiple of the time that its plan would take alone. It is twice the
+/// number of jobs that share a node, so that no job is late as long as they share evenly.
+const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
+/// No job is late before this time.
+const LATE_AFTER: Duration = Duration::from_secs(10);
+
+/// A job that is ready to start, and the names of its blocks.
+pub(crate) struct Prepared {
+    pub request: JobRequest,
+    pub blocks: Vec<BlockId>,
+}
+
+/// The result of preparing a proposal.
+enum Preparation {
+    Ready(Box<Prepared>),
+    /// It was put back into the scheduler.
+    Later,
+    NothingLost,
+}
+
+/// The next state of a paused job.
+pub(crate) enum Pause {
+    Lasts,
+    /// The job has ended.
+    Over,
+    /// There is room for what it moves.
+    Resumes,
+    /// Another repair waits for its stripe.
+    GivesWay,
+}
+
+impl Repairs {
+    /// Prepares the job of a proposal. If there is none, the scheduler has been told why.
+    pub(crate) fn prepare(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        proposal: &Proposal,
+        out: &mut Out,
+    ) -> Option<Prepared> {
+        let order = self.queue.by_id[&proposal.repair.0].order.clone();
+        match self.try_prepare((facts, jobs), &order, proposal, out) {
+            Ok(Preparation::Ready(prepared)) => return Some(*prepared),
+            Ok(Preparation::Later) => {}
+            Ok(Preparation::NothingLost) => self.decline(proposal, End::NothingLost),
+            Err(obstacle) => {
+                self.decline(proposal, obstacle.end);
+                let item = self.queue.item(proposal.repair.0, &proposal.stripe);
+                item.expect("an item was proposed").fail(obstacle.reason, &obstacle.next_step);
+            }
+        }
+        None
+    }
+
+    fn decline(&mut self, proposal: &Proposal, end: End) {
+        self.scheduler.decline(proposal.item, end);
+        debug_assert!(self.scheduler.state(proposal.item) != ItemState::Waiting);
+    }
+
+    fn try_prepare(
+        &mut self,
+        (facts, jobs): (Facts<'_>, &Jobs),
+        order: &Order,
+        proposal: &Proposal,
+        out: &mut Out,
+    ) -> Result<Preparation, Obstacle> {
+        let record = facts.stripes.stripe_record(&proposal.stripe).map_err(Obstacle::failed)?;
+        if let (Kind::Migrate { .. }, []) = (proposal.kind, &proposal.wanted[..]) {
+            return Err(Obstacle::no_room(facts, jobs, order, &record, 1));
+        }
+        let lost = lost_of(facts, order, proposal, &record);
+        if lost.is_empty() {
+            return Ok(Preparation::NothingLost);
+        }
+        // A block that the store misses may still be readable where it was; it is rebuilt all the same.
+        let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
+        let stripe = facts.stripe_now(&record, taken_as_lost).map_err(Obstacle::failed)?;
+        if proposal.kind == Kind::Reconstruct {
+            self.check_decodable(facts, &record, &stripe, &lost)?;
+        }
+        let Some(wanted) = self.wanted((facts, jobs), order, &lost, proposal, &record)? else {
+            self.scheduler.put_back(proposal.item);
+            return Ok(Preparation::Later);
+        };
+        if wanted.is_empty() {
+            return Ok(Preparation::NothingLost);
+        }
+        if !self.claims.is_claimed(facts, &proposal.stripe, &wanted, &mut self.scheduler, out) {
+            self.scheduler.put_back(proposal.item);
+            return Ok(Preparation::Later);
+        }
+        let blocks = wanted.iter().map(|wanted| stripe.block(wanted.block).id.clone()).collect();
+        let request =
+            self.job_request(facts, order, proposal, stripe, wanted, out).map_err(Obstacle::failed)?;
+        Ok(Preparation::Ready(Box::new(Prepared { request, blocks })))
+    }
+
+    /// The blocks to rebuild with their new nodes; `None` if all possible nodes are busy.
+    fn wanted(
+        &mut self,
+        (facts, jobs): (Facts<'_>, &Jobs),
+        order: &Order,
+        lost: &[BlockIndex],
+        proposal: &Proposal,
+        record: &StripeRecord,
+    ) -> Result<Option<Vec<Wanted>>, Obstacle> {
+        match self.requestors(facts, order, lost, proposal, record) {
+            Placement::Chosen(mut wanted) => {
+                // The scheduler counts blocks as lost that no helper can read, though the store may have
+                // them.
+                wanted.retain(|wanted| lost.contains(&wanted.block));
+                Ok(Some(wanted))
+            }
+            Placement::Nowhere => Err(Obstacle::no_room(facts, jobs, order, record, lost.len())),
+            Placement::Busy => Ok(None),
+        }
+    }
+
+    /// Has the scheduler admit a job by the load of its first plan. Returns the job if it may run.
+    pub(crate) fn admit(
+        &mut self,
+        facts: Facts<'_>,
+        proposal: &Proposal,
+        blocks: Vec<BlockId>,
+        mut running: RunningJob,
+    ) -> Option<RunningJob> {
+        running.item = Some(proposal.item);
+        // A job that found no plan ends at once, and gives the reason.
+        let plan = running.job.running_plan();
+        let loads = plan.map_or_else(Loads::default, |plan| Loads::of(plan, true));
+        let predicted = plan.map(|plan| plan.predict(&facts.nodes.topology));
+        if let Err(resource) = self.scheduler.admit(proposal.item, running.job.id(), &loads) {
+            tracing::debug!(stripe = %proposal.stripe, %resource, "waits");
+            return None;
+        }
+        running.loads = loads;
+        let repair = self.queue.by_id.get_mut(&proposal.repair.0).expect("an item of it was proposed");
+        repair.note_started(&proposal.stripe, blocks);
+        if let (HelperPolicy::MPpr, Some(predicted)) = (repair.order.helpers, predicted) {
+            let due = facts.base.now + LATE_AFTER + predicted * LATE_TIMES;
+            self.scheduler.set_due(proposal.item, due);
+        }
+        Some(running)
+    }
+
+    /// The running jobs of a repair.
+    pub(crate) fn jobs_of(&self, id: u64) -> Vec<JobId> {
+        self.scheduler.running(RepairId(id)).map(|(_, job)| job).collect()
+    }
+
+    /// A job was paused: the scheduler may give its bandwidth to others.
+    pub(crate) fn note_paused(&mut self, jobs: &Jobs, id: JobId) {
+        if let Some(RunningJob { item: Some(item), loads, .. }) = jobs.running.get(&id) {
+            self.scheduler.rest(*item, loads);
+            self.paused_jobs.0.insert(id);
+        }
+    }
+
+    /// Whether a paused job stays paused, goes on, or gives way to another repair.
+    pub(crate) fn pause_of(&mut self, jobs: &Jobs, id: JobId) -> Pause {
+        let Some(RunningJob { job, owner, item: Some(item), loads, .. }) = jobs.running.get(&id) else {
+            return Pause::Over;
+        };
+        let is_paused = matches!(owner, Owner::Repair { repair } if self.queue.is_paused(*repair));
+        if !is_paused {
+            return if self.scheduler.wake(*item, loads) { Pause::Resumes } else { Pause::Lasts };
+        }
+        // A job that publishes is not interrupted.
+        match job.phase() == JobPhase::OnHold && self.scheduler.make_way(*item) {
+            true => Pause::GivesWay,
+            false => Pause::Lasts,
+        }
+    }
+
+    /// Whether a repair of a stripe runs or is queued.
+    pub(crate) fn is_being_repaired(&self, stripe: &StripeId) -> bool {
+        let runs = |id| self.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended);
+        self.queue.awaits(stripe) || self.queue.of_stripe(stripe).any(runs)
+    }
+}
+
+/// The blocks of a stripe that a proposal is about.
+fn lost_of(facts: Facts<'_>, order: &Order, proposal: &Proposal, record: &StripeRecord) -> Vec<BlockIndex> {
+    match proposal.kind {
+        Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),
+        _ => facts.wanted_of(order, record),
+    }
+}

@@ -1,0 +1,148 @@
+//! The queue: every repair that is open or remembered, by number.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use recovery::Target;
+use repair::{NodeId, StripeId};
+
+use crate::effect::Reply;
+use crate::error::RepairError;
+use crate::out::Out;
+use crate::repairs::order_records::kept;
+use crate::repairs::orders::Order;
+use crate::repairs::repair::{Item, Repair, Waiting};
+use crate::storing::then::Then;
+
+/// The number of ended repairs that are remembered.
+const REMEMBERED: usize = 100;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) by_id: BTreeMap<u64, Repair>,
+    /// Repairs without items yet: helpers first get time to come back after a start.
+    unexpanded: VecDeque<u64>,
+}
+
+impl Queue {
+    pub(crate) fn add(&mut self, id: u64, order: Order) {
+        self.by_id.insert(id, Repair::new(order));
+        self.unexpanded.push_back(id);
+    }
+
+    /// Takes the repairs whose items can be added now.
+    pub(crate) fn take_unexpanded(&mut self, is_due: impl Fn(&Repair) -> bool) -> VecDeque<u64> {
+        let waiting = std::mem::take(&mut self.unexpanded);
+        let (due, later) = waiting.into_iter().partition(|id| is_due(&self.by_id[id]));
+        self.unexpanded = later;
+        due
+    }
+
+    /// A cancelled repair gets no items.
+    pub(crate) fn forget_unexpanded(&mut self, id: u64) {
+        self.unexpanded.retain(|&other| other != id);
+    }
+
+    /// Open repairs of a target.
+    pub(crate) fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
+        let open = self.by_id.iter().filter(|(_, repair)| repair.is_open());
+        open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
+    }
+
+    pub(crate) fn is_open(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(Repair::is_open)
+    }
+
+    /// Whether a repair starts no job for now.
+    pub(crate) fn is_paused(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(|repair| repair.order.paused)
+    }
+
+    /// Pauses or resumes a repair, in the records as well.
+    pub(crate) fn set_paused(&mut self, id: u64, paused: bool, now: Duration, out: &mut Out) {
+        let repair = self.by_id.get_mut(&id).expect("the repair is open");
+        if repair.order.paused != paused {
+            repair.order.paused = paused;
+            out.store(kept(id, &repair.order), Then::Nothing);
+        }
+        repair.course.set_paused(paused, now);
+    }
+
+    /// Whether a repair has many stripes.
+    pub(crate) fn is_wide(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(|repair| repair.order.is_wide())
+    }
+
+    /// The open automatic repair of a node.
+    pub(crate) fn automatic_of(&self, node: NodeId) -> Option<u64> {
+        let target = Target::Node(node);
+        self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
+    }
+
+    /// The running repair of a node. A paused one does not keep another from beginning.
+    pub(crate) fn running_of(&self, node: NodeId) -> Option<u64> {
+        let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
+        let mut running = self.by_id.iter().filter(|(_, repair)| repair.is_open() && !repair.order.paused);
+        running.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
+    }
+
+    /// Whether a repair of this one stripe has no items yet.
+    pub(crate) fn awaits(&self, stripe: &StripeId) -> bool {
+        let target = Target::Stripe(stripe.clone());
+        self.unexpanded.iter().any(|id| self.by_id[id].order.target == target)
+    }
+
+    /// The repairs that have an item of a stripe.
+    pub(crate) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
+        let with = self.by_id.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
+        with.map(|(&id, _)| id)
+    }
+
+    pub(crate) fn item(&mut self, repair: u64, stripe: &StripeId) -> Option<&mut Item> {
+        self.by_id.get_mut(&repair)?.items.get_mut(stripe)
+    }
+
+    /// Forgets the oldest ended repairs beyond those that are remembered, and returns them.
+    pub(crate) fn forget_oldest(&mut self) -> Vec<u64> {
+        let mut forgotten = Vec::new();
+        while self.by_id.len() > REMEMBERED {
+            let oldest = self.by_id.iter().find(|(_, repair)| !repair.is_open()).map(|(&id, _)| id);
+            let Some(oldest) = oldest else { break };
+            self.by_id.remove(&oldest);
+            forgotten.push(oldest);
+        }
+        forgotten
+    }
+
+    /// Answers at the end of a repair, when its version differs from `since`, or after `limit`.
+    pub(crate) fn await_change(
+        &mut self,
+        (id, since, until): (u64, Option<u64>, Duration),
+        version: Option<u64>,
+        reply: Reply<()>,
+        out: &mut Out,
+    ) {
+        match self.by_id.get_mut(&id) {
+            Some(repair) if repair.is_open() && version == since => {
+                repair.waiting.push(Waiting { since, until, reply });
+            }
+            Some(_) => out.answer(reply, Ok(())),
+            None => out.answer(reply, Err(RepairError::NoSuchRepair(id).into())),
+        }
+    }
+
+    /// Open repairs that requests wait for.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> {
+        self.by_id.iter().filter(|(_, repair)| !repair.waiting.is_empty()).map(|(&id, _)| id)
+    }
+
+    /// Answers requests that wait for another version than this one, or have waited long enough.
+    pub(crate) fn tell_version(&mut self, id: u64, version: u64, now: Duration, out: &mut Out) {
+        let Some(repair) = self.by_id.get_mut(&id) else { return };
+        let is_due = |waiting: &mut Waiting| {
+            waiting.until <= now || waiting.since.is_some_and(|since| since != version)
+        };
+        repair.waiting.extract_if(.., is_due).for_each(|waiting| out.answer(waiting.reply, Ok(())));
+    }
+}

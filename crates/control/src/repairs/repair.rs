@@ -1,0 +1,153 @@
+//! One repair and its items: the order and the results so far.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use recovery::ItemId;
+use repair::{BlockId, NodeId, Outcome, ParityOutcome, Scheme, StripeId};
+use store_api::StripeRecord;
+
+use crate::effect::Reply;
+use crate::repairs::course::Course;
+use crate::repairs::orders::Order;
+
+/// A repair, from its order until it is forgotten.
+pub(crate) struct Repair {
+    pub(crate) order: Order,
+    pub(crate) items: BTreeMap<StripeId, Item>,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) blocks_rebuilt: u64,
+    pub(crate) bytes_rebuilt: u64,
+    pub(crate) ended_unix_ms: Option<u64>,
+    /// Blocks that were still on the node to be emptied when the repair ended.
+    pub(crate) left_on_node: u64,
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) course: Course,
+    /// Blocks to be rebuilt, counted by the helper that had them.
+    pub(crate) lost_from: BTreeMap<NodeId, u64>,
+    /// Rebuilt blocks, counted by the helper that has them.
+    pub(crate) rebuilt_on: BTreeMap<NodeId, u64>,
+}
+
+/// A request that waits for the end of a repair, or until the repair's version differs from `since`.
+pub(crate) struct Waiting {
+    pub(crate) since: Option<u64>,
+    /// The latest time of the answer.
+    pub(crate) until: Duration,
+    pub(crate) reply: Reply<()>,
+}
+
+/// One stripe of a repair. The scheduler holds its state under the same id.
+pub(crate) struct Item {
+    pub(crate) id: ItemId,
+    pub(crate) block_bytes: u64,
+    pub(crate) blocks: Vec<BlockId>,
+    pub(crate) rebuilt: BTreeMap<BlockId, NodeId>,
+    pub(crate) scheme: Option<Scheme>,
+    pub(crate) parity: Option<ParityOutcome>,
+    pub(crate) reason: Option<String>,
+    pub(crate) next_step: Option<String>,
+    pub(crate) replanned: Vec<String>,
+    /// It ended because its blocks contradict each other, and nothing tells which of them is wrong.
+    pub(crate) contradictory: bool,
+}
+
+impl Repair {
+    pub(crate) fn new(order: Order) -> Self {
+        Self {
+            order,
+            items: BTreeMap::new(),
+            blocks: 0,
+            bytes: 0,
+            blocks_rebuilt: 0,
+            bytes_rebuilt: 0,
+            ended_unix_ms: None,
+            left_on_node: 0,
+            waiting: Vec::new(),
+            course: Course::default(),
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.ended_unix_ms.is_none()
+    }
+
+    /// Adds an item with the blocks that are wanted of its stripe.
+    pub(crate) fn add_item(&mut self, id: ItemId, record: &StripeRecord, wanted: &[BlockIndex]) {
+        self.blocks += wanted.len() as u64;
+        self.bytes += wanted.len() as u64 * record.block_bytes;
+        for index in wanted {
+            if let Some(node) = record.blocks[usize::from(index.0)].node {
+                *self.lost_from.entry(node).or_default() += 1;
+            }
+        }
+        self.items.insert(record.id.clone(), Item::new(id, record, wanted));
+    }
+
+    /// A job works on these blocks of a stripe; some may have been lost since the item was added.
+    pub(crate) fn note_started(&mut self, stripe: &StripeId, blocks: Vec<BlockId>) {
+        let item = self.items.get_mut(stripe).expect("the item was added when the repair began");
+        for block in blocks {
+            if !item.blocks.contains(&block) {
+                item.blocks.push(block);
+                self.blocks += 1;
+                self.bytes += item.block_bytes;
+            }
+        }
+    }
+
+    /// A job has rebuilt blocks of a stripe.
+    pub(crate) fn note_rebuilt(
+        &mut self,
+        stripe: &StripeId,
+        record: Option<&StripeRecord>,
+        outcome: Outcome,
+    ) {
+        let Some(item) = self.items.get_mut(stripe) else { return };
+        let before = item.rebuilt.len();
+        outcome.homes.values().for_each(|&node| *self.rebuilt_on.entry(node).or_default() += 1);
+        item.succeed(record, outcome);
+        let more = (item.rebuilt.len() - before) as u64;
+        self.blocks_rebuilt += more;
+        self.bytes_rebuilt += more * item.block_bytes;
+    }
+}
+
+impl Item {
+    fn new(id: ItemId, record: &StripeRecord, wanted: &[BlockIndex]) -> Self {
+        let name = |index: &BlockIndex| record.blocks[usize::from(index.0)].id.clone();
+        Self {
+            id,
+            block_bytes: record.block_bytes,
+            blocks: wanted.iter().map(name).collect(),
+            rebuilt: BTreeMap::new(),
+            scheme: None,
+            parity: None,
+            reason: None,
+            next_step: None,
+            replanned: Vec::new(),
+            contradictory: false,
+        }
+    }
+
+    pub(crate) fn fail(&mut self, reason: String, next_step: &str) {
+        self.reason = Some(reason);
+        self.next_step = Some(next_step.to_owned());
+    }
+
+    fn succeed(&mut self, record: Option<&StripeRecord>, outcome: Outcome) {
+        for (index, &node) in &outcome.homes {
+            if let Some(record) = record {
+                self.rebuilt.insert(record.blocks[usize::from(index.0)].id.clone(), node);
+            }
+        }
+        self.scheme = Some(outcome.scheme);
+        self.parity = Some(outcome.parity);
+        self.replanned.extend(outcome.replanned);
+        (self.reason, self.next_step) = (None, None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Facts for the scheduler: nodes as they come, go and fill up, blocks as they are lost and found, trunks of
+//! racks, surplus copies, and what reads and puts reserve.
+
+use codes::BlockIndex;
+use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
+use repair::{Job, NodeId, Policy, StripeId};
+
+use crate::facts::Facts;
+use crate::jobs::{Owner, RunningJob};
+use crate::repairs::Repairs;
+use crate::stripes::indexed;
+
+impl Repairs {
+    /// A helper has come, or its facts have changed.
+    pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
+        let Some(view) = facts.nodes.topology.get(node) else { return };
+        let facts = NodeFacts {
+            alive: facts.nodes.is_helper(node)
+                && (!facts.base.store.reports_service() || facts.stripes.picture.is_up(node)),
+            rack: view.rack.clone(),
+            free_bytes: view.free_bytes,
+            blocks: facts.stripes.picture.block_count(node) as u64,
+            budget: facts.nodes.budget(facts.base, node),
+            draining: facts.nodes.registry.is_leaving(node),
+        };
+        self.scheduler.set_node(node, facts);
+    }
+
+    /// The blocks or the free space of a helper have changed.
+    pub(crate) fn tell_space(&mut self, facts: Facts<'_>, node: NodeId) {
+        if let Some(view) = facts.nodes.topology.get(node)
+            && facts.nodes.is_helper(node)
+        {
+            let blocks = facts.stripes.picture.block_count(node) as u64;
+            self.scheduler.handle_space(node, blocks, view.free_bytes);
+        }
+    }
+
+    pub(crate) fn tell_node_lost(&mut self, node: NodeId) {
+        self.scheduler.handle_node(node, false);
+    }
+
+    /// The catalog has other entries for blocks of a stripe.
+    pub(crate) fn tell_blocks(&mut self, facts: Facts<'_>, stripe: &StripeId) {
+        let Ok(record) = facts.stripes.stripe_record(stripe) else { return };
+        for (index, block) in indexed(&record) {
+            let facts = facts.block_facts(block);
+            self.scheduler.handle_block(stripe, index, facts);
+        }
+    }
+
+    /// A node has come or gone: another holder may count now for its replicated blocks.
+    pub(crate) fn tell_replicas(&mut self, facts: Facts<'_>, node: NodeId) {
+        for stripe in facts.stripes.picture.replicated_on(node) {
+            self.tell_blocks(facts, &stripe);
+        }
+    }
+
+    /// Reserves bandwidth for a read or a put.
+    pub(crate) fn reserve(&mut self, job: &Job, stores: bool) -> Option<ReservationId> {
+        let loads = Loads::of(job.running_plan()?, stores);
+        Some(self.scheduler.reserve(&loads))
+    }
+
+    /// A read or a put has ended: gives back its reservation.
+    pub(crate) fn end_reservation(&mut self, running: &mut RunningJob) {
+        running.reservation.take().into_iter().for_each(|reservation| self.scheduler.release(reservation));
+        if let Owner::Put { .. } = running.owner {
+            self.scheduler.let_go(&running.stripe);
+        }
+    }
+
+    /// Whether a job chooses its helpers by the bandwidth that others have reserved.
+    pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, policy: &Policy) -> bool {
+        match owner {
+            Owner::Read { .. } => true,
+            Owner::Repair { repair } => {
+                !self.queue.is_wide(*repair)
+                    || (!policy.stretches.is_empty() && facts.nodes.topology.has_links())
+            }
+            Owner::Put { .. } | Owner::Probe | Owner::Trial => false,
+        }
+    }
+
+    /// Tells the scheduler what repairs may have in flight over the trunk of a rack: at most its cap, and at
+    /// most what it carries.
+    pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
+        let cap = facts.nodes.caps(facts.base).trunk(rack);
+        let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
+        let bytes = |rate: Option<f64>| rate.map_or(u64::MAX, |rate| (rate * SECONDS_AHEAD) as u64);
+        let [up, down] = carried.map(bytes);
+        let trunk = TrunkBudget { up_bytes: cap.up_bytes.min(up), down_bytes: cap.down_bytes.min(down) };
+        self.scheduler.set_trunk(rack, trunk);
+    }
+
+    /// A helper has a copy of a block that has another home: the scheduler says when it may go.
+    pub(crate) fn tell_surplus(
+        &mut self,
+        facts: Facts<'_>,
+        node: NodeId,
+        stripe: &StripeId,
+        index: BlockIndex,
+    ) {
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        let facts: Vec<BlockFacts> = record.blocks.iter().map(|block| facts.block_facts(block)).collect();
+        self.scheduler.handle_surplus(stripe, index, node, &facts);
+    }
+}

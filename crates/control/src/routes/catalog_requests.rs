@@ -1,0 +1,20 @@
+//! Requests about the catalog itself.
+
+use crate::Control;
+use crate::commands::{CatalogCommand, answer};
+use crate::storing::ask::Ask;
+
+impl CatalogCommand {
+    pub(super) fn carry_out(self, control: &mut Control) {
+        match self {
+            Self::Snapshot(reply) => control.out.ask_storage(Ask::Snapshot(reply)),
+            Self::Accept(request, reply) => {
+                control.stripes.accept_catalog(around!(control), request, reply, &mut control.out);
+            }
+            Self::RemoveOrphans(reply) => {
+                let removed = control.stripes.remove_orphans(around!(control), &mut control.out);
+                answer(reply, removed, &mut control.out);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Requests of clients on their control connections: reads, and stripes of puts.
+
+use repair::wire::control::ClientRequest;
+use repair::{NodeId, Policy};
+use store_api::PutId;
+
+use crate::Control;
+use crate::error::{RequestError, SessionError};
+use crate::jobs::requests::{Read, policy};
+
+impl Control {
+    /// A client opens a request.
+    pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
+        if let Err(error) = self.try_open(client, tag, request) {
+            self.nodes.refuse_request(client, tag, &error, &mut self.out);
+        }
+    }
+
+    fn try_open(&mut self, client: NodeId, tag: u64, request: ClientRequest) -> Result<(), RequestError> {
+        self.jobs.check_request(facts!(self), client, tag)?;
+        match request {
+            ClientRequest::Read {
+                stripe,
+                blocks,
+                sub_blocks,
+                window,
+                scheme,
+                slice_bytes,
+                pacing,
+                verify,
+                pretend_lost,
+            } => {
+                // Its description and its old copies are kept for longer.
+                self.stripes.touch_given(around!(self), &stripe);
+                if let Ok(record) = self.stripes.stripe_record(&stripe) {
+                    self.stripes.note_reader(&self.base, &record);
+                }
+                let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
+                let read = Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost };
+                self.jobs.read(facts!(self), client, tag, read, &mut self.out)
+            }
+            ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => {
+                Err(SessionError::NoClient.into())
+            }
+            ClientRequest::PutStripe { put, position } => {
+                self.jobs.put_stripe(facts!(self), client, tag, PutId(put), position, &mut self.out)
+            }
+        }
+    }
+}

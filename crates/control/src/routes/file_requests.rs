@@ -1,0 +1,107 @@
+//! Requests about files and puts.
+
+use repair::StripeId;
+use serde_json::Value;
+use store_api::PutId;
+use store_api::{Answer, FileWrite, StoreError, Write};
+use views::{FileLayout, FileView};
+
+use crate::Control;
+use crate::commands::{FileCommand, answer};
+use crate::effect::Reply;
+use crate::error::{FileError, RequestError};
+use crate::jobs::continuation::PutThen;
+use crate::jobs::puts::file_view;
+use crate::storing::then::Then;
+
+impl FileCommand {
+    pub(super) fn carry_out(self, control: &mut Control) {
+        match self {
+            Self::List(prefix, reply) => {
+                answer(reply, control.answers().file_views(&prefix), &mut control.out);
+            }
+            Self::Layout(name, reply) => answer(reply, open_file(control, &name), &mut control.out),
+            Self::Remove(name, reply) => remove_file(control, name, reply),
+            Self::BeginPut(request, reply) => {
+                control.jobs.begin_put(facts!(control), &request, reply, &mut control.out);
+            }
+            Self::CommitPut(put, reply) => {
+                control.jobs.commit_put(facts!(control), put, reply, &mut control.out);
+            }
+            Self::AbortPut(put, reply) => control.abort_put(put, Some(reply)),
+        }
+    }
+}
+
+/// Tells a client where the stripes of a file are, which it is about to read.
+fn open_file(control: &mut Control, name: &str) -> Result<FileLayout, RequestError> {
+    let first = control.stripes.picture.files().get(name).and_then(|file| file.stripes.first()).cloned();
+    if let Some(record) = first.and_then(|first| control.stripes.stripe_record(&first).ok()) {
+        control.stripes.note_reader(&control.base, &record);
+    }
+    control.answers().file_layout(name)
+}
+
+fn remove_file(control: &mut Control, name: String, reply: Reply<FileView>) {
+    match stripes_to_remove(control, &name) {
+        Err(error) => answer(reply, Err::<FileView, _>(error), &mut control.out),
+        Ok(stripes) => {
+            // No repair of them starts meanwhile.
+            stripes.iter().for_each(|stripe| control.repairs.scheduler.hold(stripe));
+            let then = Then::FileRemoved { stripes, reply };
+            control.out.store(Write::Files(FileWrite::RemoveFile(name)), then);
+        }
+    }
+}
+
+/// The stripes of a file that may be removed now.
+fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, RequestError> {
+    control.facts().check_not_behind()?;
+    control.storing.check_storage()?;
+    let file = control.stripes.picture.files().get(name);
+    Ok(file.ok_or_else(|| FileError::NoSuchFile(name.to_owned()))?.stripes.clone())
+}
+
+impl Control {
+    /// A file has been removed, or could not be: its stripes need no repair, or may be repaired again.
+    pub(super) fn file_removed(
+        &mut self,
+        stripes: &[StripeId],
+        reply: Reply<FileView>,
+        result: Result<Answer, StoreError>,
+    ) {
+        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
+        match result {
+            Ok(Answer::File(file)) => {
+                file.stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
+                self.poll_repairs();
+                self.drain_jobs();
+                self.out.answer(reply, Ok(file_view(&file)));
+            }
+            Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
+            Err(error) => self.out.answer(reply, Err(error.into())),
+        }
+    }
+
+    fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
+        for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
+            self.jobs.cancel_job(job);
+        }
+        self.drain_jobs(); // The blocks that the jobs stored are recorded before their removal is asked for.
+        if self.jobs.puts.ending.insert(put) {
+            self.out.store(Write::Files(FileWrite::AbortPut(put)), PutThen::Aborted { put, reply });
+        } else if let Some(reply) = reply {
+            self.out.answer(reply, Err(FileError::PutBusy(put).into()));
+        }
+    }
+
+    pub(crate) fn abort_idle_puts(&mut self) {
+        let (now, puts) = (self.base.now, &self.jobs.puts);
+        let idle = puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
+        let idle = idle.map(|(&put, _)| put).filter(|put| !puts.ending.contains(put));
+        for put in idle.collect::<Vec<_>>() {
+            tracing::info!(%put, "aborting a put that nobody goes on with");
+            self.abort_put(put, None);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Requests about links, their measurement and caps.
+
+use crate::Control;
+use crate::commands::{NetworkCommand, answer};
+
+impl NetworkCommand {
+    pub(super) fn carry_out(self, control: &mut Control) {
+        match self {
+            Self::Topology(reply) => {
+                let view = control.answers().topology_view();
+                control.out.answer(reply, Ok(view));
+            }
+            Self::Probe(request, reply) => {
+                let begun = control.link_tests.start_probes(facts!(control), &request, &mut control.out);
+                answer(reply, begun, &mut control.out);
+            }
+            Self::Probes(reply) => {
+                answer(reply, control.link_tests.probe_view(facts!(control)), &mut control.out);
+            }
+            Self::StopProbes(reply) => {
+                let stopped = control.link_tests.stop_probes(facts!(control), &mut control.out);
+                answer(reply, stopped, &mut control.out);
+            }
+            Self::Caps(reply) => control.out.answer(reply, Ok(control.nodes.caps_view())),
+            Self::ChangeCaps(request, reply) => {
+                control.nodes.change_caps(&control.base, &request, reply, &mut control.out);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Requests about helpers.
+
+use recovery::Target;
+use repair::NodeId;
+use store_api::{RecordWrite, Write};
+use views::{HistoryEvent, MaintenanceRequest, NodeView};
+
+use crate::Control;
+use crate::commands::{NodeCommand, answer};
+use crate::effect::Reply;
+use crate::error::RequestError;
+use crate::nodes::continuation::NodeThen;
+
+impl NodeCommand {
+    pub(super) fn carry_out(self, control: &mut Control) {
+        match self {
+            Self::List(reply) => answer(reply, control.answers().node_views(), &mut control.out),
+            Self::Remove(name, reply) => remove_node(control, &name, reply),
+            Self::Maintain(name, request, reply) => {
+                answer(reply, maintain(control, &name, request), &mut control.out);
+            }
+            Self::EndMaintenance(name, reply) => {
+                answer(reply, end_maintenance(control, &name), &mut control.out);
+            }
+            Self::OkToStop(names, leave, reply) => {
+                answer(reply, control.answers().ok_to_stop(&names, leave), &mut control.out);
+            }
+            Self::SafeToRemove(names, reply) => {
+                answer(reply, control.answers().safe_to_remove(&names), &mut control.out);
+            }
+            Self::Replace(name, request, reply) => {
+                facts!(control).replace_node(&name, &request, reply, &mut control.out);
+            }
+            Self::StopDrain(name, reply) => answer(reply, stop_drain(control, &name), &mut control.out),
+        }
+    }
+}
+
+/// Leaves a helper alone for a time: its blocks are not rebuilt before that is over.
+fn maintain(
+    control: &mut Control,
+    name: &str,
+    request: MaintenanceRequest,
+) -> Result<NodeView, RequestError> {
+    control.storing.check_storage()?;
+    let node = control.nodes.node_named(&control.base, name)?;
+    control.nodes.registry.maintain(&control.base, node, request, &mut control.out)?;
+    control.answers().node_view(node)
+}
+
+fn end_maintenance(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
+    let node = control.nodes.node_named(&control.base, name)?;
+    control.nodes.registry.end_maintenance(node, &mut control.out)?;
+    control.answers().node_view(node)
+}
+
+/// Takes a helper off the list that is down and holds nothing that is needed.
+fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
+    match control.answers().check_removal(name) {
+        Ok((node, view)) => {
+            control.nodes.registry.begin_forgetting(node);
+            let write = Write::Records(RecordWrite::ForgetNode(node));
+            control.out.store(write, NodeThen::Removed { node, view: Box::new(view), reply });
+        }
+        Err(error) => control.out.answer(reply, Err(error)),
+    }
+}
+
+/// Takes the mark of a helper back, and cancels its drains.
+fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
+    let node = control.nodes.node_named(&control.base, name)?;
+    for repair in control.repairs.queue.open_for(&Target::Drain(node)).collect::<Vec<_>>() {
+        control.cancel_repair(repair)?;
+    }
+    control.nodes.registry.unmark_leaving(node, &mut control.out);
+    control.answers().node_view(node)
+}
+
+impl Control {
+    /// The storage has forgotten a helper: so does every machine.
+    pub(crate) fn drop_node(&mut self, node: NodeId) {
+        let name = self.nodes.name(node);
+        self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);
+        self.nodes.forget_node(&self.base, node, &mut self.out);
+        self.out.note(HistoryEvent::NodeRemoved { node: name });
+    }
+}

@@ -1,0 +1,61 @@
+//! Helpers that come back: the scheduler holds the stripes of their blocks until the helpers have described
+//! these.
+
+use std::collections::BTreeSet;
+
+use repair::wire::control::{Description, ToNode};
+use repair::{NodeId, StripeId};
+use store_api::BlockState;
+
+use crate::Control;
+use crate::nodes::node::Unproven;
+use crate::questions::Subject;
+use crate::stripes::returned::PATIENCE;
+
+impl Control {
+    /// A known helper is back: asks for descriptions of its blocks.
+    pub(crate) fn check_returned(&mut self, node: NodeId) {
+        // No helper was away when the coordinator starts; and a store that tells what is in service needs no
+        // descriptions.
+        if self.base.store.reports_service()
+            || !self.nodes.settled
+            || self.stripes.picture.block_count(node) == 0
+        {
+            return;
+        }
+        let mut stripes: Vec<StripeId> =
+            self.stripes.picture.blocks_of(node).into_iter().map(|(stripe, _)| stripe).collect();
+        stripes.dedup();
+        self.repairs.hold(&stripes);
+        let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
+        self.nodes.registry.await_description(node, unproven);
+        let ask = self.out.questions.open(node, Subject::Returned, self.base.now);
+        self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
+    }
+
+    /// Compares descriptions of a returned helper's blocks with the recorded digests.
+    pub(crate) fn take_returned(&mut self, node: NodeId, blocks: &[Description], last: bool) {
+        self.nodes.registry.note_described(node, blocks.iter().map(|block| block.id.clone()));
+        let mut bad = Vec::new();
+        for block in blocks {
+            let Some((stripe, index)) = self.stripes.contradicted_by(node, block) else { continue };
+            let problem = "another digest than the recorded one".to_owned();
+            self.stripes.remember_loss(around!(self), node, &block.id, problem, &mut self.out);
+            self.repairs.note_bad_block(&stripe, index, node);
+            bad.push((stripe, index, node, BlockState::Corrupt));
+        }
+        if !bad.is_empty() {
+            self.stripes.store_states(around!(self), bad, &mut self.out);
+        }
+        if last && let Some(unproven) = self.nodes.registry.end_description(node) {
+            self.stripes.look_at_silent(around!(self), node, &unproven.described, &mut self.out);
+            self.repairs.let_go(&unproven.stripes);
+        }
+    }
+
+    /// Repairs count on the blocks of a returned helper from now on, though it did not describe all of them.
+    pub(crate) fn trust_returned(&mut self, node: NodeId) {
+        let unproven = self.nodes.registry.end_description(node).unwrap_or_default();
+        self.repairs.let_go(&unproven.stripes);
+    }
+}

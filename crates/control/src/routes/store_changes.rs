@@ -1,0 +1,55 @@
+//! Changes in the storage, by control or by others.
+
+use std::collections::BTreeSet;
+
+use store_api::StoreChange;
+
+use crate::Control;
+use crate::signal::Signal;
+
+impl Control {
+    /// Applies changes of the storage, and tells the machines that they concern.
+    pub(crate) fn take_changes(&mut self, changes: Vec<StoreChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        self.storing.changes += 1;
+        let (mut nodes, mut discarding) = (BTreeSet::new(), BTreeSet::new());
+        for change in changes {
+            let Some(change) = self.take_news(change) else { continue };
+            match &change {
+                StoreChange::Node(node) => self.nodes.know_node(&self.base, node),
+                StoreChange::Discard(node, _) => drop(discarding.insert(*node)),
+                _ => {}
+            }
+            nodes.extend(self.stripes.apply_change(around!(self), change, &mut self.out));
+        }
+        nodes.into_iter().for_each(|node| self.out.tell(Signal::Space(node)));
+        for node in discarding {
+            self.stripes.remove_discards(around!(self), &self.jobs, node, &mut self.out);
+        }
+    }
+
+    /// Takes news of the store that is in no picture. Returns any other change.
+    fn take_news(&mut self, change: StoreChange) -> Option<StoreChange> {
+        match change {
+            StoreChange::Service(node, up) => self.set_service(node, up),
+            StoreChange::ClaimLost(stripe) => {
+                self.repairs.claims.lose(&self.jobs, &stripe, &mut self.out);
+            }
+            StoreChange::Troubles(troubles) => self.stripes.troubles = troubles,
+            StoreChange::Spoiled { node, stripe, file, problem } => {
+                let (around, out) = (around!(self), &mut self.out);
+                self.stripes.remember_loss(around, node, &file, problem.clone(), out);
+                self.scrub.note_spoiled(facts!(self), node, &stripe, &file, &problem);
+            }
+            StoreChange::Unjudged(stripes) => self.stripes.unjudged.set(&stripes),
+            StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
+            StoreChange::Unlisted(why) => {
+                self.stripes.note_unlisted(around!(self), why.as_ref(), &mut self.out);
+            }
+            change => return Some(change),
+        }
+        None
+    }
+}

@@ -1,0 +1,153 @@
+//! Continuations: what follows an answer of the storage.
+
+use store_api::{Answer, StoreError};
+
+use crate::Control;
+use crate::commands::answer;
+use crate::error::RequestError;
+use crate::jobs::continuation::{Published, PutThen};
+use crate::nodes::continuation::NodeThen;
+use crate::repairs::continuation::{Ordered, OrderedBy, RepairThen};
+use crate::repairs::order_records::dropped;
+use crate::storing::then::Then;
+use crate::stripes::continuation::StripeThen;
+
+/// The answer of the storage to a write.
+type Stored = Result<Answer, StoreError>;
+
+impl Control {
+    pub(super) fn go_on(&mut self, then: Then, result: Stored) {
+        match then {
+            Then::Nothing => {}
+            Then::Numbers => {
+                self.out.add_numbers(match result {
+                    Ok(Answer::First(first)) => Some(first),
+                    _ => None,
+                });
+            }
+            Then::Put(then) => then.go_on(self, result),
+            Then::Published(published) => published.go_on(self, result.err()),
+            Then::FileRemoved { stripes, reply } => self.file_removed(&stripes, reply, result),
+            Then::Stripe(then) => then.go_on(self, result),
+            Then::Repair(RepairThen::Ordered(ordered)) => ordered.go_on(self, result),
+            Then::Repair(RepairThen::Claimed { stripe }) => {
+                let repairs = &mut self.repairs;
+                let others = (&mut repairs.scheduler, &mut repairs.refusals);
+                repairs.claims.answered(&stripe, result, self.base.now, others);
+            }
+            Then::Node(then) => then.go_on(self, result),
+            Then::Inspected { scrub } => self.scrub.inspected_in_scrub(facts!(self), scrub, &mut self.out),
+        }
+    }
+}
+
+impl PutThen {
+    fn go_on(self, control: &mut Control, result: Stored) {
+        let Control { jobs, base, out, .. } = control;
+        match self {
+            Self::Begun(begun) => jobs.put_begun(base, begun, result, out),
+            Self::Committed { put, reply } => jobs.put_committed(put, reply, result, out),
+            Self::Aborted { put, reply } => jobs.put_aborted(base, put, reply, result, out),
+            Self::Allocated { client, tag, put, position } => {
+                let (jobs, facts, out) = (&mut control.jobs, facts!(control), &mut control.out);
+                jobs.stripe_allocated(facts, client, tag, (put, position), result, out);
+            }
+        }
+    }
+}
+
+impl Published {
+    fn go_on(self, control: &mut Control, error: Option<StoreError>) {
+        let Self { job, stripe, blocks } = self;
+        if error.is_none()
+            && let Ok(record) = control.stripes.picture.stripe(&stripe)
+        {
+            control.stripes.condemned.absolve(&record, &blocks, &mut control.out);
+        }
+        control.repairs.note_publication(&stripe, error.as_ref());
+        if error.is_none() {
+            let (around, jobs, out) = (around!(control), &control.jobs, &mut control.out);
+            control.stripes.note_made(around, jobs, job, &stripe, &blocks, out);
+        }
+        control.jobs.blocks_published(facts!(control), job, error, &mut control.out);
+    }
+}
+
+impl StripeThen {
+    fn go_on(self, control: &mut Control, result: Stored) {
+        let (stripes, around, out) = (&mut control.stripes, around!(control), &mut control.out);
+        match self {
+            Self::Known { good } if result.is_ok() => {
+                for block in &good {
+                    stripes.doubted.remove(block);
+                }
+                stripes.find_all_homes(around, out);
+            }
+            Self::Adopted { node, block } if result.is_ok() => stripes.adopted(around, node, &block),
+            Self::Needless { node, block } if result.is_ok() => stripes.drop_orphan(node, &block),
+            Self::Known { .. } | Self::Adopted { .. } | Self::Needless { .. } => {}
+            Self::Discarded { node, block } => {
+                stripes.block_discarded(around, &control.jobs, node, &block, out);
+            }
+            Self::Accepted { view, reply } => {
+                let accepted = result.map(|_| stripes.catalog_accepted(around, *view, out));
+                answer(reply, accepted, out);
+            }
+        }
+    }
+}
+
+impl NodeThen {
+    fn go_on(self, control: &mut Control, result: Stored) {
+        match self {
+            Self::Join { connection, role, hello } => {
+                control.join_numbered(connection, role, *hello, result.err());
+            }
+            Self::Capped { view, reply } => {
+                let Control { nodes, base, out, .. } = control;
+                let changed = result.map(|_| nodes.caps_changed(base, *view, out));
+                answer(reply, changed, out);
+            }
+            Self::Removed { node, view, reply } => {
+                match &result {
+                    Ok(_) => {
+                        tracing::info!(helper = control.nodes.name(node), "a helper is removed");
+                        control.drop_node(node);
+                    }
+                    Err(_) => control.nodes.registry.keep_node(node),
+                }
+                answer(reply, result.map(|_| *view), &mut control.out);
+            }
+            Self::Forgotten { node } if result.is_ok() => {
+                let helper = control.nodes.name(node);
+                tracing::info!(node = %helper, "forgot a helper that is no longer in mend.toml");
+                control.drop_node(node);
+            }
+            Self::Forgotten { node } => control.nodes.registry.keep_node(node), // It is tried again.
+        }
+    }
+}
+
+impl Ordered {
+    /// The order is kept, or could not be: its repair begins if it is still wanted.
+    fn go_on(self, control: &mut Control, result: Stored) {
+        let Self { id, order, by } = self;
+        let is_wanted = control.repairs.nodes.order_kept(facts!(control), &by, result.is_ok());
+        if result.is_ok() && !is_wanted {
+            return control.out.store(dropped(id), Then::Nothing);
+        }
+        let begun = result.map_err(RequestError::from).and_then(|_| control.begin_repair(id, *order));
+        match by {
+            OrderedBy::Request(reply) => control.out.answer(reply, begun),
+            OrderedBy::Rebalance(mut view, reply) => {
+                view.repair = Some(id);
+                control.out.answer(reply, begun.map(|_| *view));
+            }
+            OrderedBy::Absence(_) | OrderedBy::Drain(_) | OrderedBy::Damage => {
+                if let Err(error) = begun {
+                    tracing::debug!(%error, repair = id, "an automatic repair does not begin");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The background scrub: reads every block again and again, in a fixed order, at the configured rate. Its
+//! position is kept in the records, so that it continues there after a restart.
+//!
+//! It has one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until the next
+//! round. Findings are handled as after any read. If mend.toml asks for parity checks, a stripe is checked
+//! after its blocks, which reads these once more within the same rate.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store_api::{RecordWrite, Write};
+use views::{ParityScrubView, SteadyScrubView};
+
+use crate::base::Base;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::scrub::Scrubs;
+use crate::scrub::parity_checks::Asker;
+use crate::scrub::parity_scrub::{Obstacle, note_unchecked};
+use crate::storing::then::Then;
+
+const KEY: &str = "scrub/steady";
+/// How often the position is kept.
+const KEEP_EVERY: Duration = Duration::from_secs(30);
+/// The shortest time between the beginnings of rounds, for clusters with little data.
+const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
+/// The most unused time that is made up for after a standstill.
+const CREDIT: Duration = Duration::from_secs(1);
+
+/// A parity check waits at most this long for busy helpers.
+const YIELD_AT_MOST: Duration = Duration::from_secs(10);
+
+/// A block on a node; a round visits all in order.
+type Place = (StripeId, BlockIndex, NodeId);
+
+/// Stands for the parity of a stripe; it sorts after the blocks of the stripe.
+const PARITY: (BlockIndex, NodeId) = (BlockIndex(u16::MAX), NodeId(u32::MAX));
+
+/// The position in the records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    /// The last block that was asked for in the round: stripe, block and node.
+    after: Option<(String, u16, u64)>,
+    round_began_unix_ms: Option<u64>,
+    last_round_ended_unix_ms: Option<u64>,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct BackgroundScrub {
+    kept: Kept,
+    /// The rest of the round; `None` before the first round since the start.
+    left: Option<VecDeque<Place>>,
+    /// When the next block may be asked for.
+    due: Duration,
+    keep_due: Duration,
+    /// Whether the position has changed since it was kept.
+    changed: bool,
+    /// The results of parity checks in this round, or in the last one until this one has read a block.
+    parity: ParityScrubView,
+    is_fresh: bool,
+    /// Since when the next stripe has been waiting for busy helpers.
+    yields_since: Option<Duration>,
+}
+
+impl BackgroundScrub {
+    pub(crate) fn parity_mut(&mut self) -> &mut ParityScrubView {
+        &mut self.parity
+    }
+}
+
+impl Scrubs {
+    pub(crate) fn recall_background_scrub(&mut self, records: &[(String, Value)]) {
+        let kept = records.iter().find(|(key, _)| key == KEY);
+        self.background.kept =
+            kept.and_then(|(_, value)| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
+    }
+
+    /// Time has passed, or an answer has come: starts the reads that are due.
+    pub(crate) fn scrub_in_background(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let Some(rate) = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
+        if !facts.nodes.settled || facts.stripes.is_behind() || self.is_scrubbing() {
+            return;
+        }
+        self.background.due = self.background.due.max(facts.base.now.saturating_sub(CREDIT));
+        while self.background.due <= facts.base.now {
+            let Some(place) = self.next_place(facts, out) else { break };
+            let Some(bytes) = self.read_place(facts, jobs, &place, out) else { break };
+            self.background.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
+        }
+        self.keep_place(facts.base, out);
+    }
+
+    /// The next block, unless its helper is busy with another; begins the next round at the end of one.
+    fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
+        if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
+            self.begin_round(facts);
+            if self.background.due > facts.base.now {
+                return None;
+            }
+        }
+        let (_, index, node) = *self.background.left.as_ref()?.front()?;
+        if (index, node) == PARITY {
+            return self.background.left.as_mut()?.pop_front();
+        }
+        if out.questions.is_verifying(node) {
+            return None;
+        }
+        self.background.left.as_mut()?.pop_front()
+    }
+
+    fn begin_round(&mut self, facts: Facts<'_>) {
+        let resumes = self.background.left.is_none() && self.background.kept.after.is_some();
+        if !resumes {
+            if self.background.left.is_some() {
+                self.background.kept.last_round_ended_unix_ms = Some(facts.base.unix_ms);
+                self.background.due = self.background.due.max(facts.base.now + ROUND_AT_LEAST);
+            }
+            self.background.kept.after = None;
+            self.background.is_fresh = true;
+            self.background.kept.round_began_unix_ms = Some(facts.base.unix_ms);
+            self.background.changed = true;
+        }
+        let after = self.background.kept.after.clone();
+        let mut places: Vec<Place> = Vec::new();
+        for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
+            let blocks = facts.stripes.picture.blocks_of(node);
+            places.extend(blocks.into_iter().map(|(stripe, index)| (stripe, index, node)));
+        }
+        if facts.base.settings.scrub_parity {
+            let parity = |stripe| (stripe, PARITY.0, PARITY.1);
+            places.extend(facts.stripes.picture.of_files().map(parity));
+        }
+        places.sort();
+        let is_left = |(stripe, index, node): &Place| {
+            after.as_ref().is_none_or(|after| key(stripe, *index, *node) > *after)
+        };
+        places.retain(is_left);
+        self.background.left = Some(places.into());
+    }
+
+    /// Reads a block or checks a stripe. Returns the bytes to read, or `None` if it has to wait.
+    fn read_place(&mut self, facts: Facts<'_>, jobs: &Jobs, place: &Place, out: &mut Out) -> Option<u64> {
+        if std::mem::take(&mut self.background.is_fresh) {
+            self.background.parity = ParityScrubView::default();
+        }
+        match (place.1, place.2) {
+            PARITY => self.check_stripe_at(facts, jobs, place, out),
+            _ => Some(self.ask_block_at(facts, place, out)),
+        }
+    }
+
+    /// Checks the parity of a stripe, once its helpers are idle or it has waited for long.
+    fn check_stripe_at(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        place: &Place,
+        out: &mut Out,
+    ) -> Option<u64> {
+        let since = *self.background.yields_since.get_or_insert(facts.base.now);
+        let patient = facts.base.now < since + YIELD_AT_MOST;
+        let begun = self.begin_check(facts, jobs, &place.0, Asker::Background, patient, out);
+        if let Err(Obstacle::Busy) = begun {
+            let left = self.background.left.as_mut().expect("it was just in there");
+            left.push_front(place.clone());
+            return None;
+        }
+        self.background.yields_since = None;
+        self.background.kept.after = Some(key(&place.0, place.1, place.2));
+        self.background.changed = true;
+        self.background.parity.stripes += u64::from(!matches!(begun, Err(Obstacle::Gone)));
+        if let Err(Obstacle::Cannot(why)) = begun {
+            note_unchecked(&mut self.background.parity, &place.0, why);
+        }
+        Some(begun.unwrap_or(0))
+    }
+
+    /// Asks for a block, if it is still there. Returns its bytes.
+    fn ask_block_at(&mut self, facts: Facts<'_>, (stripe, index, node): &Place, out: &mut Out) -> u64 {
+        self.background.kept.after = Some(key(stripe, *index, *node));
+        self.background.changed = true;
+        let record = facts.stripes.picture.stripe(stripe).ok();
+        let block = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+        let Some(block) = block.filter(|block| block.state_on(*node).is_some()) else { return 0 };
+        if !facts.nodes.is_connected(*node) {
+            return 0;
+        }
+        let bytes = block.bytes;
+        facts.ask_for_block(*node, stripe.clone(), *index, block, false, out);
+        bytes
+    }
+
+    fn keep_place(&mut self, base: &Base, out: &mut Out) {
+        if !self.background.changed || base.now < self.background.keep_due {
+            return;
+        }
+        self.background.changed = false;
+        self.background.keep_due = base.now + KEEP_EVERY;
+        let record = serde_json::to_value(&self.background.kept).expect("it has string keys");
+        out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
+    }
+
+    pub(crate) fn background_view(&self, base: &Base) -> Option<SteadyScrubView> {
+        let kept = &self.background.kept;
+        Some(SteadyScrubView {
+            rate_bytes_per_s: base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0)?,
+            round_began_unix_ms: kept.round_began_unix_ms,
+            left_in_round: self.background.left.as_ref().map(|left| left.len() as u64),
+            last_round_ended_unix_ms: kept.last_round_ended_unix_ms,
+            parity: base.settings.scrub_parity.then(|| self.background.parity.clone()),
+        })
+    }
+}
+
+fn key(stripe: &StripeId, index: BlockIndex, node: NodeId) -> (String, u16, u64) {
+    (stripe.0.to_string(), index.0, u64::from(node.0))
+}

@@ -1,0 +1,55 @@
+//! Changes of the storage, applied to the picture.
+
+use repair::{NodeId, StripeId};
+use store_api::{BlockRecord, StoreChange, StripeRecord};
+
+use crate::facts::Around;
+use crate::out::Out;
+use crate::signal::Signal;
+use crate::stripes::Stripes;
+
+impl Stripes {
+    /// Applies a change to the picture. Returns the nodes whose blocks it concerns.
+    pub(crate) fn apply_change(
+        &mut self,
+        around: Around<'_>,
+        change: StoreChange,
+        out: &mut Out,
+    ) -> Vec<NodeId> {
+        let stripe = match &change {
+            StoreChange::Stripe(stripe, _) => Some(stripe.id.clone()),
+            StoreChange::StripeGone(stripe) => Some(stripe.clone()),
+            _ => None,
+        };
+        let record = |stripes: &Self| stripes.picture.stripe(stripe.as_ref()?).ok();
+        let before = record(self);
+        self.picture.apply(change);
+        let now = record(self);
+        let homes = before.iter().chain(&now).flat_map(|record| &record.blocks);
+        let nodes = homes.flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
+        self.settle_doubts(before.as_ref(), now.as_ref());
+        match (stripe, now) {
+            (Some(stripe), Some(now)) => {
+                self.read_displaced(around, &now, out);
+                out.tell(Signal::Blocks(stripe));
+            }
+            (Some(stripe), None) => self.forget_stripe(around, stripe, before, out),
+            (None, _) => {}
+        }
+        nodes
+    }
+
+    /// A stripe has been removed.
+    fn forget_stripe(
+        &mut self,
+        around: Around<'_>,
+        stripe: StripeId,
+        before: Option<StripeRecord>,
+        out: &mut Out,
+    ) {
+        self.condemned.forget_stripe(&stripe, out);
+        self.forget_contradiction(&stripe, out);
+        before.into_iter().for_each(|stripe| self.retire_stripe(around.base, stripe));
+        out.tell(Signal::Removed(stripe));
+    }
+}

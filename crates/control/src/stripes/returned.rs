@@ -1,0 +1,50 @@
+//! Helpers that come back while their blocks are being rebuilt.
+//!
+//! A returned helper describes its blocks by their checksum files, without reading them, and the descriptions
+//! are compared with the recorded digests. Until then the scheduler holds the stripes of these blocks: no
+//! needless repair starts, and no repair ends as needless that may be wanted after all.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::wire::control::Description;
+use repair::{BlockId, NodeId, StripeId};
+use store_api::BlockState;
+
+use crate::facts::Around;
+use crate::out::Out;
+use crate::stripes::Stripes;
+
+/// How long the scheduler holds stripes for descriptions.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Stripes {
+    /// The block whose recorded digest differs from the one that its node tells, if it counts as healthy
+    /// there.
+    pub(crate) fn contradicted_by(&self, node: NodeId, told: &Description) -> Option<(StripeId, BlockIndex)> {
+        let (stripe, index) = self.picture.find_block(&told.id).ok()?;
+        let record = self.picture.stripe(&stripe).ok()?;
+        let known = &record.blocks[usize::from(index.0)];
+        let differs = known.digest.is_some() && told.digest.is_some() && known.digest != told.digest;
+        let is_here = known.id == told.id && known.node == Some(node) && known.state == BlockState::Healthy;
+        (is_here && differs).then_some((stripe, index))
+    }
+
+    /// Verifies the blocks of a returned helper that were not described.
+    pub(crate) fn look_at_silent(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        described: &BTreeSet<BlockId>,
+        out: &mut Out,
+    ) {
+        for (stripe, index) in self.picture.blocks_of(node) {
+            let Ok(record) = self.picture.stripe(&stripe) else { continue };
+            let known = record.blocks[usize::from(index.0)].clone();
+            if known.state == BlockState::Healthy && !described.contains(&known.id) {
+                self.look_again(around, node, stripe, index, known, out);
+            }
+        }
+    }
+}

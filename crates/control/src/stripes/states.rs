@@ -1,0 +1,32 @@
+//! States of blocks that are found good or bad, recorded in the storage.
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+use store_api::{BlockState, StripeWrite, Write};
+
+use crate::facts::Around;
+use crate::out::Out;
+use crate::stripes::Stripes;
+use crate::stripes::continuation::StripeThen;
+
+impl Stripes {
+    /// Records states of blocks. A bad block counts as bad at once, and until its state is recorded:
+    /// otherwise the last good copy might be removed.
+    pub(crate) fn store_states(
+        &mut self,
+        _around: Around<'_>,
+        states: Vec<(StripeId, BlockIndex, NodeId, BlockState)>,
+        out: &mut Out,
+    ) {
+        let mut good = Vec::new();
+        for (stripe, index, node, state) in &states {
+            let Ok(record) = self.picture.stripe(stripe) else { continue };
+            let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
+            match state {
+                BlockState::Healthy => good.push(block),
+                _ => drop(self.doubted.insert(block)),
+            }
+        }
+        out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { good });
+    }
+}

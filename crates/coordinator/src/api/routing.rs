@@ -1,0 +1,140 @@
+//! Mounts the endpoints of [`views::endpoints`]: reads parameter, query and body of a request, and has a
+//! command answer it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{
+    ConnectInfo, DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State,
+};
+use axum::http::request::Parts;
+use axum::response::IntoResponse;
+use axum::routing::{MethodFilter, on};
+use axum::{Json, Router};
+use control::{Command, Reply};
+use tokio::time::timeout;
+use views::endpoints::{Endpoint, Method, PathParameter, RequestBody};
+
+use super::asking::{ApiError, Asking};
+use crate::http::Caller;
+
+/// No request is longer.
+const REQUEST_BYTES: usize = 64 << 10;
+/// The body of a request must come within this time.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// A request to an endpoint.
+pub(super) struct Asked<E: Endpoint> {
+    pub core: Asking,
+    pub caller: Caller,
+    pub parameter: E::Parameter,
+    pub query: E::Query,
+    pub body: E::Body,
+}
+
+/// The routes that are mounted.
+#[derive(Default)]
+pub(super) struct Routes {
+    router: Router<Asking>,
+    mounted: Vec<(Method, &'static str)>,
+}
+
+impl Routes {
+    /// Mounts an endpoint that one command answers.
+    pub(super) fn on<E: Endpoint + 'static, C: Into<Command> + 'static>(
+        self,
+        command: fn(Asked<E>, Reply<E::Answer>) -> C,
+    ) -> Self {
+        self.by::<E, _, _>(move |asked: Asked<E>| async move {
+            let core = asked.core.clone();
+            core.ask(|reply| command(asked, reply)).await
+        })
+    }
+
+    /// Mounts an endpoint that a function of its own answers.
+    pub(super) fn by<E, F, A>(mut self, answer: F) -> Self
+    where
+        E: Endpoint + 'static,
+        F: Fn(Asked<E>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output: IntoResponse> + Send,
+    {
+        let handler = move |asked: Asked<E>| answer(asked);
+        self.router = self.router.route(E::PATH, on(filter(E::METHOD), handler));
+        self.mounted.push((E::METHOD, E::PATH));
+        self
+    }
+
+    pub(super) fn router(self) -> Router<Asking> {
+        self.router.layer(DefaultBodyLimit::max(REQUEST_BYTES))
+    }
+
+    /// Method and path of each route.
+    #[cfg(test)]
+    pub(super) fn mounted(&self) -> &[(Method, &'static str)] {
+        &self.mounted
+    }
+}
+
+fn filter(method: Method) -> MethodFilter {
+    match method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Put => MethodFilter::PUT,
+        Method::Patch => MethodFilter::PATCH,
+        Method::Delete => MethodFilter::DELETE,
+    }
+}
+
+/// A request that cannot be read.
+pub(super) enum Unread {
+    Query(QueryRejection),
+    Request(ApiError),
+}
+
+impl IntoResponse for Unread {
+    fn into_response(self) -> axum::response::Response {
+        match self {
+            Self::Query(rejection) => rejection.into_response(),
+            Self::Request(error) => error.into_response(),
+        }
+    }
+}
+
+impl<E: Endpoint> FromRequest<Asking> for Asked<E> {
+    type Rejection = Unread;
+
+    async fn from_request(request: Request, core: &Asking) -> Result<Self, Unread> {
+        let (mut parts, body) = request.into_parts();
+        let parameter = parameter::<E>(&mut parts, core).await.map_err(Unread::Request)?;
+        let Query(query) = Query::from_request_parts(&mut parts, core).await.map_err(Unread::Query)?;
+        let State(core) =
+            State::from_request_parts(&mut parts, core).await.unwrap_or_else(|never| match never {});
+        let caller = parts.extensions.get::<ConnectInfo<Caller>>().expect("each connection has a caller");
+        let caller = caller.0.clone();
+        let body = match E::Body::ABSENT {
+            Some(absent) => absent,
+            None => body_of(Request::from_parts(parts, body), &core).await.map_err(Unread::Request)?,
+        };
+        Ok(Self { core, caller, parameter, query, body })
+    }
+}
+
+/// The parameter in the path of a request.
+async fn parameter<E: Endpoint>(parts: &mut Parts, core: &Asking) -> Result<E::Parameter, ApiError> {
+    // A path without a parameter has none to be read.
+    let text = Path::<String>::from_request_parts(parts, core).await.ok().map(|Path(text)| text);
+    E::Parameter::read(text).map_err(ApiError::NotANumber)
+}
+
+async fn body_of<T: RequestBody>(request: Request, core: &Asking) -> Result<T, ApiError> {
+    match timeout(REQUEST_LIMIT, Json::<T>::from_request(request, core)).await {
+        Ok(Ok(Json(body))) => Ok(body),
+        Ok(Err(rejection)) => Err(unreadable(&rejection)),
+        Err(_) => Err(ApiError::SlowBody { limit: REQUEST_LIMIT }),
+    }
+}
+
+fn unreadable(rejection: &JsonRejection) -> ApiError {
+    ApiError::Body { detail: rejection.body_text() }
+}
