@@ -2,7 +2,7 @@
 //!
 //! [`HdfsBlocks`] reads and writes replicas. [`NameNode`] lists block groups, their holders and the DataNodes in service,
 //! through Hadoop's own client in a JVM that it starts and restarts (`docs/decisions/0027`); [`open`] makes a coordinator's
-//! storage of that. `docs/hdfs.md` has the facts.
+//! storage of that. `docs/reference/hdfs.md` has the facts.
 
 #![forbid(unsafe_code)]
 
