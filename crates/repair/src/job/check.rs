@@ -7,10 +7,10 @@
 //! these do no harm here, and a scrub finds them.
 //!
 //! For an MDS code any k + 1 survivors suffice. Together with f rebuilt blocks they are k + f + 1 blocks of a
-//! stripe. Two different stripes differ in at least f + 2 of these blocks, but an error affects at most f +
-//! 1. Fewer survivors or fewer equations are not enough: where parity blocks share coefficients, as in
-//! Hitchhiker, an equation misses errors that cancel between two of its terms. For other codes, equations are
-//! added until they show the errors of every survivor.
+//! stripe. Two different stripes differ in at least f + 2 of these blocks, but an error affects at most
+//! f + 1 of them. Fewer survivors or fewer equations are not enough: where parity blocks share coefficients,
+//! as in Hitchhiker, an equation misses errors that cancel between two of its terms. For other codes,
+//! equations are added until they show the errors of every survivor.
 
 use std::collections::{BTreeMap, BTreeSet};
 

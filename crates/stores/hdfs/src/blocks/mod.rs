@@ -6,8 +6,8 @@
 //! group is as a stripe. Asking the NameNode is not in here. `docs/reference/hdfs.md` has the files
 //! and the facts.
 
-mod blocks;
 mod datanode;
+mod hdfs_blocks;
 mod meta;
 mod name;
 mod policy;
@@ -46,7 +46,7 @@ pub mod fuzzing {
     }
 }
 
-pub use blocks::HdfsBlocks;
+pub use hdfs_blocks::HdfsBlocks;
 pub use meta::{ChecksumFormat, ChecksumKind, MetaError};
 pub use name::{MAX_BLOCKS_IN_GROUP, NotAReplica, ReplicaName};
 pub use policy::{BlockGroup, Codec, GroupBlock, GroupStripe, Policy, PolicyError};

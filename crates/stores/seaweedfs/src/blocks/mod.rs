@@ -6,12 +6,12 @@
 //! else that is asked of servers, is in the crate `mend-seaweedfs`. `docs/reference/seaweedfs.md` has the
 //! files and the facts.
 
-mod blocks;
 mod ecsum;
 mod folders;
 mod learned;
 mod name;
 mod reader;
+mod shard_blocks;
 #[cfg(test)]
 mod tests;
 mod vif;
@@ -43,7 +43,7 @@ pub mod fuzzing {
     }
 }
 
-pub use blocks::{Protection, ShardBlocks, ShardFacts};
 pub use ecsum::{Ecsum, EcsumError, ShardSums};
 pub use name::{MAX_SHARDS, NotAShard, ShardName, VolumeName};
+pub use shard_blocks::{Protection, ShardBlocks, ShardFacts};
 pub use vif::{Encoding, Ratio, VifError, VolumeInfo};
