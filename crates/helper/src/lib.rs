@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] carries out jobs: each job has one task, on one of the engine's [`Workers`], which drives this
 //! node's part of the job and polls its sockets and disk. [`Session`] is the standing connection to the
-//! coordinator. [`Daemon`] combines both with the [`Blocks`](stores::Blocks) of any store. A client embeds an
+//! coordinator. [`Daemon`] combines both with the [`Blocks`](store_api::Blocks) of any store. A client embeds an
 //! engine and a session, and its [`Requests`] provide the blocks to read and the destinations of deliveries;
 //! see [`Local`].
 

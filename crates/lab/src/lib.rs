@@ -1,6 +1,6 @@
 //! The lab measures Mend on one machine with shaped links.
 //!
-//! A [`Network`] has a namespace per node and links shaped at both ends. A [`Fleet`] is a real cluster in it,
+//! A [`Network`] has a namespace per node and links shaped at both ends. A [`LabCluster`] is a real cluster in it,
 //! with one process per node. A [`Scenario`] describes what to measure, and [`run`] measures it: every repair
 //! is compared with a direct send of one block in the same run, every repaired block is compared with the
 //! lost one, and runs disturbed by other programs are repeated or marked. [`figure`] does this for the
