@@ -31,7 +31,10 @@ fn every_crate_of_a_store_has_its_line_and_its_page() {
     let stores = names.into_iter().filter(|name| !SUPPORT.contains(&name.as_str())).collect();
     assert_eq!(kinds(), stores, "each crate has a line in KINDS");
     for kind in kinds() {
-        assert!(root().join(format!("docs/{kind}.md")).is_file(), "docs/{kind}.md is its documentation");
+        assert!(
+            root().join(format!("docs/guides/{kind}.md")).is_file(),
+            "docs/guides/{kind}.md is its guide"
+        );
         assert!(stores::kind(&kind).is_some_and(|it| it.command().get_name() == kind), "mend attach {kind}");
     }
 }

@@ -139,8 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether a datagram sent from one seat to another arrives.
-    fn arrives(network: &Network, from: Seat, to: Seat) -> bool {
+    /// Whether a datagram sent from one seat to another arrives within this many seconds.
+    fn arrives(network: &Network, from: Seat, to: Seat, seconds: u32) -> bool {
         let receive = "import socket,sys; s=socket.socket(2,2); s.bind((sys.argv[1],7)); print('up',flush=True); \
                        s.settimeout(float(sys.argv[2])); print(s.recv(9))";
         let send = "import socket,sys; socket.socket(2,2).sendto(b'x',(sys.argv[1],7))";
@@ -149,7 +149,7 @@ mod tests {
             command.args(["-c", script]).arg(network.host(to)).stdout(Stdio::piped()).stderr(Stdio::null());
             command
         };
-        let mut receiver = python(to, receive).arg("1").spawn().unwrap();
+        let mut receiver = python(to, receive).arg(seconds.to_string()).spawn().unwrap();
         let mut said = receiver.stdout.take().unwrap();
         said.read_exact(&mut [0; 3]).unwrap();
         succeed(&mut python(from, send));
@@ -161,11 +161,11 @@ mod tests {
         let network = Network::make(3);
         let (a, b, c) = (Seat::Server(0), Seat::Server(1), Seat::Server(2));
         network.drop_one_way(a, b);
-        assert!(!arrives(&network, a, b));
+        assert!(!arrives(&network, a, b, 3));
         for (from, to) in [(b, a), (a, c), (c, b), (a, Seat::Head), (Seat::Head, b)] {
-            assert!(arrives(&network, from, to), "{from:?} to {to:?}");
+            assert!(arrives(&network, from, to, 60), "{from:?} to {to:?}");
         }
         network.restore(a, b);
-        assert!(arrives(&network, a, b));
+        assert!(arrives(&network, a, b, 60));
     }
 }

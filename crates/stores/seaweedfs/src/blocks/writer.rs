@@ -11,11 +11,11 @@ use block_files::{Extents, SteadyFile, beyond, block_fault, corrupt, fault, sync
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
 
-use super::shard_blocks::Shared;
 use super::ecsum::{ShardSums, crc32c, crc32c_joined};
 use super::learned::{CHUNK_BYTES, Known};
 use super::name::ShardName;
 use super::reader::{Check, ShardReader, open};
+use super::shard_blocks::Shared;
 
 /// A shard that is not visible yet.
 ///
