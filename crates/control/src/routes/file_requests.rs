@@ -83,7 +83,7 @@ impl Control {
         }
     }
 
-    fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
+    pub(super) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
         for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
             self.jobs.cancel_job(job);
         }
