@@ -7,8 +7,8 @@ use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
 use crate::counts::count;
 use crate::nodes::Nodes;
-use crate::nodes::absences::recall;
 use crate::out::{Bad, Out};
+use crate::records::recall;
 
 /// Entries that are kept.
 pub(crate) const KEPT: usize = 1000;

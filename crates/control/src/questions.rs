@@ -4,14 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::wire::control::ToNode;
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState};
-
-use crate::facts::Around;
-use crate::facts::Facts;
-use crate::out::Out;
-use crate::stripes::Stripes;
 
 /// A question that is not answered in this time has no answer: the helper's disk may hang. For one that reads
 /// a block, the time that a slow and busy disk takes for its bytes comes on top.
@@ -106,100 +100,9 @@ impl Questions {
     }
 
     /// Whether a node is asked to verify this block.
-    fn is_verifying_block(&self, node: NodeId, block: &BlockId) -> bool {
+    pub(crate) fn is_verifying_block(&self, node: NodeId, block: &BlockId) -> bool {
         let is_it = |subject: &Subject| matches!(subject, Subject::Block { known, .. } if known.id == *block);
         self.open.values().any(|question| question.node == node && is_it(&question.subject))
-    }
-}
-
-impl Stripes {
-    /// Has a block looked at that could not be read for a reason that says nothing of it.
-    pub(crate) fn look_again(
-        &mut self,
-        around: Around<'_>,
-        node: NodeId,
-        stripe: StripeId,
-        index: BlockIndex,
-        known: BlockRecord,
-        out: &mut Out,
-    ) {
-        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
-            around.with(self).ask_for_block(node, stripe, index, known, false, out);
-        }
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// Has a block verified.
-    pub(crate) fn ask_for_block(
-        self,
-        node: NodeId,
-        stripe: StripeId,
-        index: BlockIndex,
-        known: BlockRecord,
-        scrub: bool,
-        out: &mut Out,
-    ) -> u64 {
-        let block = known.id.clone();
-        let ask = out.questions.open(node, Subject::Block { stripe, index, known, scrub }, self.base.now);
-        self.nodes.send(node, ToNode::Verify { ask, block }, out);
-        ask
-    }
-}
-
-impl Stripes {
-    pub(crate) fn apply_verdict(
-        &mut self,
-        around: Around<'_>,
-        node: NodeId,
-        (stripe, index): (&StripeId, BlockIndex),
-        known: &BlockRecord,
-        problem: Option<&BlockProblem>,
-        out: &mut Out,
-    ) {
-        let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
-        if [Some(state), Some(BlockState::NotStored)].contains(&known.state_on(node)) {
-            return;
-        }
-        if let Some(problem) = problem {
-            self.remember_loss(around, node, &known.id, problem.to_string(), out);
-        }
-        self.store_states(around, vec![(stripe.clone(), index, node, state)], out);
-    }
-
-    pub(crate) fn note_loss(
-        &mut self,
-        around: Around<'_>,
-        node: NodeId,
-        block: &BlockId,
-        state: BlockState,
-        out: &mut Out,
-    ) {
-        let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
-        self.remember_loss(around, node, block, problem.to_owned(), out);
-    }
-
-    /// Remembers a bad block for the status.
-    pub(crate) fn remember_loss(
-        &mut self,
-        around: Around<'_>,
-        node: NodeId,
-        block: &BlockId,
-        problem: String,
-        out: &mut Out,
-    ) {
-        out.note_bad(node, block, &problem);
-        let node = around.nodes.name(node);
-        tracing::warn!(%block, %node, problem, "a block is bad");
-        if self.lost_lately.len() == crate::LOST_REMEMBERED {
-            self.lost_lately.pop_front();
-        }
-        self.lost_lately.push_back(views::LostBlock {
-            block: block.to_string(),
-            node,
-            problem,
-            at_unix_ms: around.base.unix_ms,
-        });
     }
 }
 

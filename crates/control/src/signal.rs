@@ -9,7 +9,7 @@ use repair::{BlockProblem, JobError, JobId, JobRequest, NodeId, Outcome, StripeI
 use store_api::{BlockRecord, BlockState};
 use views::FoundBy;
 
-use crate::jobs::Owner;
+use crate::jobs::owner::Owner;
 
 /// See the module's documentation.
 pub(crate) enum Signal {

@@ -45,8 +45,8 @@ impl Answers<'_> {
         request: &PlanRequestView,
     ) -> Result<BTreeSet<BlockIndex>, RequestError> {
         let (asked, pretended) = (indices(&request.blocks), indices(&request.lost));
-        crate::stripes::check_indices(record, &asked)?;
-        crate::stripes::check_indices(record, &pretended)?;
+        crate::stripes::indices::check_indices(record, &asked)?;
+        crate::stripes::indices::check_indices(record, &pretended)?;
         let blocks =
             if asked.is_empty() { [self.facts.lost_blocks(record), pretended].concat() } else { asked };
         let blocks: BTreeSet<BlockIndex> = blocks.into_iter().collect();

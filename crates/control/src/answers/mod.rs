@@ -14,7 +14,7 @@ use crate::facts::Facts;
 use crate::history::History;
 use crate::jobs::Jobs;
 use crate::repairs::Repairs;
-use crate::scrub::Scrubs;
+use crate::scrub::state::Scrubs;
 
 /// All machines, for reading only.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use crate::answers::Answers;
 use crate::counts::count;
 use crate::error::RequestError;
 use crate::jobs::puts::file_view;
-use crate::stripes::contradictions::Contradiction;
+use crate::stripes::state::contradictions::Contradiction;
 
 /// Contradictions that are listed in the status.
 const LISTED: usize = 100;

@@ -5,7 +5,8 @@ use store_api::{BlockState, StripeRecord};
 use views::{FileRange, UnreadablePart};
 
 use crate::answers::Answers;
-use crate::stripes::{indexed, layout};
+use crate::stripes::indices::indexed;
+use crate::stripes::layout;
 
 impl<'a> Answers<'a> {
     /// The parts of files that these stripes are.

@@ -1,12 +1,16 @@
 //! Where blocks can be read now, and which are lost.
 
 use codes::BlockIndex;
-use repair::{NodeId, Stripe, StripeBlock};
+use repair::{NodeId, Stripe, StripeBlock, StripeId};
 use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
+
+use repair::wire::control::ToNode;
 
 use crate::error::RequestError;
 use crate::facts::Facts;
-use crate::stripes::indexed;
+use crate::out::Out;
+use crate::questions::Subject;
+use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
     /// Whether enough blocks of a stripe can be read now.
@@ -88,5 +92,23 @@ impl<'a> Facts<'a> {
             holder.state == BlockState::Healthy && !self.stripes.is_doubted(&block.id, holder.node)
         };
         block.holders().any(good)
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Has a block verified.
+    pub(crate) fn ask_for_block(
+        self,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+        scrub: bool,
+        out: &mut Out,
+    ) -> u64 {
+        let block = known.id.clone();
+        let ask = out.questions.open(node, Subject::Block { stripe, index, known, scrub }, self.base.now);
+        self.nodes.send(node, ToNode::Verify { ask, block }, out);
+        ask
     }
 }

@@ -6,7 +6,7 @@ use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
-use crate::stripes::indexed;
+use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
     /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as

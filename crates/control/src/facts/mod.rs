@@ -4,6 +4,7 @@ mod blocks;
 mod copies;
 mod gates;
 mod helpers;
+mod stripe_views;
 
 use crate::base::Base;
 use crate::nodes::Nodes;

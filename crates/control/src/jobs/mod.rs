@@ -4,6 +4,8 @@ pub(crate) mod beside;
 pub(crate) mod continuation;
 pub(crate) mod in_flight;
 pub(crate) mod link_tests;
+mod open_puts;
+pub(crate) mod owner;
 pub(crate) mod placement;
 pub(crate) mod probes;
 pub(crate) mod puts;
@@ -20,11 +22,12 @@ use repair::{
     BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
 };
 use store_api::{PutId, StoreError, StripeWrite, Write};
-use views::{FoundBy, JobKind, JobView};
+use views::JobView;
 
 use crate::facts::Facts;
 use crate::jobs::continuation::Published;
-use crate::jobs::puts::OpenPuts;
+use crate::jobs::open_puts::OpenPuts;
+use crate::jobs::owner::Owner;
 use crate::out::Out;
 use crate::questions::state_for;
 use crate::signal::Signal;
@@ -78,40 +81,6 @@ pub(crate) struct RunningJob {
     pub(crate) loads: Loads,
     /// Whether it chooses helpers by what others move.
     pub(crate) minds_others: bool,
-}
-
-/// Who wants a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// A client reads.
-    Read { client: NodeId, tag: u64 },
-    /// A client stores a stripe.
-    Put { client: NodeId, tag: u64, put: PutId, position: u32 },
-    /// A repair.
-    Repair { repair: u64 },
-    /// A link is measured.
-    Probe,
-    /// A node that may be slow is tried.
-    Trial,
-}
-
-impl Owner {
-    /// Which of those that notice contradictions its job is.
-    fn found_by(&self) -> FoundBy {
-        match self {
-            Self::Read { .. } | Self::Probe | Self::Trial => FoundBy::Read,
-            Self::Put { .. } | Self::Repair { .. } => FoundBy::Repair,
-        }
-    }
-
-    fn kind(&self) -> JobKind {
-        match self {
-            Self::Read { .. } => JobKind::Read,
-            Self::Put { .. } => JobKind::Put,
-            Self::Repair { .. } => JobKind::Repair,
-            Self::Probe | Self::Trial => JobKind::Probe,
-        }
-    }
 }
 
 impl Jobs {
@@ -364,6 +333,11 @@ impl Jobs {
     /// Whether a node moves slices for anybody.
     pub(crate) fn works_for_others(&self, node: NodeId) -> bool {
         self.running.values().any(|running| running.job.nodes().contains(&node))
+    }
+
+    /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
+    pub(crate) fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
+        facts.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }
 
     pub(crate) fn has_a_job(&self, stripe: &StripeId) -> bool {

@@ -23,8 +23,9 @@ use views::{ProbeRequest, ProbeView, ProbedLink};
 use crate::base::Base;
 use crate::error::{NetworkError, RequestError};
 use crate::facts::Facts;
-use crate::jobs::Owner;
 use crate::jobs::link_tests::LinkTests;
+use crate::jobs::link_tests::{Link, Probes, RunningProbe};
+use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
 use crate::nodes::figures::Found;
 use crate::out::Out;
@@ -44,27 +45,6 @@ const DISTANCES: [usize; 3] = [1, 2, 5];
 const MOST_LINKS: usize = 10_000;
 /// Difference of times that is no measurement.
 const NO_TIME: Duration = Duration::from_micros(100);
-
-type Link = (NodeId, NodeId);
-
-/// A measurement, running or ended.
-#[derive(Debug)]
-pub(crate) struct Probes {
-    pairs: bool,
-    bytes: u64,
-    waiting: VecDeque<Link>,
-    running: Option<Running>,
-    results: Vec<(Link, Result<f64, String>)>,
-}
-
-#[derive(Debug)]
-struct Running {
-    link: Link,
-    job: JobId,
-    began: Duration,
-    /// How long the few bytes took, once they are there.
-    few: Option<Duration>,
-}
 
 /// What is kept.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -133,14 +113,14 @@ impl LinkTests {
         let job = out.next_job()?;
         let request = Self::probe_request(facts, job, link, bytes)?;
         let probes = self.probes.as_mut().expect("somebody asked for it");
-        probes.running = Some(Running { link, job, began: facts.base.now, few });
+        probes.running = Some(RunningProbe { link, job, began: facts.base.now, few });
         out.tell(Signal::Start { owner: Owner::Probe, request: Box::new(request) });
         Ok(())
     }
 
     /// A probe has ended.
     pub(crate) fn probe_ended(&mut self, facts: Facts<'_>, result: Result<Outcome, JobError>, out: &mut Out) {
-        let Some(Running { link, began, few, .. }) =
+        let Some(RunningProbe { link, began, few, .. }) =
             self.probes.as_mut().and_then(|probes| probes.running.take())
         else {
             return;

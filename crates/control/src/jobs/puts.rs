@@ -20,9 +20,10 @@ use crate::effect::Reply;
 use crate::error::{FileError, LayoutError, RequestError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::jobs::Owner;
 use crate::jobs::Requests;
 use crate::jobs::continuation::{Begun, PutThen};
+use crate::jobs::open_puts::{OpenPut, OpenPuts};
+use crate::jobs::owner::Owner;
 use crate::jobs::placement::{Candidate, spread};
 use crate::jobs::requests::policy;
 use crate::nodes::Nodes;
@@ -37,21 +38,12 @@ const IDLE_LIMIT: Duration = Duration::from_secs(600);
 /// More stripes are not listed in one answer; choose larger blocks.
 const MAX_STRIPES: u64 = 1 << 20;
 
-/// Puts that were begun.
-#[derive(Default)]
-pub(crate) struct OpenPuts {
-    pub(crate) puts: BTreeMap<PutId, OpenPut>,
-    /// Those whose end is being stored: nothing of them begins any more.
-    pub(crate) ending: BTreeSet<PutId>,
-    /// Stripes whose place is being stored.
-    allocating: BTreeSet<(PutId, u32)>,
-}
-
-pub(crate) struct OpenPut {
-    /// The clients that store its stripes.
-    clients: BTreeSet<NodeId>,
-    /// Aborted then, unless somebody takes it up.
-    pub(crate) until: Option<Duration>,
+impl Jobs {
+    /// Blocks that a node holds, or is about to get from running jobs.
+    pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
+        let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
+        facts.stripes.picture.block_count(node) + coming
+    }
 }
 
 impl Jobs {

@@ -8,8 +8,8 @@ use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 use crate::error::{GivenError, RequestError, SessionError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
-use crate::jobs::Owner;
 use crate::jobs::Requests;
+use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -38,7 +38,7 @@ impl Jobs {
             return Err(GivenError::NotGiven(read.stripe).into());
         }
         let record = facts.stripes.stripe_record(&read.stripe)?;
-        crate::stripes::check_indices(&record, &read.blocks)?;
+        crate::stripes::indices::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
         // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is
         // wrong.

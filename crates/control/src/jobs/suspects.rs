@@ -5,75 +5,24 @@
 //! and receives some from it. Who is fast both ways counts as slow no longer. One trial runs at a time, and
 //! never beside a measurement of links ([`probes`](crate::probes)).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{JobError, JobId, NodeId, Outcome};
+use repair::{JobError, NodeId, Outcome};
 
 use crate::base::Base;
 use crate::error::RequestError;
 use crate::facts::Facts;
-use crate::jobs::Owner;
 use crate::jobs::link_tests::LinkTests;
+use crate::jobs::link_tests::{RunningTrial, Trial};
+use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 
-/// A trial takes so many seconds at the rate at which a node was found to be slow.
-const TRIAL_S: f64 = 0.4;
 /// After this long it has failed, also where so little comes that its end would be hours away.
 const TRIAL_LIMIT: Duration = Duration::from_secs(4);
-/// What it moves at least: with less, connecting would count for more than the link.
-const LEAST: u64 = 1 << 20;
-const MOST: u64 = 64 << 20;
-
-/// Trials that wait and the one that runs.
-#[derive(Debug, Default)]
-pub(crate) struct Suspects {
-    waiting: VecDeque<Trial>,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    trial: Trial,
-    job: JobId,
-    began: Duration,
-}
-
-/// Bytes from one node to another, one of which is suspected. It passes after the last of its trials.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    suspect: NodeId,
-    from: NodeId,
-    to: NodeId,
-    /// Bytes per second that the suspect was found to carry.
-    rate: f64,
-}
-
-impl Trial {
-    fn bytes(&self) -> u64 {
-        ((self.rate * TRIAL_S) as u64).clamp(LEAST, MOST)
-    }
-}
-
-impl Suspects {
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
-
-    /// Whether trials of a node wait or run.
-    fn are_of(&self, suspect: NodeId) -> bool {
-        let running = self.running.iter().map(|running| &running.trial);
-        running.chain(&self.waiting).any(|trial| trial.suspect == suspect)
-    }
-
-    /// A suspect stays one.
-    pub(crate) fn fail(&mut self, suspect: NodeId) {
-        self.waiting.retain(|trial| trial.suspect != suspect);
-    }
-}
 
 impl LinkTests {
     /// Nodes held up a repair, which they let have so many bytes a second; of several, perhaps not all are
@@ -97,7 +46,7 @@ impl LinkTests {
 
     /// Time has passed.
     pub(crate) fn end_late_trial(&self, base: &Base, out: &mut Out) {
-        if let Some(Running { job, began, .. }) = self.suspects.running
+        if let Some(RunningTrial { job, began, .. }) = self.suspects.running
             && base.now >= began + TRIAL_LIMIT
         {
             out.tell(Signal::Cancel(job));
@@ -121,7 +70,7 @@ impl LinkTests {
     fn begin_trial(&mut self, facts: Facts<'_>, trial: Trial, out: &mut Out) -> Result<(), RequestError> {
         let job = out.next_job()?;
         let request = Self::probe_request(facts, job, (trial.from, trial.to), trial.bytes())?;
-        self.suspects.running = Some(Running { trial, job, began: facts.base.now });
+        self.suspects.running = Some(RunningTrial { trial, job, began: facts.base.now });
         out.tell(Signal::Start { owner: Owner::Trial, request: Box::new(request) });
         Ok(())
     }
@@ -133,7 +82,7 @@ impl LinkTests {
         result: &Result<Outcome, JobError>,
         out: &mut Out,
     ) {
-        let Some(Running { trial, began, .. }) = self.suspects.running.take() else { return };
+        let Some(RunningTrial { trial, began, .. }) = self.suspects.running.take() else { return };
         let Trial { suspect, to, .. } = trial;
         let took = facts.base.now.saturating_sub(began).as_secs_f64();
         let came = result.as_ref().is_ok_and(|outcome| {

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::Base;
-use crate::nodes::node::Node;
+use crate::nodes::node::{Absence, Node};
 use crate::nodes::registry::Registry;
 use crate::out::Out;
+use crate::records::recall;
 use crate::signal::Signal;
 use views::HistoryEvent;
 
@@ -24,31 +25,11 @@ const PREFIX: &str = "gone/";
 /// Nothing begins by itself so soon after a start, unless helpers may be gone for a shorter time anyway.
 pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 
-/// What is known of a helper that is gone.
-pub(crate) struct Absence {
-    pub(crate) since_unix_ms: u64,
-    /// How long it had been gone at `at`.
-    before: Duration,
-    at: Duration,
-    /// Somebody called it off: it does not begin by itself again.
-    pub(crate) cancelled: bool,
-}
-
 /// The same in the records.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     since_unix_ms: u64,
     cancelled: bool,
-}
-
-impl Absence {
-    pub(super) fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
-        Self { since_unix_ms, before, at, cancelled: false }
-    }
-
-    pub(crate) fn lasts(&self, now: Duration) -> Duration {
-        self.before + now.saturating_sub(self.at)
-    }
 }
 
 impl Registry {
@@ -128,19 +109,4 @@ impl Registry {
             out.forget_record(format!("{PREFIX}{}", self.name(node)));
         }
     }
-}
-
-/// The records whose keys begin so, by what follows in the key; `None` is one that cannot be read.
-pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
-    records: &'r [(String, Value)],
-    prefix: &'r str,
-) -> impl Iterator<Item = (&'r str, Option<T>)> {
-    records.iter().filter_map(move |(key, record)| {
-        let rest = key.strip_prefix(prefix)?;
-        let read = serde_json::from_value(record.clone());
-        if read.is_err() {
-            tracing::warn!(key, "a record that cannot be read is dropped");
-        }
-        Some((rest, read.ok()))
-    })
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use recovery::{Budget, Caps, Dealer, Pace, Unused};
+use recovery::{Budget, Caps, Pace, Unused};
 use repair::wire::control::ToNode;
 use repair::{NodeId, NodeProfile};
 use serde_json::Value;
@@ -17,8 +17,9 @@ use crate::commands::answer;
 use crate::effect::Reply;
 use crate::error::RequestError;
 use crate::jobs::Jobs;
-use crate::jobs::Owner;
+use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
+use crate::nodes::capping::Sharing;
 use crate::nodes::continuation::NodeThen;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -31,27 +32,6 @@ const KEY: &str = "caps";
 const USED_FOR: Duration = Duration::from_millis(900);
 /// and so much later they are dealt anew, by what was answered.
 const ANSWERED_IN: Duration = Duration::from_millis(100);
-
-/// Caps, and what helpers were told of them.
-#[derive(Default)]
-pub(crate) struct Capping {
-    view: CapsView,
-    dealer: Dealer,
-    told: BTreeMap<NodeId, repair::Caps>,
-    sharing: Sharing,
-}
-
-/// Where the dealing of common caps is.
-#[derive(Clone, Copy, Default)]
-enum Sharing {
-    /// No repair runs, or nothing is common.
-    #[default]
-    Resting,
-    /// Shares are used; helpers are asked then.
-    Using { until: Duration },
-    /// Helpers were asked what they left; what they say until then counts.
-    Asked { until: Duration },
-}
 
 impl Nodes {
     /// Caps that an earlier coordinator kept.

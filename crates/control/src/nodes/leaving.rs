@@ -11,8 +11,7 @@ use serde_json::Value;
 use store_api::{RecordWrite, Write};
 
 use crate::base::Base;
-use crate::facts::Facts;
-use crate::jobs::Jobs;
+use crate::nodes::node::Departure;
 use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::repairs::orders::Order;
@@ -21,13 +20,6 @@ use crate::storing::then::Then;
 
 /// Keys of marks in the records begin with this.
 const PREFIX: &str = "leaving/";
-
-/// The drain mark of a node.
-#[derive(Default)]
-pub(crate) struct Departure {
-    /// The order that later drains repeat; none if an earlier version kept the mark.
-    order: Option<Order>,
-}
 
 /// The mark in the records.
 #[derive(Serialize, Deserialize)]
@@ -101,13 +93,6 @@ impl Registry {
     /// The only helpers that get the blocks of a node that is to be emptied; any if there are none.
     pub(crate) fn drain_requestors(&self, node: NodeId) -> &[NodeId] {
         self.drain_order(node).map_or(&[], |order| &order.requestors)
-    }
-}
-
-impl Jobs {
-    /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
-    pub(crate) fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
-        facts.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }
 }
 

@@ -12,9 +12,10 @@ use serde_json::Value;
 use crate::base::Base;
 use crate::error::NodeError;
 use crate::nodes::Nodes;
-use crate::nodes::absences::recall;
+use crate::nodes::node::Maintenance;
 use crate::nodes::registry::Registry;
 use crate::out::Out;
+use crate::records::recall;
 use views::{HistoryEvent, MaintenanceRequest, SettingsRequest};
 
 /// Keys of helpers in maintenance begin with this; the name follows.
@@ -22,12 +23,6 @@ const PREFIX: &str = "maintenance/";
 const REPAIR_AFTER_KEY: &str = "setting/repair-after";
 /// Who works on a machine for longer has forgotten to say that it is done.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// A helper that somebody works on.
-pub(crate) struct Maintenance {
-    until: Duration,
-    until_unix_ms: u64,
-}
 
 /// The same in the records.
 #[derive(Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Nodes and clients: which are known, which are connected, and what each carries.
 
 pub(crate) mod absences;
+pub(crate) mod capping;
 pub(crate) mod caps;
 pub(crate) mod certificates;
 pub(crate) mod continuation;
@@ -20,11 +21,10 @@ use repair::wire::control::ToNode;
 use repair::{NodeId, Topology};
 
 use crate::ConnectionId;
-use crate::nodes::absences::Absence;
-use crate::nodes::caps::Capping;
+use crate::nodes::capping::Capping;
 use crate::nodes::certificates::Certificates;
 use crate::nodes::figures::Figures;
-use crate::nodes::node::Session;
+use crate::nodes::node::{Absence, Session};
 use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::signal::Signal;

@@ -11,9 +11,7 @@ use std::time::Duration;
 use repair::{BlockId, StripeId};
 
 use crate::ConnectionId;
-use crate::nodes::absences::Absence;
-use crate::nodes::leaving::Departure;
-use crate::nodes::maintenance::Maintenance;
+use crate::repairs::orders::Order;
 
 /// A node that the catalog has registered. See the module's documentation.
 pub(crate) struct Node {
@@ -170,6 +168,39 @@ impl Node {
             Lifecycle::Up(_) => None,
         }
     }
+}
+
+/// What is known of a helper that is gone.
+pub(crate) struct Absence {
+    pub(crate) since_unix_ms: u64,
+    /// How long it had been gone at `at`.
+    pub(super) before: Duration,
+    pub(super) at: Duration,
+    /// Somebody called it off: it does not begin by itself again.
+    pub(crate) cancelled: bool,
+}
+
+impl Absence {
+    pub(super) fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
+        Self { since_unix_ms, before, at, cancelled: false }
+    }
+
+    pub(crate) fn lasts(&self, now: Duration) -> Duration {
+        self.before + now.saturating_sub(self.at)
+    }
+}
+
+/// The drain mark of a node.
+#[derive(Default)]
+pub(crate) struct Departure {
+    /// The order that later drains repeat; none if an earlier version kept the mark.
+    pub(super) order: Option<Order>,
+}
+
+/// A helper that somebody works on.
+pub(crate) struct Maintenance {
+    pub(super) until: Duration,
+    pub(super) until_unix_ms: u64,
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use repair::{BlockId, NodeId, StripeId};
 
-use crate::nodes::absences::Absence;
-use crate::nodes::node::{Node, Session, Unproven};
+use crate::nodes::node::{Absence, Node, Session, Unproven};
 
 /// One [`Node`] per id.
 #[derive(Default)]

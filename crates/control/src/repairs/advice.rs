@@ -10,7 +10,7 @@ use store_api::StripeRecord;
 use crate::facts::Facts;
 use crate::repairs::Repairs;
 use crate::repairs::obstacle::Obstacle;
-use crate::stripes::indexed;
+use crate::stripes::indices::indexed;
 
 impl Repairs {
     /// An item has ended: records the reason, unless its job has done so.

@@ -10,7 +10,7 @@ use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::repairs::orders::Order;
-use crate::stripes::indexed;
+use crate::stripes::indices::indexed;
 
 /// The most stripes in the flow problem; of more stripes, so many are sampled evenly, as a flow over all
 /// would take too long.

@@ -15,7 +15,7 @@ use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::Repair;
-use crate::stripes::indexed;
+use crate::stripes::indices::indexed;
 
 impl Repairs {
     /// Adds the items of queued repairs once the store has been listed. Described stripes do not wait for the
@@ -97,7 +97,9 @@ impl Repairs {
         };
         let only = match (&order.target, &order.given) {
             (_, Some(given)) => given.homes.keys().copied().collect(),
-            (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
+            (Target::Block(block), None) => {
+                crate::stripes::indices::index_of(record, block).into_iter().collect()
+            }
             (Target::Rebalance(_), None) => moving.into_iter().collect(),
             (Target::Node(node), None) if order.is_of_node_alone() => on_node(record, *node),
             (_, None) => Vec::new(),
@@ -207,7 +209,7 @@ impl<'a> Facts<'a> {
         }
         match &order.target {
             Target::Block(block) => {
-                let index = crate::stripes::index_of(record, block);
+                let index = crate::stripes::indices::index_of(record, block);
                 lost.retain(|&lost| Some(lost) == index);
             }
             Target::Drain(node) if self.nodes.is_connected(*node) => return on_node(record, *node),

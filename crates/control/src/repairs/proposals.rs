@@ -8,7 +8,8 @@ use repair::{BlockId, JobId, JobPhase, JobRequest, StripeId, Wanted};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
-use crate::jobs::{Jobs, Owner, RunningJob};
+use crate::jobs::owner::Owner;
+use crate::jobs::{Jobs, RunningJob};
 use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::repairs::obstacle::Obstacle;

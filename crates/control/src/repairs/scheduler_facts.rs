@@ -6,9 +6,10 @@ use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, Trunk
 use repair::{Job, NodeId, Policy, StripeId};
 
 use crate::facts::Facts;
-use crate::jobs::{Owner, RunningJob};
+use crate::jobs::RunningJob;
+use crate::jobs::owner::Owner;
 use crate::repairs::Repairs;
-use crate::stripes::indexed;
+use crate::stripes::indices::indexed;
 
 impl Repairs {
     /// A helper has come, or its facts have changed.

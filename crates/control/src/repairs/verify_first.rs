@@ -11,7 +11,7 @@ use store_api::StripeRecord;
 use crate::facts::Facts;
 use crate::out::Out;
 use crate::repairs::orders::Order;
-use crate::stripes::indexed;
+use crate::stripes::indices::indexed;
 
 /// Blocks that are being read before their repair, and helpers that have read theirs.
 #[derive(Default)]
@@ -38,7 +38,9 @@ impl VerifyFirst {
         out: &mut Out,
     ) {
         let named: Vec<BlockIndex> = match (&order.target, &order.given) {
-            (Target::Block(block), None) => crate::stripes::index_of(record, block).into_iter().collect(),
+            (Target::Block(block), None) => {
+                crate::stripes::indices::index_of(record, block).into_iter().collect()
+            }
             (Target::Stripe(_), None) => indexed(record).map(|(index, _)| index).collect(),
             _ => return,
         };

@@ -13,7 +13,7 @@ use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
 use crate::nodes::node::Session;
 use crate::signal::Signal;
 use crate::storing::then::Then;
-use crate::stripes::inventory::Holdings;
+use crate::stripes::state::holdings::Holdings;
 use crate::{ConnectionId, Control};
 
 impl Control {

@@ -8,9 +8,10 @@ use recovery::Loads;
 use repair::{Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Report, StripeId, Topology};
 
 use crate::Control;
+use crate::jobs::RunningJob;
 use crate::jobs::beside::places;
 use crate::jobs::in_flight::InFlight;
-use crate::jobs::{Owner, RunningJob};
+use crate::jobs::owner::Owner;
 use crate::signal::Signal;
 
 impl Control {

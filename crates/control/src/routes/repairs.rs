@@ -5,7 +5,7 @@ use repair::Job;
 use serde_json::Value;
 
 use crate::Control;
-use crate::jobs::Owner;
+use crate::jobs::owner::Owner;
 use crate::repairs::order_records::kept_orders;
 use crate::repairs::proposals::{Pause, Prepared};
 

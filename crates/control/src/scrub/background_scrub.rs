@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store_api::{RecordWrite, Write};
 use views::{ParityScrubView, SteadyScrubView};
@@ -19,9 +18,10 @@ use crate::base::Base;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::scrub::Scrubs;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::parity_scrub::{Obstacle, note_unchecked};
+use crate::scrub::state::Place;
+use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
 
 const KEY: &str = "scrub/steady";
@@ -35,44 +35,8 @@ const CREDIT: Duration = Duration::from_secs(1);
 /// A parity check waits at most this long for busy helpers.
 const YIELD_AT_MOST: Duration = Duration::from_secs(10);
 
-/// A block on a node; a round visits all in order.
-type Place = (StripeId, BlockIndex, NodeId);
-
 /// Stands for the parity of a stripe; it sorts after the blocks of the stripe.
 const PARITY: (BlockIndex, NodeId) = (BlockIndex(u16::MAX), NodeId(u32::MAX));
-
-/// The position in the records.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
-    /// The last block that was asked for in the round: stripe, block and node.
-    after: Option<(String, u16, u64)>,
-    round_began_unix_ms: Option<u64>,
-    last_round_ended_unix_ms: Option<u64>,
-}
-
-/// See the module's documentation.
-#[derive(Default)]
-pub(crate) struct BackgroundScrub {
-    kept: Kept,
-    /// The rest of the round; `None` before the first round since the start.
-    left: Option<VecDeque<Place>>,
-    /// When the next block may be asked for.
-    due: Duration,
-    keep_due: Duration,
-    /// Whether the position has changed since it was kept.
-    changed: bool,
-    /// The results of parity checks in this round, or in the last one until this one has read a block.
-    parity: ParityScrubView,
-    is_fresh: bool,
-    /// Since when the next stripe has been waiting for busy helpers.
-    yields_since: Option<Duration>,
-}
-
-impl BackgroundScrub {
-    pub(crate) fn parity_mut(&mut self) -> &mut ParityScrubView {
-        &mut self.parity
-    }
-}
 
 impl Scrubs {
     pub(crate) fn recall_background_scrub(&mut self, records: &[(String, Value)]) {

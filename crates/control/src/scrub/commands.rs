@@ -4,7 +4,7 @@ use crate::commands::{ScrubCommand, answer};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::scrub::Scrubs;
+use crate::scrub::state::Scrubs;
 
 impl Scrubs {
     pub(crate) fn carry_out(&mut self, facts: Facts<'_>, jobs: &Jobs, command: ScrubCommand, out: &mut Out) {

@@ -10,8 +10,9 @@ pub(crate) mod background_scrub;
 mod commands;
 pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
+pub(crate) mod state;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
@@ -24,10 +25,8 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::questions::Subject;
-use crate::scrub::background_scrub::BackgroundScrub;
 use crate::scrub::parity_checks::Asker;
-use crate::scrub::parity_checks::ParityChecks;
-use crate::scrub::parity_scrub::ParityRound;
+use crate::scrub::state::{NodeScrub, ParityRound, Scrub, Scrubs};
 use crate::storing::then::Then;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
@@ -39,45 +38,6 @@ const FINDINGS_LISTED: usize = 10_000;
 const PAST_SCRUBS: usize = 16;
 /// The catalog's key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
-
-/// See the module's documentation.
-#[derive(Default)]
-pub(crate) struct Scrubs {
-    /// The scrub that runs, or else the last one.
-    pub current: Option<Scrub>,
-    pub past: VecDeque<ScrubView>,
-    pub background: BackgroundScrub,
-    pub checks: ParityChecks,
-}
-
-/// A scrub of all blocks.
-pub(crate) struct Scrub {
-    view: ScrubView,
-    nodes: BTreeMap<NodeId, NodeScrub>,
-    /// The stripes whose parity is checked after the blocks.
-    parity: Option<ParityRound>,
-    /// Whether the store is still inspecting its files beside blocks.
-    inspecting: bool,
-}
-
-/// The blocks that one helper has still to read.
-struct NodeScrub {
-    queue: VecDeque<(StripeId, BlockIndex)>,
-    outstanding: BTreeSet<u64>,
-    listed: bool,
-    /// Blocks that were unavailable, and the last reason.
-    unavailable: (u64, String),
-}
-
-impl NodeScrub {
-    fn new(queue: VecDeque<(StripeId, BlockIndex)>) -> Self {
-        Self { queue, outstanding: BTreeSet::new(), listed: false, unavailable: (0, String::new()) }
-    }
-
-    fn is_done(&self) -> bool {
-        self.queue.is_empty() && self.outstanding.is_empty() && self.listed
-    }
-}
 
 impl Scrubs {
     pub(crate) fn recall_scrub(&mut self, records: &[(String, Value)]) {

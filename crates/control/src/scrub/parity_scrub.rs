@@ -3,7 +3,7 @@
 //! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts
 //! itself, with nothing to tell which block is wrong, is recorded as such until its parity holds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -17,10 +17,10 @@ use views::{ContradictoryStripe, Finding, FoundBy, ParityScrubView, SuspectBlock
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::scrub::Scrubs;
 use crate::scrub::parity_checks::{Asker, Checked, Step, Subject, Verdict};
+use crate::scrub::state::Scrubs;
 use crate::signal::Signal;
-use crate::stripes::condemned::contradicts_parity;
+use crate::stripes::state::condemned::contradicts_parity;
 
 /// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
 const LOOK_AHEAD: usize = 16;
@@ -28,7 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Reads, puts and repairs keep a check from beginning on their helpers for so long at most.
 const YIELD_AT_MOST: Duration = Duration::from_secs(10);
 /// How often a stripe is read that changes, or reads differently, while it is checked.
-const ATTEMPTS: u32 = 3;
 /// Stripes that are named with each reason why they were not checked.
 const NAMED: usize = 20;
 /// Contradictory stripes that are listed.
@@ -39,39 +38,6 @@ const NONE_READABLE: &str = "none of its blocks can be read";
 const PARTLY: &str = "some blocks are in no equation that is left";
 const CHANGED: &str = "it was changed while it was read";
 const UNSETTLED: &str = "its blocks read differently from one time to the next";
-
-/// Stripes that a scrub checks one after another.
-pub(crate) struct ParityRound {
-    left: VecDeque<StripeId>,
-    attempts: BTreeMap<StripeId, u32>,
-    /// Since when nothing has begun.
-    idle_since: Duration,
-    /// When stripes are looked at next, if no check ends before.
-    look_due: Duration,
-    pub(crate) view: ParityScrubView,
-}
-
-impl ParityRound {
-    pub(crate) fn new(left: VecDeque<StripeId>, now: Duration) -> Self {
-        let view = ParityScrubView { stripes: left.len() as u64, ..ParityScrubView::default() };
-        Self { left, attempts: BTreeMap::new(), idle_since: now, look_due: Duration::ZERO, view }
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    /// Whether a stripe may be checked once more.
-    fn tries_again(&mut self, stripe: &StripeId) -> bool {
-        let attempts = self.attempts.entry(stripe.clone()).or_default();
-        *attempts += 1;
-        let again = *attempts < ATTEMPTS;
-        if again {
-            self.left.push_back(stripe.clone());
-        }
-        again
-    }
-}
 
 /// Why a stripe is not checked now.
 pub(crate) enum Obstacle {

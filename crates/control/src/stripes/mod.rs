@@ -1,11 +1,11 @@
 //! From the catalog's record of a stripe to what the planner and people see of it.
 
 mod changes;
-pub(crate) mod condemned;
 pub(crate) mod continuation;
 pub(crate) mod contradictions;
 pub(crate) mod given;
 pub(crate) mod given_bytes;
+pub(crate) mod indices;
 pub(crate) mod inventory;
 pub(crate) mod layout;
 pub(crate) mod made_lately;
@@ -15,60 +15,34 @@ pub(crate) mod picture;
 pub(crate) mod readers;
 pub(crate) mod removals;
 pub(crate) mod returned;
+pub(crate) mod state;
 mod states;
 pub(crate) mod store_news;
 pub(crate) mod surplus;
 pub(crate) mod unjudged;
+pub(crate) mod verdicts;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use codes::{BlockIndex, Code, CodeSpec};
-use recovery::Redundancy;
+use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId, Verify};
-use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
+use store_api::{BlockRecord, StripeRecord};
 
-use crate::error::{PlanningError, RequestError};
-use crate::facts::Facts;
-use crate::jobs::Jobs;
-use crate::stripes::condemned::Condemned;
-use crate::stripes::contradictions::Contradictions;
-use crate::stripes::given::Given;
-use crate::stripes::inventory::Holdings;
-use crate::stripes::made_lately::MadeLately;
-use crate::stripes::newer::Newer;
-use crate::stripes::orphans::Orphans;
+use crate::error::RequestError;
 use crate::stripes::picture::Picture;
-use crate::stripes::readers::Readers;
-use crate::stripes::store_news::StoreNews;
+use crate::stripes::state::codes::Codes;
+use crate::stripes::state::condemned::Condemned;
+use crate::stripes::state::contradictions::Contradictions;
+use crate::stripes::state::given::Given;
+use crate::stripes::state::holdings::Holdings;
+use crate::stripes::state::made_lately::MadeLately;
+use crate::stripes::state::newer::Newer;
+use crate::stripes::state::orphans::Orphans;
+use crate::stripes::state::readers::Readers;
+use crate::stripes::state::store_news::StoreNews;
 use crate::stripes::unjudged::UnjudgedStripes;
-use views::{BlockView, LostBlock, ReplicaView, StripeView};
-
-/// Codes, built once and shared, and what stripes of each survive.
-#[derive(Default)]
-pub(crate) struct Codes {
-    built: RefCell<BTreeMap<String, Arc<dyn Code>>>,
-    redundancy: RefCell<Redundancy>,
-}
-
-impl Codes {
-    pub(crate) fn get(&self, spec: &CodeSpec) -> Result<Arc<dyn Code>, RequestError> {
-        let (name, mut built) = (spec.to_string(), self.built.borrow_mut());
-        if let Some(code) = built.get(&name) {
-            return Ok(code.clone());
-        }
-        let code = spec.build()?;
-        built.insert(name, code.clone());
-        Ok(code)
-    }
-
-    /// How many further blocks a stripe survives the loss of; `None` if it cannot be read.
-    pub(crate) fn survives(&self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
-        self.redundancy.borrow_mut().survives(code, lost)
-    }
-}
+use views::LostBlock;
 
 /// Where each block is, and what is doubted, claimed or asked of it.
 #[derive(Default)]
@@ -151,109 +125,11 @@ impl Stripes {
     }
 }
 
-impl Jobs {
-    /// Blocks that a node holds, or is about to get from running jobs.
-    pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
-        let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
-        facts.stripes.picture.block_count(node) + coming
-    }
-}
-
 impl Stripes {
     pub(crate) fn stripe_record(&self, id: &StripeId) -> Result<StripeRecord, RequestError> {
         match self.given.get(id).or_else(|| self.readers.get(id)) {
             Some(known) => Ok(known.clone()),
             None => Ok(self.picture.stripe(id)?),
         }
-    }
-}
-
-/// The blocks of a stripe with their indices.
-pub(crate) fn indexed(record: &StripeRecord) -> impl Iterator<Item = (BlockIndex, &BlockRecord)> {
-    record.blocks.iter().zip(0..).map(|(block, index)| (BlockIndex(index), block))
-}
-
-/// The index of a block in a stripe's record.
-pub(crate) fn index_of(record: &StripeRecord, block: &BlockId) -> Option<BlockIndex> {
-    indexed(record).find(|(_, other)| other.id == *block).map(|(index, _)| index)
-}
-
-pub(crate) fn check_indices(record: &StripeRecord, indices: &[BlockIndex]) -> Result<(), RequestError> {
-    match indices.iter().find(|index| usize::from(index.0) >= record.blocks.len()) {
-        None => Ok(()),
-        Some(index) => Err(PlanningError::NoSuchIndex {
-            stripe: record.id.to_string(),
-            index: index.0,
-            blocks: record.blocks.len(),
-        }
-        .into()),
-    }
-}
-
-/// The API's views of the blocks of a stripe.
-struct BlockViews<'a> {
-    facts: Facts<'a>,
-}
-
-impl BlockViews<'_> {
-    fn state_on(&self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
-        match state {
-            BlockState::Missing => views::BlockState::Missing,
-            BlockState::Corrupt => views::BlockState::Corrupt,
-            BlockState::NotStored => views::BlockState::NotStored,
-            BlockState::Healthy if self.facts.readers(block).any(|reader| Some(reader) == node) => {
-                views::BlockState::Healthy
-            }
-            BlockState::Healthy
-                if self.facts.base.store.reports_service()
-                    && node.is_some_and(|node| self.facts.stripes.picture.is_up(node)) =>
-            {
-                views::BlockState::OutOfReach
-            }
-            BlockState::Healthy => views::BlockState::Down,
-        }
-    }
-
-    fn state_of(&self, block: &BlockRecord) -> views::BlockState {
-        self.state_on(block, block.node, block.state)
-    }
-
-    fn replica_view(&self, block: &BlockRecord, replica: Replica) -> ReplicaView {
-        ReplicaView {
-            node: self.facts.nodes.name(replica.node),
-            state: self.state_on(block, Some(replica.node), replica.state),
-        }
-    }
-
-    fn block_view(&self, index: BlockIndex, block: &BlockRecord) -> BlockView {
-        BlockView {
-            block: block.id.to_string(),
-            index: index.0,
-            bytes: block.bytes,
-            node: block.node.map(|node| self.facts.nodes.name(node)),
-            state: self.state_of(block),
-            digest: block.digest.map(|digest| digest.to_string()),
-            replicas: block.replicas.iter().map(|replica| self.replica_view(block, *replica)).collect(),
-        }
-    }
-}
-
-impl<'a> Facts<'a> {
-    pub(crate) fn stripe_view(self, record: &StripeRecord) -> Result<StripeView, RequestError> {
-        let code = self.stripes.codes.get(&record.code)?;
-        let lost = self.lost_blocks(record);
-        let survives = self.stripes.codes.survives(&*code, &lost);
-        let together = self.stripes.picture.together(&self.stripes.picture.readers_of(&record.id));
-        let views = BlockViews { facts: self };
-        Ok(StripeView {
-            stripe: record.id.to_string(),
-            code: record.code.to_string(),
-            block_bytes: record.block_bytes,
-            chunk_bytes: record.chunk_bytes,
-            readable: survives.is_some(),
-            survives: survives.unwrap_or(0),
-            helpers: survives.map_or(0, |blocks| together.survives(blocks).nodes),
-            blocks: indexed(record).map(|(index, block)| views.block_view(index, block)).collect(),
-        })
     }
 }

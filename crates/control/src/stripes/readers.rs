@@ -1,74 +1,11 @@
-//! Files that are read while they are replaced or removed.
-//!
-//! A client that asks where a file's stripes are gets a lease on this generation of the file, and every read renews it. While the
-//! lease lasts, stripes that are no longer in the catalog can be read as they were, and their blocks stay where they are. Leases end
-//! with the coordinator: after a restart a reader has to ask for the file again anyway.
+//! Leases of readers on files that are replaced or removed.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use repair::{BlockId, StripeId};
+use repair::StripeId;
 use store_api::StripeRecord;
 
 use crate::base::Base;
 use crate::jobs::Jobs;
 use crate::stripes::Stripes;
-
-/// A reader that asks for nothing for so long has gone, or begins anew. Space of replaced files is free that much later.
-const LEASE: Duration = Duration::from_secs(30);
-/// Leases at most; beyond that files are read without.
-const MOST_LEASES: usize = 1 << 16;
-
-/// See the module's documentation.
-#[derive(Default)]
-pub(crate) struct Readers {
-    /// When the leases on generations of files end, by the put that brought them.
-    leases: BTreeMap<String, Duration>,
-    /// Stripes that are gone from the catalog and may still be read.
-    retired: BTreeMap<StripeId, StripeRecord>,
-}
-
-impl Readers {
-    /// Somebody reads a stripe now, or is about to.
-    fn lease(&mut self, stripe: &StripeRecord, now: Duration) {
-        let Some(part) = &stripe.file else { return };
-        if self.leases.contains_key(&part.put) || self.leases.len() < MOST_LEASES {
-            self.leases.insert(part.put.clone(), now + LEASE);
-        }
-    }
-
-    /// A stripe is gone from the catalog.
-    fn retire(&mut self, stripe: StripeRecord, now: Duration) {
-        if self.is_leased(&stripe, now) {
-            self.retired.insert(stripe.id.clone(), stripe);
-        }
-    }
-
-    fn is_leased(&self, stripe: &StripeRecord, now: Duration) -> bool {
-        let until = stripe.file.as_ref().and_then(|part| self.leases.get(&part.put));
-        until.is_some_and(|&until| now < until)
-    }
-
-    /// A stripe that is gone from the catalog and may still be read.
-    pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
-        self.retired.get(stripe)
-    }
-
-    /// Whether a block is of such a stripe.
-    pub(crate) fn hold(&self, block: &BlockId) -> bool {
-        let stripe = || block.0.rsplit_once('.').map(|(stripe, _)| StripeId(stripe.to_owned()));
-        !self.retired.is_empty() && stripe().is_some_and(|stripe| self.retired.contains_key(&stripe))
-    }
-
-    /// Forgets leases that have ended. Whether blocks may go that were held.
-    fn expire(&mut self, now: Duration) -> bool {
-        self.leases.retain(|_, until| now < *until);
-        let (before, leases) = (self.retired.len(), &self.leases);
-        self.retired
-            .retain(|_, stripe| stripe.file.as_ref().is_some_and(|part| leases.contains_key(&part.put)));
-        self.retired.len() < before
-    }
-}
 
 impl Stripes {
     /// Lets the blocks go that nobody reads any more.
@@ -94,43 +31,5 @@ impl Stripes {
     /// A stripe is gone from the catalog.
     pub(crate) fn retire_stripe(&mut self, base: &Base, stripe: StripeRecord) {
         self.readers.retire(stripe, base.now);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use repair::FilePart;
-
-    use super::*;
-
-    fn stripe(name: &str, put: &str) -> StripeRecord {
-        let file = FilePart {
-            name: "film".to_owned(),
-            bytes: 1,
-            block_bytes: 1,
-            chunk_bytes: None,
-            position: 0,
-            put: put.to_owned(),
-            begun_unix_ms: 1,
-        };
-        let (id, code) = (StripeId(name.to_owned()), "rs-3-2".parse().unwrap());
-        StripeRecord { id, code, block_bytes: 1, chunk_bytes: None, blocks: Vec::new(), file: Some(file) }
-    }
-
-    #[test]
-    fn what_is_read_stays_until_its_lease_ends() {
-        let (mut readers, at) = (Readers::default(), Duration::from_secs);
-        let (read, unread) = (stripe("1-aaaaab", "1-aaaaab"), stripe("2-aaaaab", "2-aaaaab"));
-        readers.lease(&read, at(1));
-        readers.retire(read.clone(), at(10));
-        readers.retire(unread, at(10));
-        let held = |readers: &Readers, block: &str| readers.hold(&BlockId(block.to_owned()));
-        assert!(held(&readers, "1-aaaaab.3") && !held(&readers, "2-aaaaab.3") && !held(&readers, "odd"));
-        readers.lease(&read, at(20));
-        assert!(!readers.expire(at(40)), "it was renewed");
-        assert!(readers.get(&read.id).is_some());
-        assert!(readers.expire(at(50)) && readers.get(&read.id).is_none());
-        readers.retire(read, at(51));
-        assert!(!held(&readers, "1-aaaaab.3"), "nobody reads it any more");
     }
 }

@@ -14,7 +14,7 @@ use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
-use crate::stripes::inventory::Holdings;
+use crate::stripes::state::holdings::Holdings;
 
 /// Removals that one helper is asked for at a time.
 const REMOVALS_AT_ONCE: usize = 256;

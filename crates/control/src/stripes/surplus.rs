@@ -90,7 +90,7 @@ impl Jobs {
         let goes = |index: BlockIndex, block: &BlockRecord| {
             block.replicas.iter().any(|copy| facts.survives_without(stripe, index, copy.node))
         };
-        let surplus = crate::stripes::indexed(stripe).filter(|&(index, block)| goes(index, block));
+        let surplus = crate::stripes::indices::indexed(stripe).filter(|&(index, block)| goes(index, block));
         surplus.map(|(index, block)| (index, block.clone())).collect()
     }
 }

@@ -9,12 +9,10 @@ use std::collections::BTreeMap;
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store_api::{BlockState, StripeRecord};
+use store_api::StripeRecord;
 
-use crate::facts::Around;
-use crate::nodes::absences::recall;
 use crate::out::Out;
-use crate::stripes::Stripes;
+use crate::records::recall;
 
 /// Keys begin with this; the number of the node and the name of the block follow.
 const PREFIX: &str = "condemned/";
@@ -22,7 +20,7 @@ const PREFIX: &str = "condemned/";
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Condemned {
-    blocks: BTreeMap<(BlockId, NodeId), StripeId>,
+    pub(in crate::stripes) blocks: BTreeMap<(BlockId, NodeId), StripeId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,6 +40,23 @@ impl Condemned {
         }
     }
 
+    /// Adds a block; returns its problem, or `None` if it was condemned already.
+    pub(in crate::stripes) fn add(
+        &mut self,
+        stripe: &StripeId,
+        block: &BlockId,
+        node: NodeId,
+        out: &mut Out,
+    ) -> Option<BlockProblem> {
+        if self.blocks.contains_key(&(block.clone(), node)) {
+            return None;
+        }
+        let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
+        out.keep_record(key(block, node), &kept);
+        self.blocks.insert((block.clone(), node), stripe.clone());
+        Some(contradicts_parity())
+    }
+
     /// Blocks of a stripe were made anew.
     pub(crate) fn absolve(&mut self, record: &StripeRecord, indices: &[codes::BlockIndex], out: &mut Out) {
         let made =
@@ -56,7 +71,7 @@ impl Condemned {
         self.forget(taken, out);
     }
 
-    fn forget(&self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
+    pub(in crate::stripes) fn forget(&self, blocks: Vec<(BlockId, NodeId)>, out: &mut Out) {
         blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 
@@ -73,7 +88,10 @@ impl Condemned {
     }
 
     /// Takes out what fits.
-    fn take(&mut self, fits: impl Fn(&BlockId, &StripeId) -> bool) -> Vec<(BlockId, NodeId)> {
+    pub(in crate::stripes) fn take(
+        &mut self,
+        fits: impl Fn(&BlockId, &StripeId) -> bool,
+    ) -> Vec<(BlockId, NodeId)> {
         let taken = self.blocks.iter().filter(|((block, _), stripe)| fits(block, stripe));
         let taken: Vec<(BlockId, NodeId)> = taken.map(|(key, _)| key.clone()).collect();
         taken.iter().for_each(|key| drop(self.blocks.remove(key)));
@@ -88,28 +106,4 @@ pub(crate) fn contradicts_parity() -> BlockProblem {
 
 fn key(block: &BlockId, node: NodeId) -> String {
     format!("{PREFIX}{}/{block}", node.0)
-}
-
-impl Stripes {
-    /// Counts a block as lost from now on, until it is made anew.
-    pub(crate) fn condemn(
-        &mut self,
-        around: Around<'_>,
-        stripe: &StripeId,
-        index: codes::BlockIndex,
-        node: NodeId,
-        out: &mut Out,
-    ) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
-        let block = record.blocks[usize::from(index.0)].id.clone();
-        if self.condemned.problem(&block, node).is_some() {
-            return;
-        }
-        let kept = Kept { stripe: stripe.clone(), block: block.clone(), node };
-        out.keep_record(key(&block, node), &kept);
-        self.condemned.blocks.insert((block.clone(), node), stripe.clone());
-        let problem = self.condemned.problem(&block, node).expect("it was just condemned");
-        self.remember_loss(around, node, &block, problem.to_string(), out);
-        self.store_states(around, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
-    }
 }

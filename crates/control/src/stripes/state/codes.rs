@@ -1,0 +1,34 @@
+//! Codes, built once and shared, and what stripes of each survive.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codes::{BlockIndex, Code, CodeSpec};
+use recovery::Redundancy;
+
+use crate::error::RequestError;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Codes {
+    pub(in crate::stripes) built: RefCell<BTreeMap<String, Arc<dyn Code>>>,
+    pub(in crate::stripes) redundancy: RefCell<Redundancy>,
+}
+
+impl Codes {
+    pub(crate) fn get(&self, spec: &CodeSpec) -> Result<Arc<dyn Code>, RequestError> {
+        let (name, mut built) = (spec.to_string(), self.built.borrow_mut());
+        if let Some(code) = built.get(&name) {
+            return Ok(code.clone());
+        }
+        let code = spec.build()?;
+        built.insert(name, code.clone());
+        Ok(code)
+    }
+
+    /// How many further blocks a stripe survives the loss of; `None` if it cannot be read.
+    pub(crate) fn survives(&self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
+        self.redundancy.borrow_mut().survives(code, lost)
+    }
+}

@@ -1,0 +1,62 @@
+//! Stripes whose blocks contradict each other: some block is wrong although its own checksums hold.
+//!
+//! A contradiction is kept in the records, so that a coordinator that starts again knows it. It ends with the
+//! stripe, or when parity was seen to hold over every block that counts as good: a check that left one out,
+//! or could not ask it, proves nothing of that block. Until then `status` does not say "safe", and whatever
+//! is decoded of the stripe is checked against every survivor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::BlockIndex;
+use repair::StripeId;
+use serde::{Deserialize, Serialize};
+
+use views::{ContradictoryStripes, FoundBy};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Contradictions(pub(crate) BTreeMap<StripeId, Contradiction>);
+
+/// What is known of one; as it is in the records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contradiction {
+    /// The blocks of the equations that do not hold.
+    pub(crate) blocks: BTreeSet<u16>,
+    pub(crate) found_by: FoundBy,
+    pub(crate) since_unix_ms: u64,
+}
+
+impl Contradictions {
+    /// Whether the blocks of a stripe contradict each other.
+    pub(crate) fn has(&self, stripe: &StripeId) -> bool {
+        self.0.contains_key(stripe)
+    }
+
+    /// All contradictory stripes, including those missing from the picture.
+    pub(crate) fn names(&self) -> ContradictoryStripes {
+        ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
+    }
+
+    /// Adds the blocks of a contradiction; what is to be kept of it, if that is new.
+    pub(in crate::stripes) fn add(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &BTreeSet<BlockIndex>,
+        found_by: FoundBy,
+        unix_ms: u64,
+    ) -> Option<Contradiction> {
+        let blocks: BTreeSet<u16> = blocks.iter().map(|block| block.0).collect();
+        match self.0.get_mut(stripe) {
+            Some(known) if blocks.is_subset(&known.blocks) => None,
+            Some(known) => {
+                known.blocks.extend(blocks);
+                Some(known.clone())
+            }
+            None => {
+                let contradiction = Contradiction { blocks, found_by, since_unix_ms: unix_ms };
+                self.0.insert(stripe.clone(), contradiction.clone());
+                Some(contradiction)
+            }
+        }
+    }
+}

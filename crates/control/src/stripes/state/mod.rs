@@ -1,0 +1,12 @@
+//! The parts of what is known of stripes, without the rules that change them by what else is known.
+
+pub(crate) mod codes;
+pub(crate) mod condemned;
+pub(crate) mod contradictions;
+pub(crate) mod given;
+pub(crate) mod holdings;
+pub(crate) mod made_lately;
+pub(crate) mod newer;
+pub(crate) mod orphans;
+pub(crate) mod readers;
+pub(crate) mod store_news;

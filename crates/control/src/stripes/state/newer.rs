@@ -1,0 +1,90 @@
+//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy
+//! that was put back, or a helper makes things up.
+//!
+//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an
+//! operator decides. A claim of one helper alone only holds removals back, as the other helpers may be on
+//! their way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repair::{BlockId, NodeId};
+use serde_json::Value;
+
+use crate::nodes::Nodes;
+use crate::out::Out;
+use crate::records::recall;
+use crate::stripes::picture::Picture;
+
+/// Keys of the helpers whose claims were rejected begin with this; the name follows.
+pub(in crate::stripes) const REJECTED: &str = "rejected/";
+
+/// Claims by helper.
+#[derive(Default)]
+pub(crate) struct Newer {
+    pub(crate) claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
+    /// Helpers that an operator does not believe.
+    pub(in crate::stripes) rejected: BTreeSet<NodeId>,
+    /// Stripes of which several helpers claim blocks.
+    pub(in crate::stripes) confirmed: BTreeSet<String>,
+}
+
+impl Newer {
+    /// Helpers that an operator did not believe in an earlier coordinator's time.
+    pub(crate) fn recall(&mut self, picture: &Picture, records: &[(String, Value)]) {
+        for (name, _) in recall::<Value>(records, REJECTED) {
+            let node = picture.node_named(name).map(|node| node.id);
+            self.rejected.extend(node);
+        }
+    }
+
+    /// A helper is forgotten, and so is the rejection of its claims.
+    pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
+        if self.rejected.remove(&node) {
+            out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
+        }
+    }
+
+    /// Replaces a helper's claim, and says whether it has one now.
+    pub(in crate::stripes) fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
+        self.claims.remove(&node);
+        if !blocks.is_empty() && !self.rejected.contains(&node) {
+            self.claims.insert(node, blocks);
+        }
+        self.confirm();
+        self.claims.contains_key(&node)
+    }
+
+    pub(in crate::stripes) fn retain(&mut self, is_newer: impl Fn(&BlockId) -> bool) {
+        self.claims.values_mut().for_each(|blocks| blocks.retain(&is_newer));
+        self.claims.retain(|_, blocks| !blocks.is_empty());
+        self.confirm();
+    }
+
+    pub(in crate::stripes) fn confirm(&mut self) {
+        let mut first: BTreeMap<&str, NodeId> = BTreeMap::new();
+        let mut confirmed = BTreeSet::new();
+        for (&node, blocks) in &self.claims {
+            for stripe in blocks.iter().map(stripe_of) {
+                if *first.entry(stripe).or_insert(node) != node {
+                    confirmed.insert(stripe.to_owned());
+                }
+            }
+        }
+        self.confirmed = confirmed;
+    }
+
+    pub(in crate::stripes) fn is_confirmed(&self, blocks: &BTreeSet<BlockId>) -> bool {
+        blocks.iter().any(|block| self.confirmed.contains(stripe_of(block)))
+    }
+
+    /// The helpers whose claims others confirm, and how many blocks they list.
+    pub(crate) fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
+        stopping.map(|(&node, blocks)| (node, blocks.len() as u64))
+    }
+}
+
+/// The name of a block's stripe.
+fn stripe_of(block: &BlockId) -> &str {
+    block.0.rsplit_once('.').map_or(&block.0, |(stripe, _)| stripe)
+}

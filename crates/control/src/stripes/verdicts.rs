@@ -1,0 +1,101 @@
+//! What looking at blocks has shown, and what that changes.
+
+use codes::BlockIndex;
+use repair::{BlockId, BlockProblem, NodeId, StripeId};
+use store_api::{BlockRecord, BlockState};
+
+use crate::facts::Around;
+use crate::out::Out;
+use crate::questions::state_for;
+use crate::stripes::Stripes;
+
+impl Stripes {
+    /// Has a block looked at that could not be read for a reason that says nothing of it.
+    pub(crate) fn look_again(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        stripe: StripeId,
+        index: BlockIndex,
+        known: BlockRecord,
+        out: &mut Out,
+    ) {
+        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
+            around.with(self).ask_for_block(node, stripe, index, known, false, out);
+        }
+    }
+}
+
+impl Stripes {
+    pub(crate) fn apply_verdict(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        (stripe, index): (&StripeId, BlockIndex),
+        known: &BlockRecord,
+        problem: Option<&BlockProblem>,
+        out: &mut Out,
+    ) {
+        let Some(state) = problem.map_or(Some(BlockState::Healthy), state_for) else { return };
+        if [Some(state), Some(BlockState::NotStored)].contains(&known.state_on(node)) {
+            return;
+        }
+        if let Some(problem) = problem {
+            self.remember_loss(around, node, &known.id, problem.to_string(), out);
+        }
+        self.store_states(around, vec![(stripe.clone(), index, node, state)], out);
+    }
+
+    pub(crate) fn note_loss(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        block: &BlockId,
+        state: BlockState,
+        out: &mut Out,
+    ) {
+        let problem = if state == BlockState::Missing { "missing" } else { "of another length" };
+        self.remember_loss(around, node, block, problem.to_owned(), out);
+    }
+
+    /// Remembers a bad block for the status.
+    pub(crate) fn remember_loss(
+        &mut self,
+        around: Around<'_>,
+        node: NodeId,
+        block: &BlockId,
+        problem: String,
+        out: &mut Out,
+    ) {
+        out.note_bad(node, block, &problem);
+        let node = around.nodes.name(node);
+        tracing::warn!(%block, %node, problem, "a block is bad");
+        if self.lost_lately.len() == crate::LOST_REMEMBERED {
+            self.lost_lately.pop_front();
+        }
+        self.lost_lately.push_back(views::LostBlock {
+            block: block.to_string(),
+            node,
+            problem,
+            at_unix_ms: around.base.unix_ms,
+        });
+    }
+}
+
+impl Stripes {
+    /// Counts a block as lost from now on, until it is made anew.
+    pub(crate) fn condemn(
+        &mut self,
+        around: Around<'_>,
+        stripe: &StripeId,
+        index: codes::BlockIndex,
+        node: NodeId,
+        out: &mut Out,
+    ) {
+        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let block = record.blocks[usize::from(index.0)].id.clone();
+        let Some(problem) = self.condemned.add(stripe, &block, node, out) else { return };
+        self.remember_loss(around, node, &block, problem.to_string(), out);
+        self.store_states(around, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
+    }
+}
