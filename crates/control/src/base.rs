@@ -1,4 +1,4 @@
-//! The facts that every machine may read and none changes.
+//! Facts that every machine may read and no machine changes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::Settings;
 pub(crate) struct Base {
     pub settings: Settings,
     pub store: StorePolicy,
-    /// Since the start of the coordinator.
+    /// The time since the start of the coordinator.
     pub now: Duration,
     /// Milliseconds since 1970.
     pub unix_ms: u64,

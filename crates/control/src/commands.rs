@@ -1,4 +1,4 @@
-//! The requests of the API, one enum per topic; each carries the place where its answer goes.
+//! API requests: one enum per topic. Each request carries the reply to which its answer belongs.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use views::{
     TopologyView,
 };
 
-/// Enums of requests, and the one that wraps them all.
+/// Declares the enums of requests and the enum that wraps them all.
 macro_rules! commands {
     ($(#[doc = $doc:literal] $topic:ident $name:ident { $($(#[doc = $each:literal])* $command:ident($($what:ty),*)),+ $(,)? })+) => {
         /// A request of the API, by topic.
@@ -46,18 +46,18 @@ macro_rules! commands {
 }
 
 commands! {
-    /// About the cluster as a whole.
+    /// Requests about the cluster as a whole.
     Cluster ClusterCommand {
         Status(Reply<Status>),
-        /// With the most entries to answer.
+        /// The number limits how many entries are returned.
         History(usize, Reply<Vec<HistoryEntry>>),
         Settings(Reply<SettingsView>),
         ChangeSettings(SettingsRequest, Reply<SettingsView>),
     }
 
-    /// About files and puts.
+    /// Requests about files and puts.
     File FileCommand {
-        /// The files whose names begin with this prefix.
+        /// Lists the files whose names begin with this prefix.
         List(String, Reply<Vec<FileView>>),
         /// Opens a file for reading.
         Layout(String, Reply<FileLayout>),
@@ -67,47 +67,47 @@ commands! {
         AbortPut(PutId, Reply<Value>),
     }
 
-    /// About stripes and blocks.
+    /// Requests about stripes and blocks.
     Stripe StripeCommand {
         View(StripeId, Reply<StripeView>),
         Contradictions(Reply<ContradictoryStripes>),
         Block(String, Reply<BlockPlace>),
-        /// Describes a stripe on behalf of this member.
+        /// Describes a stripe; the string names the member that describes it.
         Describe(GivenStripe, String, Reply<StripeView>),
         /// Makes a plan without carrying it out.
         Explain(PlanRequestView, Reply<PlanView>),
     }
 
-    /// About repairs.
+    /// Requests about repairs.
     Repair RepairCommand {
         Queue(RepairRequest, Reply<RepairView>),
         List(Reply<Vec<RepairView>>),
         State(u64, ItemPage, Reply<RepairView>),
-        /// The same for a plug-in, which sees repairs of given stripes only.
+        /// Like `State`, for a plug-in, which sees only repairs of given stripes.
         GivenState(u64, Reply<RepairView>),
-        /// Waits for the end of a repair, or until its version differs from this one; this long at most.
+        /// Waits until a repair ends or its version differs from this one, at most this long.
         Change(u64, Option<u64>, Duration, Reply<()>),
         Cancel(u64, Reply<RepairView>),
         CancelGiven(u64, Reply<RepairView>),
-        /// Pauses a repair, or resumes it.
+        /// Pauses or resumes a repair.
         Pause(u64, bool, Reply<RepairView>),
         Rebalance(RebalanceRequest, Reply<RebalanceView>),
     }
 
-    /// About helpers.
+    /// Requests about helpers.
     Node NodeCommand {
         List(Reply<Vec<NodeView>>),
         Remove(String, Reply<NodeView>),
         Maintain(String, MaintenanceRequest, Reply<NodeView>),
         EndMaintenance(String, Reply<NodeView>),
-        /// With the number of further blocks that each stripe must still be able to lose.
+        /// The number is how many more blocks each stripe must still be able to lose.
         OkToStop(Vec<String>, u32, Reply<SafetyView>),
         SafeToRemove(Vec<String>, Reply<SafetyView>),
         Replace(String, ReplaceRequest, Reply<RepairView>),
         StopDrain(String, Reply<NodeView>),
     }
 
-    /// About links, their measurement and caps.
+    /// Requests about links, their measurement and caps.
     Network NetworkCommand {
         Topology(Reply<TopologyView>),
         Probe(ProbeRequest, Reply<ProbeView>),
@@ -117,15 +117,15 @@ commands! {
         ChangeCaps(CapsRequest, Reply<CapsView>),
     }
 
-    /// About scrubs.
+    /// Requests about scrubs.
     Scrub ScrubCommand {
-        /// Starts a scrub; the flag asks for the parity of whole stripes as well.
+        /// Starts a scrub; the flag adds a check of the parity of whole stripes.
         Start(bool, Reply<ScrubView>),
         Stop(u64, Reply<ScrubView>),
         State(u64, Reply<ScrubView>),
     }
 
-    /// About the catalog itself.
+    /// Requests about the catalog itself.
     Catalog CatalogCommand {
         Snapshot(Reply<Box<dyn Snapshot>>),
         Accept(AcceptRequest, Reply<AcceptedView>),
@@ -133,7 +133,7 @@ commands! {
     }
 }
 
-/// Answers a request with a result that was worked out before.
+/// Answers a request with a result that is already computed.
 pub(crate) fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, impl Into<RequestError>>,

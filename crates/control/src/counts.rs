@@ -1,4 +1,4 @@
-//! Counts for people.
+//! Counts as text for people.
 
 /// `1 block`, `2 blocks`.
 pub(crate) fn count(number: u64, noun: &str) -> String {

@@ -1,8 +1,9 @@
-//! Times for people.
+//! Durations as text for people.
 
 use std::time::Duration;
 
-/// `45 s`, `12 min`, `1 h 49 min`, `2 days 3 h`: rounded up, since less would be a promise.
+/// Formats a duration, such as `45 s`, `12 min`, `1 h 49 min` or `2 days 3 h`. It rounds up, because an
+/// operator would rely on a shorter time.
 pub(crate) fn in_words(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1000) as u64;
     let (minutes, hours) = (seconds.div_ceil(60), seconds.div_ceil(3600));

@@ -1,4 +1,4 @@
-//! Effects of the control plane, and the addresses of answers.
+//! Effects of the control plane, and the typed destinations of API answers.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -8,24 +8,24 @@ use repair::wire::control::ToNode;
 use crate::ConnectionId;
 use crate::error::RequestError;
 
-/// A task of the driver; effects are carried out in order.
+/// An instruction to the driver, which carries out effects in order.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Effect {
-    /// Sends a message on a connection. If the connection cannot take it, the driver reports the connection
-    /// as left.
+    /// Sends a message on a connection. If the connection cannot accept it, the driver reports the connection
+    /// as ended.
     Send { connection: ConnectionId, message: Box<ToNode> },
-    /// Closes a connection once what was sent before is written.
+    /// Closes a connection after all earlier messages are written.
     Close { connection: ConnectionId },
-    /// Answers a request of the API.
+    /// Answers an API request.
     Answer(Answer),
 }
 
-/// A request of the API, unique in the life of the driver.
+/// An API request's number, unique within the life of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// The request that an answer of this type goes to.
+/// Ties an answer of type `T` to the request that it belongs to.
 #[derive(Debug)]
 pub struct Reply<T> {
     request: RequestId,
@@ -33,21 +33,21 @@ pub struct Reply<T> {
 }
 
 impl<T: Send + 'static> Reply<T> {
-    /// A reply to this request.
+    /// The reply to this request.
     pub fn to(request: RequestId) -> Self {
         Self { request, _answer: PhantomData }
     }
 
-    /// The answer to the request.
+    /// Makes the answer to the request.
     pub fn with(self, result: Result<T, RequestError>) -> Answer {
         Answer { request: self.request, result: result.map(|value| Box::new(value) as Box<dyn Any + Send>) }
     }
 }
 
-/// The answer to a request.
+/// The answer to an API request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The request that it answers.
+    /// The request that this answers.
     pub request: RequestId,
     result: Result<Box<dyn Any + Send>, RequestError>,
 }

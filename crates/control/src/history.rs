@@ -1,4 +1,4 @@
-//! The history: the last thousand events, kept over restarts.
+//! The history: the last thousand events, recorded across restarts.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use crate::nodes::Nodes;
 use crate::out::{Bad, Out};
 use crate::records::recall;
 
-/// Entries that are kept.
+/// The most entries that are kept.
 pub(crate) const KEPT: usize = 1000;
-/// Their keys begin with this; the number follows.
+/// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
 
-/// See the module's documentation.
+/// The entries of the history, the oldest first.
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) entries: VecDeque<HistoryEntry>,
 }
 
 impl History {
-    /// Takes in what machines have noted, and keeps it.
+    /// Records the events that machines have reported.
     pub(crate) fn take(&mut self, unix_ms: u64, out: &mut Out) {
         while let Some(what) = out.notes.pop_front() {
             let number = self.entries.back().map_or(1, |last| last.number + 1);
@@ -50,14 +50,14 @@ impl History {
         self.entries = entries.into();
     }
 
-    /// Adds the events that were noted.
+    /// Reports the bad blocks that were collected since the last tick.
     pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
             out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });
         }
     }
 
-    /// The last repair, if it failed: which it was, and why.
+    /// The number, target and reason of the last repair, if it failed.
     pub(crate) fn failed_last(&self) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
@@ -70,14 +70,14 @@ impl History {
         (!texts.is_empty()).then(|| format!("repair {repair} ({target}) failed: {}", texts.join("; ")))
     }
 
-    /// The last entries, oldest first.
+    /// The last `most` entries, the oldest first.
     pub(crate) fn history(&self, most: usize) -> Vec<HistoryEntry> {
         let entries = &self.entries;
         entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()
     }
 }
 
-/// `17 stripes: REASON; NEXT STEP`
+/// Formats a reason, such as `17 stripes: REASON; NEXT STEP`.
 pub(crate) fn failure_text(reason: &RepairReason) -> String {
     let next = reason.next_step.as_ref().map_or_else(String::new, |next| format!("; {next}"));
     format!("{}: {}{next}", count(reason.stripes, "stripe"), reason.reason)

@@ -1,15 +1,15 @@
-//! The coordinator's decisions, as one pure machine made of machines.
+//! The coordinator's decisions: one pure state machine, composed of smaller ones.
 //!
-//! Input is an [`Event`] with its time; output is an [`Effect`] for the driver or an [`Ask`] for the storage.
-//! A driver is one loop: wait for an event or the next tick, hand it over, carry out the effects. There is no
-//! lock, socket or await in here.
+//! Input is an [`Event`] with its time. Output is an [`Effect`] for the driver or an [`Ask`] for the storage.
+//! A driver is one loop: wait for an event or the next tick, pass it in, and carry out the effects. This
+//! crate has no locks, sockets or awaits.
 //!
 //! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one
-//! job that publishes blocks; the picture shows what the storage has acknowledged.
+//! job that publishes blocks; the picture shows only writes that the storage has acknowledged.
 
 #![forbid(unsafe_code)]
 
-/// The facts for one machine of a [`Control`], while that machine is changed.
+/// Borrows the facts of a [`Control`] while one of its other machines is changed.
 macro_rules! facts {
     ($control:ident) => {
         $crate::facts::Facts {
@@ -21,14 +21,14 @@ macro_rules! facts {
     };
 }
 
-/// The facts for the stripes of a [`Control`], while these are changed.
+/// Borrows the facts of a [`Control`], without the stripes, while these are changed.
 macro_rules! around {
     ($control:ident) => {
         $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
     };
 }
 
-/// The answers of a [`Control`], while its effects are written.
+/// Borrows the answers of a [`Control`] while its effects are written.
 macro_rules! answers {
     ($control:ident) => {
         $crate::answers::Answers {
@@ -104,85 +104,85 @@ pub use storing::{Opened, carry_out};
 use stripes::Stripes;
 use stripes::surplus::Surplus;
 
-/// The time between ticks while jobs run, whose timers are 250 ms and longer.
+/// The time between ticks while jobs run. The timers of jobs are 250 ms and longer.
 const BUSY_TICK: Duration = Duration::from_millis(50);
-/// The time between ticks otherwise.
+/// The time between ticks when no job runs.
 const IDLE_TICK: Duration = Duration::from_millis(500);
-/// After a start, known helpers have this long to come back before their blocks count as lost.
+/// The time after a start in which known helpers may reconnect before their blocks count as lost.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// The number of bad blocks that the status lists.
+/// The largest number of bad blocks that the status lists.
 const LOST_REMEMBERED: usize = 100;
 
-/// The time of an event.
+/// The time of an event, by two clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
-    /// The time since the start of the coordinator, for decisions.
+    /// The time since the start of the coordinator. Decisions use this clock.
     pub since_start: Duration,
     /// Milliseconds since 1970, for people and for records.
     pub unix_ms: u64,
 }
 
-/// A connection, unique in the life of this process.
+/// A connection's number, unique within the life of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Input of the control plane.
+/// An input of the control plane.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Event {
     /// A member has registered.
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode> },
-    /// A message of a registered member.
+    /// A registered member has sent a message.
     Said { connection: ConnectionId, message: Box<FromNode> },
-    /// A connection ended.
+    /// A connection has ended.
     Left { connection: ConnectionId, why: String },
-    /// The storage has carried out the write of this number.
+    /// The storage has carried out the write with this number.
     Stored { number: u64, done: Done },
-    /// The storage has not carried out the write of this number; nothing has changed.
+    /// The storage has rejected the write with this number; nothing has changed.
     Failed { number: u64, error: StoreError },
-    /// The answer of the storage to the question whether it works again after a fault.
+    /// The storage was asked whether it works again after a fault, and this is the result.
     Recovered(Result<Vec<StoreChange>, OpenError>),
-    /// The store was changed by others.
+    /// Another program has changed the store.
     Changed(Vec<StoreChange>),
     /// A member has shown a certificate that expires at this time.
     Certificate { role: Role, expires: SystemTime },
-    /// The reloaded configuration asks for encrypted data edges.
+    /// The reloaded configuration requires encrypted data edges.
     EncryptEdges,
-    /// The network of the reloaded configuration.
+    /// The reloaded configuration has this network.
     Network(Box<Network>),
-    /// A request of the API.
+    /// A client has sent a request to the API.
     Asked(Box<Command>),
 }
 
-/// The configuration.
+/// The configuration of the coordinator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The cluster that helpers' blocks must belong to.
+    /// The cluster to which the blocks of helpers must belong.
     pub cluster_id: String,
-    /// The code of puts.
+    /// The code of new files.
     pub code: String,
-    /// The length of the blocks of puts.
+    /// The block length of new files, in bytes.
     pub block_bytes: u64,
     /// The scheme of repairs and reads.
     pub scheme: String,
-    /// The helpers of mend.toml; `None` if it has no such list.
+    /// The helpers that mend.toml lists; `None` if it has no list.
     pub helpers: Option<BTreeSet<String>>,
-    /// The helper beside each server of the storage system, by the address that this system knows the server
-    /// by.
+    /// The helper on each server of the storage system. The key is the address by which that system
+    /// identifies the server.
     pub beside: BTreeMap<String, String>,
-    /// How long a helper may be gone, by mend.toml.
+    /// How long a helper may be away before its blocks are rebuilt, from mend.toml.
     pub repair_after: RepairAfter,
     /// The policy of automatic repairs of single stripes; `None` turns them off.
     pub heal: Option<HealPolicy>,
-    /// The rate of the background scrub; `None` turns it off.
+    /// The rate of the background scrub, in bytes per second; `None` turns it off.
     pub scrub_bytes_per_s: Option<u64>,
-    /// Whether the background scrub checks the parity of whole stripes as well.
+    /// Whether the background scrub also checks the parity of whole stripes.
     pub scrub_parity: bool,
-    /// The network between nodes, by mend.toml.
+    /// The network between nodes, from mend.toml.
     pub network: Network,
 }
 
-/// See the module's documentation.
+/// The coordinator's state machine; see the crate's documentation.
 pub struct Control {
     base: Base,
     nodes: Nodes,
@@ -198,8 +198,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// A coordinator over the contents of its storage. Repairs that an earlier one did not end are queued
-    /// again.
+    /// Creates a coordinator from the contents of its storage. It requeues repairs that the previous
+    /// coordinator left unfinished.
     pub fn new(settings: Settings, opened: Opened, rng: StdRng, unix_ms: u64) -> Self {
         let Opened { picture, store, unlisted, numbers, records, .. } = opened;
         let mut core = Self {
@@ -220,7 +220,7 @@ impl Control {
         core
     }
 
-    /// Takes up the records of an earlier coordinator.
+    /// Restores the state that the previous coordinator recorded.
     fn recall(&mut self, records: &[(String, Value)]) {
         self.stripes.picture.nodes().values().for_each(|node| self.nodes.know_node(&self.base, node));
         self.nodes.registry.recall_leaving(records);
@@ -251,7 +251,7 @@ impl Control {
         answers!(self)
     }
 
-    /// Handles an event. [`poll`](Self::poll) and [`poll_storage`](Self::poll_storage) return the effects.
+    /// Handles an event. The effects come from [`poll`](Self::poll) and [`poll_storage`](Self::poll_storage).
     pub fn handle(&mut self, event: Event, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         match event {
@@ -271,13 +271,13 @@ impl Control {
         self.pass_on();
     }
 
-    /// Encrypts the data edges of all plans from now on. Only a restart turns that off again, so that an
-    /// edited file does not do it by accident.
+    /// Encrypts the data edges of all plans from now on. Only a restart turns encryption off again, so that
+    /// an edited file does not turn it off by accident.
     pub fn encrypt_edges(&mut self) {
         self.nodes.encrypt_edges();
     }
 
-    /// Time has passed.
+    /// Advances the timers of all machines.
     pub fn handle_tick(&mut self, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
@@ -297,7 +297,7 @@ impl Control {
         self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
-        // A catalog that is older than some block is not copied, as it would replace a better copy.
+        // An outdated catalog is not copied, because the copy would overwrite a better one.
         if self.nodes.settled && self.facts().may_remove() && self.storing.begin_copy(self.base.now) {
             self.out.ask_storage(Ask::KeepCopy);
         }
@@ -316,13 +316,13 @@ impl Control {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
-    /// Hands entries of the history and asks for the storage to their machines.
+    /// Passes new history entries and storage requests to the machines that process them.
     pub(crate) fn pass_on(&mut self) {
         self.history.take(self.base.unix_ms, &mut self.out);
         self.storing.take(&mut self.out);
     }
 
-    /// Hands signals to the machines that they concern.
+    /// Delivers each signal to the machine that it concerns.
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
@@ -382,7 +382,7 @@ impl Control {
         }
     }
 
-    /// Lets every machine work until there is nothing to do before the next event.
+    /// Runs all machines until none has work left before the next event.
     fn work(&mut self) {
         self.settle();
         loop {
@@ -403,7 +403,8 @@ impl Control {
         self.out.pop()
     }
 
-    /// Ends the start: all expected helpers are back, or had time to, and the store has been listed.
+    /// Ends the start-up phase once the store has been listed and all expected helpers have reconnected or
+    /// timed out.
     fn settle(&mut self) {
         let is_awaited = |node: NodeId| {
             !self.nodes.registry.is_retired(node)

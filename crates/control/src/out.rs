@@ -1,8 +1,8 @@
-//! What machines give out: messages, answers, writes and entries of the history; and the numbers and random
-//! bits that they use.
+//! The output of the machines: messages, answers, writes, history entries and signals. It also supplies
+//! numbers and random bits.
 //!
-//! Machines never wait: a [`Write`] goes out with a note of what is to follow ([`Then`]).
-//! [`Control`](crate::Control) passes all of it on when the machines have done what an event asks for.
+//! Machines never wait: each [`Write`] goes out with its continuation ([`Then`]). [`Control`](crate::Control)
+//! forwards the output after the machines have handled an event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -22,41 +22,41 @@ use crate::signal::Signal;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
-/// Numbers taken at once, so that a job does not cost a write; more are taken when half of them are gone. A
-/// restart leaves a gap.
+/// How many numbers are reserved per write, so that a job does not cost a write. The next range is requested
+/// when half of the numbers are used. A restart leaves a gap.
 pub(crate) const NUMBERS: u64 = 1 << 16;
 
-/// Bad blocks of one helper that are named.
+/// How many bad blocks of a helper a history entry names.
 const NAMED: usize = 5;
 
-/// See the module's documentation.
+/// Collects the output of the machines while they handle an event.
 pub(crate) struct Out {
     effects: VecDeque<Effect>,
-    /// In the order in which the storage is to carry them out.
+    /// Requests to the storage, in the order in which it must carry them out.
     pub wishes: VecDeque<Wish>,
     pub notes: VecDeque<HistoryEvent>,
-    /// Blocks found bad since the last tick, by helper: a disk that fails makes one entry, not one for each
-    /// block.
+    /// Blocks found bad since the last tick, by helper. A failing disk makes one history entry, not one for
+    /// each block.
     pub bad: BTreeMap<NodeId, Bad>,
-    /// In the order in which they are routed.
+    /// Signals, in the order in which they are delivered.
     pub signals: VecDeque<Signal>,
     pub questions: Questions,
     pub rng: StdRng,
     numbers: VecDeque<Range<u64>>,
-    /// More numbers were asked for.
+    /// Whether a request for more numbers is in flight.
     more_numbers: bool,
-    /// Writes that the storage had not answered before this event.
+    /// Writes that were unanswered before the current event.
     pub unanswered: usize,
 }
 
-/// Blocks of a helper that were found bad.
+/// Blocks of a helper that were found bad since the last tick.
 pub(crate) struct Bad {
     pub blocks: u64,
     pub first: Vec<String>,
     pub problem: String,
 }
 
-/// What the storage is to do.
+/// A request to the storage.
 pub(crate) enum Wish {
     Write(Write, Then),
     Other(Ask),
@@ -90,7 +90,7 @@ impl Out {
         self.push(Effect::Send { connection, message: Box::new(message) });
     }
 
-    /// Tells another machine.
+    /// Queues a signal for another machine.
     pub(crate) fn tell(&mut self, signal: Signal) {
         self.signals.push_back(signal);
     }
@@ -105,33 +105,33 @@ impl Out {
         self.push(Effect::Answer(reply.with(result)));
     }
 
-    /// Asks for something to be stored.
+    /// Queues a write with its continuation.
     pub(crate) fn store(&mut self, write: Write, then: impl Into<Then>) {
         self.wishes.push_back(Wish::Write(write, then.into()));
     }
 
-    /// Asks for something else of the storage.
+    /// Queues a storage request other than a write.
     pub(crate) fn ask_storage(&mut self, ask: Ask) {
         self.wishes.push_back(Wish::Other(ask));
     }
 
-    /// Keeps something of the coordinator's own.
+    /// Writes one of the coordinator's own records.
     pub(crate) fn keep_record(&mut self, key: String, record: &impl Serialize) {
         let record = serde_json::to_value(record).expect("records have string keys");
         self.store(Write::Records(RecordWrite::Put(key, record)), Then::Nothing);
     }
 
-    /// Keeps it no longer.
+    /// Removes one of the coordinator's own records.
     pub(crate) fn forget_record(&mut self, key: String) {
         self.store(Write::Records(RecordWrite::Remove(key)), Then::Nothing);
     }
 
-    /// Writes down what has happened.
+    /// Adds an entry to the history.
     pub(crate) fn note(&mut self, what: HistoryEvent) {
         self.notes.push_back(what);
     }
 
-    /// A block was found bad; it is written down with others of the same helper.
+    /// Notes that a block was found bad. Bad blocks of the same helper share one history entry.
     pub(crate) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
         let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
         let bad = self.bad.entry(node).or_insert_with(none);
@@ -141,8 +141,8 @@ impl Out {
         }
     }
 
-    /// A number that no job had before. More are asked for in time; only a storage that is stuck for long
-    /// runs out.
+    /// A number that no earlier job had. More numbers are requested in time; they run out only if the storage
+    /// hangs for long.
     pub(crate) fn next_number(&mut self) -> Result<u64, StorageError> {
         while self.numbers.front().is_some_and(Range::is_empty) {
             self.numbers.pop_front();
@@ -156,7 +156,7 @@ impl Out {
         number.ok_or(StorageError::StorageBehind { waiting: self.unanswered })
     }
 
-    /// The storage has answered the wish for more numbers.
+    /// Adds the range that the storage has reserved, or allows another request if that failed.
     pub(crate) fn add_numbers(&mut self, first: Option<u64>) {
         self.more_numbers = false;
         self.numbers.extend(first.map(|first| first..first + NUMBERS));

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// The records whose keys begin so, by what follows in the key; `None` is one that cannot be read.
+/// Iterates over the records with this key prefix and returns the rest of each key. The value is `None` if
+/// the record cannot be decoded.
 pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
     records: &'r [(String, Value)],
     prefix: &'r str,

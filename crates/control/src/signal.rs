@@ -1,5 +1,5 @@
-//! What one machine has found out that is another one's business. [`Control`](crate::Control) routes it
-//! there.
+//! Signals: a machine reports a finding that another machine must handle. [`Control`](crate::Control)
+//! delivers them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,66 +11,65 @@ use views::FoundBy;
 
 use crate::jobs::owner::Owner;
 
-/// See the module's documentation.
+/// A finding of one machine for another.
 pub(crate) enum Signal {
-    /// What the scheduler knows of a node has changed.
+    /// The scheduler's facts about a node have changed.
     Node(NodeId),
-    /// What a node holds or has room for has changed.
+    /// A node's blocks or its free space have changed.
     Space(NodeId),
-    /// A node has come or gone: of what is on others as well, one of those counts now.
+    /// A node has connected or disconnected. For blocks with several copies, another copy may count now.
     Replicas(NodeId),
-    /// The trunk of a rack carries something else, or has another cap.
+    /// The capacity or the cap of a rack's trunk has changed.
     Trunk(String),
     /// The recorded homes of a stripe's blocks have changed.
     Blocks(StripeId),
     /// A stripe has been removed.
     Removed(StripeId),
-    /// A node has a copy of a block that has another home.
+    /// A node has a copy of a block whose recorded home is another node.
     Surplus { node: NodeId, stripe: StripeId, index: BlockIndex },
-    /// A helper has come back with most of what it should have, or without it.
+    /// A helper has reconnected. It is hollow if it lacks most of its recorded blocks.
     Returned { node: NodeId, is_hollow: bool },
     /// Blocks of a stripe contradict each other.
     Contradiction { stripe: StripeId, blocks: BTreeSet<BlockIndex>, found_by: FoundBy },
-    /// It was not known before.
+    /// A contradiction between blocks of this stripe was recorded for the first time.
     ContradictionAdded(StripeId),
-    /// Parity was seen to hold over these blocks.
+    /// A parity check of these blocks has passed.
     ParityHeld { stripe: StripeId, blocks: BTreeSet<BlockIndex> },
-    /// Parity says that a block is wrong.
+    /// A parity check has identified a wrong block.
     Wrong { stripe: StripeId, index: BlockIndex, node: NodeId },
-    /// A job is to start that does not wait for room.
+    /// Start a job that does not wait for budget.
     Start { owner: Owner, request: Box<JobRequest> },
-    /// A job is not wanted any more.
+    /// Cancel a job.
     Cancel(JobId),
-    /// A job has ended, and all that it stored is recorded.
+    /// A job has ended, and all blocks that it stored are recorded.
     Ended { job: JobId, result: Box<Result<Outcome, JobError>> },
-    /// The job of a repair has stored a block at a node, which may stand in for the one that was proposed.
+    /// The job of a repair has stored a block on a node, which may differ from the proposed node.
     Delivered { item: ItemId, node: NodeId },
-    /// A node was given a task of a job.
+    /// A node was assigned a task of a job.
     Assigned(NodeId),
-    /// Nodes held up a repair, which each let have so many bytes a second.
+    /// These nodes held up a repair; the value is the rate of each in bytes per second.
     HeldUp(BTreeMap<NodeId, f64>),
-    /// A node held up a repair, which it let have so many bytes a second.
+    /// A node held up a repair at this rate, in bytes per second.
     Slow { node: NodeId, rate: f64 },
-    /// A node that counted as slow is not.
+    /// A node that was suspected to be slow is not slow.
     Acquitted(NodeId),
-    /// What a link carries was measured: the best of the sender's and of the receiver's links, and this
-    /// one's.
+    /// A link was measured. `ports` has the best rate over all links of the sender and of the receiver;
+    /// `pair` has the rate of this link.
     Measured { link: (NodeId, NodeId), ports: [Option<f64>; 2], pair: Option<f64> },
-    /// Links are not measured any more.
+    /// The measurement of links has ended.
     MeasuredAll,
-    /// A job has stored blocks of a stripe that was described.
+    /// A job has stored blocks of a given stripe.
     GivenStored { stripe: StripeId, blocks: Vec<(BlockIndex, NodeId)> },
-    /// A job could not read a block of such a stripe.
+    /// A job could not read a block of a given stripe.
     GivenLost { stripe: StripeId, index: BlockIndex, node: NodeId, state: BlockState },
-    /// A job could not read a block for a reason that says nothing of it.
+    /// A job could not read a block, for a reason that says nothing about the block's health.
     Unavailable { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord },
-    /// A block could not be read.
+    /// A job found a block unreadable or damaged.
     Unread { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord, problem: BlockProblem },
-    /// A helper is gone.
+    /// A helper's absence has begun.
     Gone { node: NodeId, why: String },
-    /// Helpers may have blocks that the catalog places elsewhere.
+    /// Helpers may have blocks that the catalog places elsewhere; look for them.
     SeekHomes,
-    /// All helpers have come that are expected, or none of them claims any more that the catalog is an old
-    /// one.
+    /// The start-up phase has ended, or the last claim that the catalog is outdated was withdrawn.
     Settled,
 }

@@ -1,4 +1,4 @@
-//! `Control` driven by events, with nodes that are played and a real catalog.
+//! Drives `Control` with events, simulated nodes and a real catalog.
 
 mod background_scrub;
 mod beside;
@@ -48,35 +48,35 @@ use views::{
 
 const CLUSTER: &str = "00000000000000000000000000000001";
 const CATALOG: &str = "catalog.redb";
-/// Some day in 2026.
+/// A day in 2026.
 const START_UNIX_MS: u64 = 1_790_000_000_000;
 
-/// A coordinator and the nodes around it.
+/// A coordinator with its storage, and simulated nodes.
 struct Scene {
     folder: TempDir,
     core: Option<Control>,
     storage: Option<Storage>,
     term: Term,
-    /// The storage takes what it is asked and does nothing yet.
+    /// The storage accepts requests and does not carry them out yet.
     stuck: bool,
-    /// The storage refuses everything.
+    /// The storage fails every request.
     broken: bool,
-    /// The storage does not take what is made on these nodes.
+    /// The storage refuses rebuilt blocks on these nodes.
     distrusted: BTreeSet<NodeId>,
     now: Duration,
-    /// Milliseconds since 1970 when the coordinator was started last.
+    /// Milliseconds since 1970 at the last start of the coordinator.
     started_unix_ms: u64,
     connections: u64,
     requests: u64,
     answers: BTreeMap<RequestId, Answer>,
     nodes: BTreeMap<String, PlayedNode>,
-    /// Nodes that take messages and do nothing yet.
+    /// Nodes that receive messages and do not handle them yet.
     frozen: BTreeSet<String>,
-    /// Blocks whose disks give other bytes.
+    /// Blocks that are corrupt on disk.
     rotten: BTreeSet<BlockId>,
 }
 
-/// A helper or client that does what a real one does, without the bytes.
+/// A simulated helper or client: it answers like a real one, but handles no bytes.
 struct PlayedNode {
     connection: ConnectionId,
     inbox: VecDeque<ToNode>,
@@ -87,11 +87,11 @@ struct PlayedNode {
     refused: Option<String>,
     removed: Vec<BlockId>,
     assigned: Vec<Assignment>,
-    /// What it has received and not done yet.
+    /// Messages that it has received and not handled yet.
     backlog: VecDeque<ToNode>,
-    /// What it rebuilds is not what was lost: its sources were not what their checksums say.
+    /// It rebuilds blocks with wrong bytes, as if its sources were wrong although their checksums hold.
     rebuilds_wrongly: bool,
-    /// Its files hold other blocks than their names say.
+    /// Its files contain other blocks than their names suggest.
     is_swapped: bool,
     /// Blocks that were replaced together with their checksums.
     forged: BTreeSet<BlockId>,
@@ -120,7 +120,7 @@ fn core(folder: &TempDir, unix_ms: u64) -> (Control, Storage, Term) {
     (Control::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), storage, term)
 }
 
-/// What a storage says whose medium fails.
+/// The answer of a storage whose disk is full.
 fn refuse(ask: Ask) -> Option<Event> {
     let number = match ask {
         Ask::Write { number, .. } => number,
@@ -135,7 +135,8 @@ fn refuse(ask: Ask) -> Option<Event> {
     Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
-/// What a storage says of a block on a node on which it takes none.
+/// The answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts the
+/// write.
 fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
     let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks }), .. } = ask
     else {
@@ -156,7 +157,7 @@ fn of_sum(sum: u32) -> Option<Digest> {
     Some(Digest::of_u32("crc32c-list", sum))
 }
 
-/// Every block of one name has the same bytes, wherever and whenever it is made.
+/// The checksum of a block. It depends only on the name, because all copies of a block have the same bytes.
 fn sum(block: &BlockId) -> u32 {
     block.0.bytes().fold(17, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }
@@ -179,7 +180,7 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
 }
 
 impl Scene {
-    /// A coordinator with helpers h1, h2, … and the client admin.
+    /// Creates a coordinator, helpers h1, h2, … and the client `admin`.
     fn new(helpers: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
@@ -193,7 +194,7 @@ impl Scene {
         scene
     }
 
-    /// A coordinator over what is in this folder, and nobody around it.
+    /// Creates a coordinator over the catalog in this folder, without any nodes.
     fn over(folder: TempDir) -> Self {
         let (core, storage, term) = core(&folder, START_UNIX_MS);
         Self {
@@ -215,7 +216,7 @@ impl Scene {
         }
     }
 
-    /// Has the storage do what it is asked, and Control hear of it.
+    /// Lets the storage carry out its requests, and passes the results to Control.
     fn pump(&mut self) {
         while !self.stuck {
             let core = self.core.as_mut().unwrap();
@@ -268,7 +269,7 @@ impl Scene {
         self.deliver();
     }
 
-    /// Hands out what Control has for nodes and for whoever asked.
+    /// Delivers the messages of Control to nodes, and its answers to the test.
     fn deliver(&mut self) {
         while let Some(effect) = self.core().poll() {
             match effect {
@@ -305,14 +306,14 @@ impl Scene {
         self.handle(Event::Joined { connection, role, hello: Box::new(hello) });
     }
 
-    /// Starts a helper with what is on its disk.
+    /// Starts a helper with its present disk.
     fn start(&mut self, name: &str) {
         let hello = hello(name, &self.nodes.get(name).map(|node| node.disk.clone()).unwrap_or_default());
         self.join(name, helper_role(name), hello);
         self.play();
     }
 
-    /// The same, with files that hold other blocks than their names say.
+    /// Starts a helper whose files contain other blocks than their names suggest.
     fn start_swapped(&mut self, name: &str) {
         let hello = hello(name, &self.nodes[name].disk);
         self.join(name, helper_role(name), hello);
@@ -335,7 +336,7 @@ impl Scene {
         self.handle(Event::Said { connection, message: Box::new(message) });
     }
 
-    /// Lets all nodes answer until nobody has anything to say.
+    /// Lets all nodes answer until no message is left.
     fn play(&mut self) {
         loop {
             let answers = self.answers();
@@ -346,7 +347,7 @@ impl Scene {
         }
     }
 
-    /// What the nodes answer to all that they were told.
+    /// The answers of the nodes to all messages so far.
     fn answers(&mut self) -> Vec<(String, FromNode)> {
         let mut answers = Vec::new();
         for (name, node) in &mut self.nodes {
@@ -379,12 +380,12 @@ impl Scene {
         self.answered(request).expect("commands are answered at once")
     }
 
-    /// The answer to a request, if there is one.
+    /// The answer to a request, if it has arrived.
     fn answered<T: 'static>(&mut self, request: RequestId) -> Option<Result<T, RequestError>> {
         self.answers.remove(&request).map(Answer::take)
     }
 
-    /// Asks for something that may have no answer yet.
+    /// Sends a request whose answer may arrive later.
     fn await_later<T: Send + 'static, C: Into<Command>>(
         &mut self,
         command: impl FnOnce(Reply<T>) -> C,
@@ -420,7 +421,7 @@ impl Scene {
         self.nodes.get_mut("admin").unwrap().closed.remove(&tag)
     }
 
-    /// Puts a file of whole stripes.
+    /// Stores a file of this many whole stripes.
     fn put(&mut self, name: &str, stripes: u64) -> FileLayout {
         let put = self.begin(name, stripes * 8192).unwrap();
         assert_eq!(put.stripes.len() as u64, stripes);
@@ -471,7 +472,7 @@ impl Scene {
         self.nodes.get_mut(name).unwrap()
     }
 
-    /// The coordinator is killed and started again; the nodes' connections break.
+    /// Kills the coordinator and starts it again. All connections are lost.
     fn restart(&mut self) {
         (self.core, self.storage) = (None, None);
         let now = self.clock().unix_ms;
@@ -585,7 +586,7 @@ impl PlayedNode {
     }
 }
 
-/// The helper of a block of a file's first stripe.
+/// The helper that holds a block of a file's first stripe.
 fn home(file: &FileLayout, index: usize) -> String {
     file.layout[0].stripe.blocks[index].node.clone().unwrap()
 }

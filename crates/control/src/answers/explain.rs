@@ -1,4 +1,4 @@
-//! Plans that are explained and not carried out.
+//! Plans that are explained without being carried out.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::out::Out;
 use crate::repairs::plans::{SOME_CLIENT, indices, node_names};
 
 impl Answers<'_> {
-    /// Makes the plan that a repair or read would have now.
+    /// Makes the plan that a repair or read would use now.
     pub(crate) fn explain(self, request: &PlanRequestView, out: &mut Out) -> Result<PlanView, RequestError> {
         let record = self.facts.stripes.stripe_record(&StripeId(request.stripe.clone()))?;
         let scheme = self.facts.scheme(request.scheme.as_deref())?;
         let blocks = self.blocks_to_explain(&record, request)?;
-        // A migration copies what is there; all other schemes are for what is lost.
+        // A migration copies a readable block. All other schemes rebuild lost ones.
         let mut taken_as_lost = indices(&request.lost);
         if scheme != repair::Scheme::Migration {
             taken_as_lost.extend(&blocks);
@@ -38,7 +38,7 @@ impl Answers<'_> {
         self.plan_view(&stripe, &planned, &topology)
     }
 
-    /// The blocks that are asked for, or else those that are lost or pretended to be.
+    /// The requested blocks; without any, those that are lost or declared lost by the request.
     fn blocks_to_explain(
         self,
         record: &StripeRecord,
@@ -56,7 +56,7 @@ impl Answers<'_> {
         }
     }
 
-    /// The topology with the bandwidth that repairs have reserved, and a client that reads.
+    /// The topology, with the bandwidth that repairs have reserved and with an imaginary client.
     fn topology_with_client(self) -> Topology {
         let mut topology = self.facts.nodes.topology.clone();
         let mut client = NodeProfile::client("client");

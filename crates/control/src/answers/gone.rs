@@ -1,4 +1,4 @@
-//! Helpers that are gone or leaving, and what happens to their blocks.
+//! Absent and drained helpers, and the state of their blocks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::history::failure_text;
 use crate::repairs::room::Room;
 
 impl<'a> Answers<'a> {
-    /// Why the last repair of a target failed, if it did.
+    /// The reason that the last repair of a target failed, if it did.
     fn last_failure(self, target: &Target) -> Option<String> {
         let text = self.facts.target_text(target);
         let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
@@ -47,7 +47,7 @@ impl<'a> Answers<'a> {
         format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
     }
 
-    /// Why blocks are still on a helper that is to be emptied, and when that changes.
+    /// The reason that a drained helper still has blocks, and the time of the next attempt.
     fn what_keeps(self, node: NodeId) -> String {
         let open = self.repairs.queue.open_for(&Target::Drain(node)).next();
         let room = self.repairs.nodes.room_of(node);
@@ -68,7 +68,7 @@ impl<'a> Answers<'a> {
         stuck + &next
     }
 
-    /// `12 of them (full: h5): free space on h5, or …`
+    /// Text such as `12 of them (full: h5): free space on h5, or …`.
     fn stuck_text(self, node: NodeId, stuck: u64, room: Room) -> String {
         let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
         let only: Vec<String> = self
@@ -181,7 +181,8 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// The blocks of a helper that no other helper can take, while there is room for others.
+    /// Text about the blocks of a helper that no other helper can accept, if some of its blocks can be
+    /// placed.
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(

@@ -1,4 +1,4 @@
-//! The API's views: computed from all machines, read-only.
+//! The API's views, computed from a read-only view of all machines.
 
 mod explain;
 pub(crate) mod gone;
@@ -16,7 +16,7 @@ use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::scrub::state::Scrubs;
 
-/// All machines, for reading only.
+/// A read-only view of all machines.
 #[derive(Clone, Copy)]
 pub(crate) struct Answers<'a> {
     pub facts: Facts<'a>,

@@ -1,4 +1,4 @@
-//! Nodes, links and settings as the API shows them.
+//! The API's views of nodes, links and settings.
 
 use cluster::Network;
 use repair::NodeId;

@@ -1,4 +1,4 @@
-//! Repairs as the API shows them, and why one does not go on.
+//! The API's views of repairs, with the reasons why repairs wait.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,7 +35,7 @@ impl<'a> Answers<'a> {
             true => self.repairs.scheduler.limited_by(RepairId(id)),
             false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
         };
-        // A repair that did not do all, or was faster than the figures allow, is not compared with the bound.
+        // An incomplete repair is not compared with the bound, nor is one that beat the assumed rates.
         let is_whole = self.repairs.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
         let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
         Some(ProgressView {
@@ -48,7 +48,7 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// A repair of a given stripe.
+    /// The view of a repair, if it repairs a given stripe.
     pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RepairError> {
         match self.repairs.queue.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
@@ -71,7 +71,7 @@ impl<'a> Answers<'a> {
         self.repair_page(id, &ItemPage::default())
     }
 
-    /// A repair with some of its stripes.
+    /// The view of a repair with a page of its stripes.
     pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RepairError> {
         if !self.repairs.queue.by_id.contains_key(&id) {
             return Err(RepairError::NoSuchRepair(id));
@@ -88,7 +88,7 @@ impl<'a> Answers<'a> {
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
-    /// A repair by its counters, with some of its stripes.
+    /// The view of a repair from its counters, with a page of its stripes.
     pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.queue.by_id[&id];
         let counters = self.repairs.counters(id);
@@ -146,8 +146,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The status line about misplaced stripes: the repair that moves them apart, or the reason why they
-    /// wait.
+    /// The status line about misplaced stripes: the repair that moves their blocks, or the reason for
+    /// waiting.
     pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
         if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
             return None;
@@ -168,7 +168,7 @@ impl<'a> Answers<'a> {
         Some(format!("{stripes} with several blocks on one helper: {does}"))
     }
 
-    /// Logs the end of a repair. Returns what came of it.
+    /// Logs the end of a repair. Returns its final view.
     pub(crate) fn log_end(self, id: u64) -> RepairView {
         let view = self.repair_view(id, &ItemPage::NONE);
         let reason = view.reasons.first().map(|first| first.reason.as_str()).unwrap_or_default();
@@ -180,7 +180,7 @@ impl<'a> Answers<'a> {
         view
     }
 
-    /// The end of a repair, for the history.
+    /// The history entry for the end of a repair.
     pub(crate) fn end_of(self, id: u64, view: &RepairView) -> HistoryEvent {
         let repair = &self.repairs.queue.by_id[&id];
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {

@@ -1,4 +1,4 @@
-//! Whether what fails next could be rebuilt, and helpers that are full.
+//! Whether a further failure could be repaired, and which helpers are full.
 
 use repair::NodeId;
 use views::FullNode;
@@ -8,7 +8,7 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// Stripes that are looked at; of more, so many, taken evenly.
+/// The most stripes that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {
@@ -46,14 +46,14 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// Helpers that have room for no further block, or for few.
+    /// Helpers with little or no room for further blocks.
     pub(crate) fn full_nodes(self) -> Vec<FullNode> {
         let block_bytes = self.facts.largest_block_bytes();
         let full = |node: NodeId| {
             let free_bytes = self.facts.nodes.topology.get(node)?.free_bytes;
             let (is_full, free) = (free_bytes < block_bytes, free_bytes as f64);
             let is_little = |held: u64| free < NEARLY * (free + held as f64);
-            // Counting bytes takes time, and most helpers are far from full.
+            // Counting exact bytes takes time, so an upper bound rules out most helpers first.
             let most = self.facts.stripes.picture.block_count(node) as u64 * block_bytes;
             let is_nearly = is_little(most) && is_little(self.facts.stripes.picture.bytes_on(node));
             (is_full || is_nearly).then(|| FullNode {

@@ -17,11 +17,11 @@ use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::stripes::picture::Loss;
 
-/// Stripes that are named.
+/// The most stripes that an answer names.
 const NAMED: usize = 20;
 
 impl<'a> Facts<'a> {
-    /// Brings all that a helper has, or had, to another one.
+    /// Moves or rebuilds all blocks of one helper onto another.
     pub(crate) fn replace_node(
         self,
         old: &str,
@@ -37,7 +37,7 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Whether helpers may be taken away for good: nothing is on them that the catalog counts on.
+    /// Whether helpers can be removed permanently: the catalog places no block on them.
     pub(crate) fn safe_to_remove(self, names: &[String]) -> Result<SafetyView, RequestError> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
@@ -79,14 +79,14 @@ impl<'a> Answers<'a> {
 }
 
 impl Jobs {
-    /// Whether something of a node is counted on, or on its way there.
+    /// Whether a node holds recorded blocks or is about to receive some.
     fn is_needed(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.block_count(node) > 0 || self.is_target(node) || facts.storing.adopts_on(node)
     }
 }
 
 impl<'a> Facts<'a> {
-    /// How a node's blocks get elsewhere.
+    /// Advice on how to move a node's blocks elsewhere.
     fn emptied_by(self, node: NodeId) -> String {
         let name = self.nodes.name(node);
         match self.nodes.is_helper(node) {
@@ -105,10 +105,10 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and could
-    /// lose `leave` further blocks.
+    /// Whether helpers can be stopped for a while: every readable stripe must stay readable and must be able
+    /// to lose `leave` further blocks.
     pub(crate) fn ok_to_stop(self, names: &[String], leave: u32) -> Result<SafetyView, RequestError> {
-        // Helpers that have yet to register would count as absent, and their blocks as unreadable.
+        // Helpers that have not registered yet would count as absent, and their blocks as unreadable.
         if !self.facts.nodes.settled {
             return Err(RequestError::Settling);
         }
@@ -156,7 +156,7 @@ impl<'a> Answers<'a> {
         {
             let code = self.facts.stripes.codes.get(code)?;
             if self.facts.stripes.codes.survives(&*code, &lost).is_none() {
-                continue; // It cannot become worse.
+                continue; // It is already unreadable.
             }
             stripes += of_kind.len() as u64;
             match self.facts.stripes.codes.survives(&*code, &lost_without) {

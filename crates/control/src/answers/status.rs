@@ -1,4 +1,4 @@
-//! The status, which answers "Am I safe?": stripes by remaining redundancy, helpers, files.
+//! The status, which answers "Is my data safe?": stripes by remaining redundancy, helpers and files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use crate::repairs::fullness::full_text;
 use crate::stripes::picture::Survives;
 use crate::stripes::{contradictions, layout};
 
-/// Unreadable stripes that are named.
+/// The most unreadable stripes that the status names.
 const UNREADABLE_NAMED: usize = 100;
 
 impl<'a> Answers<'a> {
@@ -67,7 +67,7 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Automatic repairs of lost blocks, and what the operator could do.
+    /// Sentences about automatic repairs, and about what the operator can do.
     pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let mut claims = self.newer_advice();
         claims.extend(self.misplaced_advice(census));
@@ -151,7 +151,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Troubles of the store, and certificates that expire.
+    /// Problems that the store reports, and certificates that expire soon.
     fn all_troubles(self) -> Vec<String> {
         let expiring = self
             .facts
@@ -161,7 +161,8 @@ impl<'a> Answers<'a> {
         self.facts.stripes.troubles.iter().cloned().chain(expiring).collect()
     }
 
-    /// From the counts that the picture keeps; what a kind of stripe survives is known from the last time.
+    /// Counts stripes by remaining redundancy. It uses the picture's running counts and cached fault
+    /// tolerances.
     pub(crate) fn census(self) -> Result<Census, RequestError> {
         let mut census =
             Census { contradictory: self.facts.stripes.contradictory_stripes(), ..Census::default() };
@@ -200,7 +201,8 @@ impl<'a> Answers<'a> {
         Ok(census)
     }
 
-    /// Stripes with a bad block that is not recorded yet, with the blocks that they lack by the picture.
+    /// Stripes with a bad block whose state is not yet recorded. The values are their lost blocks in the
+    /// picture.
     fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
         let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
         let stripes: BTreeSet<StripeId> = self.facts.stripes.doubted_blocks().filter_map(of).collect();
@@ -208,7 +210,7 @@ impl<'a> Answers<'a> {
         stripes.into_iter().filter_map(lost).collect()
     }
 
-    /// Counts a stripe by its known state instead of its recorded one.
+    /// Moves a stripe in the counts from its recorded state to its actual one.
     fn count_doubted(
         self,
         (stripe, stored): (&StripeId, &[BlockIndex]),
@@ -356,12 +358,12 @@ fn empty_class(survives: Survives, hosts: bool, racks: bool) -> Redundancy {
     }
 }
 
-/// Whether stripes of a class lack something.
+/// Whether stripes of this class have lost or misplaced blocks.
 fn is_weakened(class: &Redundancy) -> bool {
     class.degraded > 0 || class.misplaced > 0
 }
 
-/// The losses that whole stripes survive: in blocks, and in domains where several blocks share one.
+/// Text about the losses that whole stripes survive: in blocks, and in failure domains if these allow fewer.
 fn can_lose(class: &Redundancy) -> String {
     let blocks = match class.survives {
         0 => return "cannot lose a block".to_owned(),
@@ -395,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_answers_the_question() {
+    fn the_first_line_summarizes_the_redundancy() {
         let class = |survives, stripes, degraded| Redundancy {
             stripes,
             degraded,

@@ -1,4 +1,4 @@
-//! Stripes, files, contradictions and claims as the API shows them.
+//! The API's views of stripes, files, contradictions and claims.
 
 use repair::{BlockId, StripeId};
 use store_api::StripeRecord;
@@ -10,7 +10,7 @@ use crate::error::RequestError;
 use crate::jobs::puts::file_view;
 use crate::stripes::state::contradictions::Contradiction;
 
-/// Contradictions that are listed in the status.
+/// The most contradictions that the status lists.
 const LISTED: usize = 100;
 
 impl<'a> Answers<'a> {

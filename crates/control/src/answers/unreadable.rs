@@ -1,4 +1,4 @@
-//! Unreadable parts of files, and the helpers that would bring them back.
+//! Unreadable parts of files, and the helpers whose return would make them readable.
 
 use codes::{BlockIndex, Code};
 use store_api::{BlockState, StripeRecord};
@@ -9,7 +9,7 @@ use crate::stripes::indices::indexed;
 use crate::stripes::layout;
 
 impl<'a> Answers<'a> {
-    /// The parts of files that these stripes are.
+    /// The parts of files that these stripes contain.
     pub(crate) fn unreadable_parts(self, stripes: &[String]) -> Vec<UnreadablePart> {
         stripes.iter().filter_map(|stripe| self.unreadable_part(stripe)).collect()
     }
@@ -28,8 +28,9 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Helpers that are down and have good blocks of the stripe: those of which any one is enough, or else
-    /// some that are enough together, none of them needless.
+    /// Absent helpers with healthy blocks of the stripe, in two lists. If the return of any one of some
+    /// helpers is enough, the first list has these. Otherwise the second list is a minimal set that is enough
+    /// together.
     fn rescuers(
         self,
         record: &StripeRecord,
@@ -66,7 +67,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The bytes of the file in these blocks, neighbouring ones as one.
+/// The byte ranges of the file in these blocks. Adjacent blocks are merged.
 fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<FileRange> {
     let Some(part) = &record.file else { return Vec::new() };
     let size = store_api::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };
@@ -76,7 +77,7 @@ fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<Fi
     for index in lost.iter().filter(|index| usize::from(index.0) < code.data_blocks()) {
         let first = extent.file_offset + u64::from(index.0) * record.block_bytes;
         if first >= end {
-            continue; // Zeros.
+            continue; // Only padding.
         }
         let last = (first + record.block_bytes).min(end) - 1;
         match ranges.last_mut() {

@@ -1,8 +1,8 @@
-//! Refusals because helpers hold blocks that are newer than the catalog.
+//! Refusals because helpers have blocks that are newer than the catalog.
 
 use crate::error::{ErrorKind, list};
 
-/// Why nothing may be changed, or removed, under a catalog that may be an old copy.
+/// The reason that changes or removals are refused while the catalog may be an old copy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum CatalogAgeError {

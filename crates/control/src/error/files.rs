@@ -5,7 +5,7 @@ use store_api::{PutError, PutId};
 use crate::Omitted;
 use crate::error::{CORRECT_IT, ErrorKind};
 
-/// Why a file is not listed, stored or removed.
+/// The reason that a request about a file or a put is refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum FileError {

@@ -1,10 +1,10 @@
-//! Refusals of descriptions of stripes that no catalog knows.
+//! Refusals of given stripes, which plug-ins describe.
 
 use repair::StripeId;
 
 use crate::error::{CORRECT_IT, ErrorKind};
 
-/// Why a stripe that a plug-in describes is not taken, read or repaired.
+/// The reason that a plug-in's stripe cannot be described, read or repaired.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum GivenError {

@@ -1,11 +1,11 @@
-//! Refusals of codes and of sizes of blocks and chunks.
+//! Refusals of codes, block sizes and chunk sizes.
 
 use codes::SpecError;
 use repair::ChunkingError;
 
 use crate::error::ErrorKind;
 
-/// Why blocks cannot be laid out as asked.
+/// The reason that the requested layout of blocks is not possible.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum LayoutError {

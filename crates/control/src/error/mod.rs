@@ -1,7 +1,7 @@
-//! Why a request of the API or of a client is refused, and what to do about it.
+//! Reasons for refusing a request of the API or of a client, each with the next step.
 //!
-//! Each topic has an error enum of its own, with its kinds and next steps. [`RequestError`] wraps all of them
-//! for the API.
+//! Each topic has its own error enum, with kinds and next steps. [`RequestError`] wraps all of them for the
+//! API.
 
 mod catalog_age;
 mod files;
@@ -34,10 +34,10 @@ use repair::{ChunkingError, PlanError, UnknownScheme};
 use store_api::PutError;
 use store_api::{CatalogError, StoreError};
 
-/// The advice for a request that can never be carried out as it is.
+/// The advice for a request that is invalid as it stands.
 const CORRECT_IT: &str = "correct the request; `mend openapi` describes it";
 
-/// Why a request is refused: one variant per topic.
+/// The reason for refusing a request: one variant per topic.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is named after its topic")]
 pub enum RequestError {
@@ -63,23 +63,23 @@ pub enum RequestError {
     Session(#[from] SessionError),
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Concerns every topic that depends on which helpers are there.
+    /// Any request that depends on the set of helpers can fail with this error.
     #[error("the coordinator has just started, and helpers are still registering")]
     Settling,
 }
 
-/// The kind of a refusal; the HTTP layer maps it to a status code.
+/// The kind of a refusal. The HTTP layer maps it to a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The given name or number does not exist.
     NotFound,
-    /// The request can never be carried out.
+    /// The request is invalid and can never succeed.
     Invalid,
-    /// It contradicts the present state.
+    /// The request contradicts the present state.
     Conflict,
-    /// Its subject is in use at the moment.
+    /// The subject of the request is in use at the moment.
     InUse,
-    /// It cannot be carried out now, but may be later.
+    /// The request cannot be carried out now, but may be later.
     Unavailable,
     /// The coordinator or its disk is at fault.
     Internal,
@@ -104,7 +104,7 @@ impl RequestError {
         }
     }
 
-    /// What to do about it.
+    /// Advice on how to proceed.
     pub fn next_step(&self) -> String {
         match self {
             Self::CatalogAge(error) => error.next_step(),
@@ -123,7 +123,7 @@ impl RequestError {
     }
 }
 
-/// Errors of lower layers that belong to one topic.
+/// Converts an error of a lower layer to the error of its topic, and then to a [`RequestError`].
 macro_rules! belongs {
     ($($error:ty => $topic:ty),+ $(,)?) => { $(
         impl From<$error> for RequestError {
@@ -169,7 +169,7 @@ impl From<StoreError> for RequestError {
     }
 }
 
-/// Names joined by commas, or a word for none.
+/// Joins names with commas; `none` if there are no names.
 pub fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -1,8 +1,8 @@
-//! Refusals of caps and of measurements of links.
+//! Refusals of cap changes and of link measurements.
 
 use crate::error::{ErrorKind, list};
 
-/// Why links are not measured, or caps not changed.
+/// The reason that links are not measured or caps not changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum NetworkError {

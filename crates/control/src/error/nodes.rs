@@ -6,7 +6,7 @@ use cluster::ParseRepairAfterError;
 
 use crate::error::{ErrorKind, list};
 
-/// Why a request about a helper, or about the settings, is refused.
+/// The reason that a request about a helper or the settings is refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum NodeError {

@@ -1,10 +1,10 @@
-//! Refusals because a plan cannot be made as asked.
+//! Refusals because no plan meets the request.
 
 use repair::{PlanError, StripeId, UnknownScheme};
 
 use crate::error::{CORRECT_IT, ErrorKind};
 
-/// Why no plan can be made.
+/// The reason that no plan can be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum PlanningError {

@@ -5,7 +5,7 @@ use views::RepairState;
 
 use crate::error::{CORRECT_IT, ErrorKind};
 
-/// Why a repair is not queued, shown or changed.
+/// The reason that a repair is not queued, shown or changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum RepairError {

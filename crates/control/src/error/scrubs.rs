@@ -4,7 +4,7 @@ use views::ScrubState;
 
 use crate::error::ErrorKind;
 
-/// Why a scrub is not started, stopped or shown.
+/// The reason that a scrub is not started, stopped or shown.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum ScrubError {

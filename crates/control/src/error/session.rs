@@ -1,10 +1,10 @@
-//! Refusals of clients' requests on their control connections.
+//! Refusals of requests that clients send on their control connections.
 
 use repair::NodeId;
 
 use crate::error::{CORRECT_IT, ErrorKind};
 
-/// Why a client may not open a request.
+/// The reason that a client's request is refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum SessionError {

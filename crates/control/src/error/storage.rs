@@ -1,10 +1,10 @@
-//! Refusals by the storage, and while it does not keep up.
+//! Refusals by the storage, and refusals while the storage is failing or too slow.
 
 use store_api::{CatalogError, StoreError, Term};
 
 use crate::error::ErrorKind;
 
-/// Why something is not stored, or not found in the catalog.
+/// The reason that a write fails, or that an entry is missing from the catalog.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is told by its message")]
 pub enum StorageError {

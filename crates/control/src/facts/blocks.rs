@@ -1,4 +1,4 @@
-//! Where blocks can be read now, and which are lost.
+//! Which blocks are readable now, and which are lost.
 
 use codes::BlockIndex;
 use repair::{NodeId, Stripe, StripeBlock, StripeId};
@@ -13,7 +13,7 @@ use crate::questions::Subject;
 use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
-    /// Whether enough blocks of a stripe can be read now.
+    /// Whether enough blocks of a stripe can be read now to decode the stripe.
     pub(crate) fn is_readable(self, stripe: &StripeRecord) -> bool {
         let (lost, there): (Vec<BlockIndex>, Vec<BlockIndex>) = indexed(stripe)
             .map(|(index, _)| index)
@@ -22,12 +22,12 @@ impl<'a> Facts<'a> {
         lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
     }
 
-    /// Where a block can be read now: it is healthy there, as far as is known, and the node is connected.
+    /// A connected node from which a block can be read now, as far as is known; `None` if there is none.
     pub(crate) fn readable_at(self, block: &BlockRecord) -> Option<NodeId> {
         self.readers(block).next()
     }
 
-    /// All nodes where a block can be read now; the one where it belongs first.
+    /// All nodes from which a block can be read now. The block's recorded home comes first.
     pub(crate) fn readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
@@ -37,12 +37,13 @@ impl<'a> Facts<'a> {
         block.holders().filter(good).map(|holder| holder.node)
     }
 
-    /// The same for what may be removed elsewhere: not on a node that is back and has not said what it has.
+    /// Like [`readers`](Self::readers), but without nodes that have reconnected and not yet listed their
+    /// blocks. Before a copy is removed, the remaining copies must be on these nodes.
     pub(crate) fn proven_readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         self.readers(block).filter(|node| !self.nodes.registry.is_unproven(*node))
     }
 
-    /// The stripe as the planner sees it now, as if `lost` were lost too.
+    /// The stripe as the planner sees it now, with the blocks in `lost` treated as lost too.
     pub(crate) fn stripe_now(
         self,
         record: &StripeRecord,
@@ -57,7 +58,7 @@ impl<'a> Facts<'a> {
                 id: block.id.clone(),
                 bytes: block.bytes,
                 holder: holder((index, block)),
-                // The recorded digest of a wrong block may be that of its wrong bytes.
+                // A condemned block's recorded digest may have been computed from its wrong bytes.
                 digest: block.digest.filter(|_| !self.stripes.condemned.has(&block.id)),
             })
             .collect();
@@ -66,7 +67,7 @@ impl<'a> Facts<'a> {
         Ok(Stripe { id: record.id.clone(), code, chunking, blocks, label })
     }
 
-    /// Whether the store does not have a block: it is good nowhere where it would be in service.
+    /// Whether a block is lost for the store: no server in service has a healthy copy.
     pub(crate) fn is_lost(self, block: &BlockRecord) -> bool {
         if !self.base.store.reports_service() {
             return self.readable_at(block).is_none();
@@ -79,14 +80,14 @@ impl<'a> Facts<'a> {
         !block.holders().any(|holder| good(&holder))
     }
 
-    /// The blocks that the store does not have now. Others may be there that cannot be read, for want of a
-    /// helper.
+    /// The blocks that the store has lost. Further blocks may be unreadable only because their servers have
+    /// no helper.
     pub(crate) fn lost_blocks(self, record: &StripeRecord) -> Vec<BlockIndex> {
         let lost = indexed(record).filter(|(_, block)| self.is_lost(block));
         lost.map(|(index, _)| index).collect()
     }
 
-    /// Whether a block counts as good, wherever its helper is.
+    /// Whether a healthy copy of a block is recorded, even if its helper is not connected.
     pub(crate) fn counts(self, block: &BlockRecord) -> bool {
         let good = |holder: Replica| {
             holder.state == BlockState::Healthy && !self.stripes.is_doubted(&block.id, holder.node)
@@ -96,7 +97,7 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Has a block verified.
+    /// Asks a node to verify a block. Returns the number of the question.
     pub(crate) fn ask_for_block(
         self,
         node: NodeId,

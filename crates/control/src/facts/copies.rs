@@ -1,4 +1,4 @@
-//! Which copies of a block are needed, wanted or too many.
+//! Which copies of a block are required, wanted or surplus.
 
 use codes::BlockIndex;
 use recovery::BlockFacts;
@@ -9,29 +9,30 @@ use crate::facts::Facts;
 use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
-    /// Whether a node's copy of a block is one too many: no stripe knows it, or its stripe is whole and as
-    /// spread as it can be without this copy. A note that it shall go may be an old one.
+    /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole and
+    /// as well spread without this copy. An earlier decision to remove the copy may be outdated.
     pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.stripes.record_of(block) else {
-            // In a store that others change, a volume that is not told at the moment is no reason to remove
-            // its blocks.
+            // In a store that others change, a volume may be missing from a listing for a moment. Its blocks
+            // must not be removed for that.
             return !self.base.store.claims_stripes();
         };
         record.node != Some(node) && self.is_spare(&stripe, index, node)
     }
 
-    /// Whether a stripe survives all that its code tolerates without a node's copy of a block.
+    /// Whether a stripe tolerates as many losses without a node's copy of a block as its code allows.
     pub(crate) fn is_spare(self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
         self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
-    /// Whether a node's copy of a block is worth verifying: it was bad there, nobody has it who should, or
-    /// who has it holds another block of the stripe as well, and this node does not.
+    /// Whether a node's copy of a block is worth verifying. It is if the node's copy was recorded as bad, if
+    /// no recorded holder has the block, or if the holder also has another block of the stripe and this node
+    /// has none.
     pub(crate) fn is_wanted_from(self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
         let block = &record.blocks[usize::from(index.0)];
         match block.state_on(node) {
-            // What is only not listed is looked at as well.
+            // A copy that is merely missing from the listing is verified as well.
             Some(state) => state != BlockState::Healthy || !self.base.store.trusts_lists(),
             None if !self.nodes.settled || !self.may_change() => false,
             None if self.base.store.owns_files() && self.shares_helper(&record, index, node) => {
@@ -45,16 +46,16 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether a copy on a helper that has another block of the stripe is better than none. It does not add
-    /// to the helpers that the stripe can lose, so that it counts only if the holder cannot come back with
-    /// the block, or if the stripe cannot be read until then.
+    /// Whether to accept a copy on a helper that already has another block of the stripe. Such a copy does
+    /// not raise the number of helpers that the stripe can lose. It counts only if the recorded holder cannot
+    /// return with the block, or if the stripe is unreadable until then.
     fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
         let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.registry.is_retired(node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
         !comes_back || !self.is_readable(stripe)
     }
 
-    /// Whether nothing refers to an orphan, as far as its name says.
+    /// Whether an orphan's name shows that no stripe refers to the orphan.
     pub(crate) fn is_unreferenced(self, node: NodeId, block: &BlockId) -> bool {
         match self.stripes.record_of(block) {
             Some((stripe, index, _)) => self.is_spare(&stripe, index, node),
@@ -62,15 +63,16 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether another block of a stripe can be read on a node.
+    /// Whether a node has another readable block of the stripe.
     pub(crate) fn shares_helper(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         indexed(stripe)
             .any(|(other, block)| other != index && self.readers(block).any(|reader| reader == node))
     }
 
-    /// Whether a stripe can do without a node's copy of a block: each block is readable, on a node of its
-    /// own, or, in stores where a node may have several, the stripe survives as many losses of nodes as with
-    /// all of its copies. Of other blocks one copy counts, as their other copies may be about to go.
+    /// Whether a stripe can do without a node's copy of a block. Every block must remain readable, each on a
+    /// node of its own. In stores where a node may have several blocks of a stripe, the stripe must survive
+    /// as many node failures as with all copies. Only one copy of each other block is counted, because the
+    /// rest may be about to be removed.
     pub(crate) fn survives_without(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
         let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };
@@ -79,18 +81,18 @@ impl<'a> Facts<'a> {
             return !rest.shares_nodes();
         }
         if !self.proven_readers(&stripe.blocks[usize::from(index.0)]).any(|reader| reader == node) {
-            return true; // Nobody can read that copy.
+            return true; // The copy is not readable.
         }
         let spare = (stripe.code.blocks() - stripe.code.data_blocks()) as u32;
         let with_all = self.stripes.picture.together(&self.least_shared(stripe));
         rest.survives(spare).nodes >= with_all.survives(spare).nodes
     }
 
-    /// A node for each readable block, such that none has many of them.
+    /// Chooses a node for each readable block such that few blocks share a node.
     fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
         let mut copies: Vec<Vec<NodeId>> =
             stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
-        copies.sort_by_key(Vec::len); // Blocks without a choice first.
+        copies.sort_by_key(Vec::len); // Blocks with the least choice come first.
         let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
         for nodes in copies {
             let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();
@@ -100,7 +102,7 @@ impl<'a> Facts<'a> {
         chosen
     }
 
-    /// The last block of a stripe that shares its helper with another one.
+    /// The last block of a stripe that shares its helper with another block of that stripe.
     pub(crate) fn doubled_block(self, stripe: &StripeRecord) -> Option<BlockId> {
         let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
         let shares = |(index, block): &(BlockIndex, &store_api::BlockRecord)| {
@@ -109,7 +111,7 @@ impl<'a> Facts<'a> {
         blocks.find(shares).map(|(_, block)| block.id.clone())
     }
 
-    /// What is known of a block: of several holders, the one where it can be read.
+    /// The scheduler's facts about a block. If the block has several holders, a readable one is taken.
     pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);

@@ -1,4 +1,4 @@
-//! Whether anything may be changed or removed now.
+//! Gates: whether blocks may be changed or removed now.
 
 use repair::NodeId;
 
@@ -6,17 +6,17 @@ use crate::error::CatalogAgeError;
 use crate::facts::Facts;
 
 impl<'a> Facts<'a> {
-    /// Whether anything may be repaired: the catalog is as new as the blocks, and takes writes.
+    /// Whether repairs are allowed: the catalog is as new as the blocks, and the storage accepts writes.
     pub(crate) fn may_change(self) -> bool {
         !self.stripes.is_behind() && !self.storing.write_path.is_failing()
     }
 
-    /// Whether anything may be removed: no helper claims that the catalog is an old one.
+    /// Whether removals are allowed: no helper claims that the catalog is outdated.
     pub(crate) fn may_remove(self) -> bool {
         !self.stripes.doubts_catalog() && self.may_change()
     }
 
-    /// Refuses to change anything while the catalog is an old one.
+    /// Returns an error while the catalog is known to be outdated.
     pub(crate) fn check_not_behind(self) -> Result<(), CatalogAgeError> {
         if !self.stripes.is_behind() {
             return Ok(());
@@ -28,7 +28,7 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Refuses to remove anything while it may be an old one.
+    /// Returns an error while the catalog may be outdated.
     pub(crate) fn check_not_doubted(self) -> Result<(), CatalogAgeError> {
         self.check_not_behind()?;
         match self.stripes.newer.claims.keys().next() {

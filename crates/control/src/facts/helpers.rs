@@ -1,4 +1,4 @@
-//! Helpers and servers by what mend.toml, the store and the connections say of them.
+//! Helpers and servers, combined from mend.toml, the store and the connections.
 
 use repair::NodeId;
 
@@ -6,14 +6,14 @@ use crate::facts::Facts;
 use crate::nodes::sorted;
 
 impl<'a> Facts<'a> {
-    /// Names of the nodes whose server is out of service, as the store says.
+    /// The names of the nodes whose server the store reports as out of service.
     pub(crate) fn servers_down(self) -> Vec<String> {
         let is_down = |node: NodeId| self.base.store.reports_service() && !self.stripes.picture.is_up(node);
         let down = self.nodes.registry.named().filter(|&(node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
-    /// The end of a line about helpers: servers that are out of service or have no helper.
+    /// The end of a message about helpers: servers that are out of service or have no helper.
     pub(crate) fn servers_text(self) -> String {
         let (down, alone) = (self.servers_down(), self.nodes.registry.servers_without_helper(self.base));
         let mut text = String::new();
@@ -26,7 +26,8 @@ impl<'a> Facts<'a> {
         text
     }
 
-    /// How many are gone that hold something, and how many are there, if those are fewer.
+    /// The number of absent helpers that hold blocks and the number of live helpers, if more are absent than
+    /// live.
     pub(crate) fn too_many_gone(self) -> Option<(usize, usize)> {
         let gone =
             self.nodes.registry.gone().filter(|&node| self.stripes.picture.block_count(node) > 0).count();

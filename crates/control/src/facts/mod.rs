@@ -1,4 +1,4 @@
-//! What every machine may look at while one of them changes.
+//! The read-only view of nodes, stripes and storage that every machine gets while another one changes.
 
 mod blocks;
 mod copies;
@@ -11,7 +11,7 @@ use crate::nodes::Nodes;
 use crate::storing::Storing;
 use crate::stripes::Stripes;
 
-/// Nodes, stripes and storage as they are, for reading only.
+/// Read-only nodes, stripes and storage.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub base: &'a Base,
@@ -20,7 +20,7 @@ pub(crate) struct Facts<'a> {
     pub storing: &'a Storing,
 }
 
-/// The same without stripes, which are being changed.
+/// Like [`Facts`], but without the stripes, while these are being changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub base: &'a Base,
@@ -29,7 +29,7 @@ pub(crate) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// All facts, with the stripes as they are now.
+    /// Adds the stripes in their present state.
     pub(crate) fn with(self, stripes: &'a Stripes) -> Facts<'a> {
         Facts { base: self.base, nodes: self.nodes, stripes, storing: self.storing }
     }

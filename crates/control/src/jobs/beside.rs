@@ -1,8 +1,9 @@
-//! What others move beside a job, for the plans that it makes.
+//! Planning around bandwidth that other jobs have reserved.
 //!
-//! Whoever reads a lost block, or repairs a single one, while many others are repaired chooses helpers by what these have
-//! reserved. The jobs of a repair of many stripes do not: the scheduler has dealt out among them who helps, and only where a
-//! link keeps a stripe from going over its dealt chains is it planned by itself, and then beside the others.
+//! A read of a lost block, or the repair of a single block, chooses helpers by what concurrent repairs have
+//! reserved. The jobs of a repair of many stripes do not: the scheduler has already assigned their helpers.
+//! Only a stripe that cannot use its assigned chains, because of a link, is planned individually around the
+//! others.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
 use crate::jobs::RunningJob;
 
 impl RunningJob {
-    /// What others have reserved where the job may move something. It is asked for only when another plan is due: most
-    /// of what jobs hear ends in none.
+    /// The amounts that others have reserved on the nodes that may take part. It is computed only when the
+    /// job must make another plan, because most events of a job do not lead to one.
     pub(crate) fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
         let is_due =
             matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);
@@ -26,7 +27,7 @@ impl RunningJob {
     }
 }
 
-/// The nodes that may have a part in a plan. Where links are known, any helper may pass on what others send.
+/// The nodes that may take part in a plan. If links are known, any helper may relay the slices of others.
 pub(crate) fn places(
     stripe: &Stripe,
     requestors: impl Iterator<Item = NodeId>,

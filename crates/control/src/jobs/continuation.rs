@@ -14,14 +14,14 @@ use crate::effect::Reply;
 /// The continuation of a write of a put.
 pub(crate) enum PutThen {
     Begun(Begun),
-    /// A stripe of the put has its place, and the client's request goes on.
+    /// The catalog has a place for a stripe of the put, and the client's request continues.
     Allocated {
         client: NodeId,
         tag: u64,
         put: PutId,
         position: u32,
     },
-    /// The file is visible.
+    /// The file is visible to readers.
     Committed {
         put: PutId,
         reply: Reply<FileView>,
@@ -32,7 +32,7 @@ pub(crate) enum PutThen {
     },
 }
 
-/// A put whose beginning is being stored.
+/// A put whose creation is being stored.
 pub(crate) struct Begun {
     pub code: Arc<dyn Code>,
     pub bytes: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Begun {
     pub reply: Reply<PutView>,
 }
 
-/// Follows the write that records blocks of a job.
+/// The continuation of the write that records blocks of a job.
 pub(crate) struct Published {
     pub job: JobId,
     pub stripe: StripeId,

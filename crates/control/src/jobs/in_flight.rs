@@ -1,9 +1,9 @@
-//! What a harness checks between two events: the jobs that publish, and what is in flight.
+//! State for test harnesses, which check it between two events: jobs and writes in flight.
 
-/// How much is in flight. All of it is bounded, and none of it is left once nobody wants anything.
+/// The number of jobs and writes in flight. Both are bounded, and both fall to zero when no request is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
-    /// Jobs that run.
+    /// Running jobs.
     pub jobs: usize,
     /// Writes that the storage has not answered.
     pub writes: usize,

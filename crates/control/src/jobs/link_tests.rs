@@ -1,29 +1,29 @@
-//! Jobs that move bytes over a link to learn what it carries: probes, which an operator asks for, and trials
-//! of suspects.
+//! Jobs that move bytes over a link to measure its rate: probes, which an operator requests, and trials of
+//! suspected stragglers.
 //!
-//! One of them runs at a time, since each would falsify the other's result.
+//! Only one of them runs at a time, because each would distort the other's result.
 
 use repair::{JobId, NodeId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A trial takes so many seconds at the rate at which a node was found to be slow.
+/// The duration of a trial in seconds, if the suspect is as slow as it was found.
 const TRIAL_S: f64 = 0.4;
-/// What it moves at least: with less, connecting would count for more than the link.
+/// The fewest bytes of a trial. With less, the time to connect would dominate.
 const LEAST_TRIAL: u64 = 1 << 20;
 const MOST_TRIAL: u64 = 64 << 20;
 
-/// The latest probes, and the trials of nodes that may be slow.
+/// The latest probes, and the trials of suspected stragglers.
 #[derive(Default)]
 pub(crate) struct LinkTests {
-    /// The measurement that runs, or the last one.
+    /// The running measurement, or the last one.
     pub(super) probes: Option<Probes>,
     pub(super) suspects: Suspects,
 }
 
 pub(super) type Link = (NodeId, NodeId);
 
-/// A measurement, running or ended.
+/// A series of probes, running or ended.
 #[derive(Debug)]
 pub(crate) struct Probes {
     pub(super) pairs: bool,
@@ -38,11 +38,11 @@ pub(super) struct RunningProbe {
     pub(super) link: Link,
     pub(super) job: JobId,
     pub(super) began: Duration,
-    /// How long the few bytes took, once they are there.
+    /// The duration of the small transfer, once it has ended.
     pub(super) few: Option<Duration>,
 }
 
-/// Trials that wait and the one that runs.
+/// Waiting trials and the running one.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
     pub(super) waiting: VecDeque<Trial>,
@@ -56,13 +56,14 @@ pub(super) struct RunningTrial {
     pub(super) began: Duration,
 }
 
-/// Bytes from one node to another, one of which is suspected. It passes after the last of its trials.
+/// A transfer between a suspect and another node. The suspect is cleared when all of its trials have
+/// succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
     pub(super) suspect: NodeId,
     pub(super) from: NodeId,
     pub(super) to: NodeId,
-    /// Bytes per second that the suspect was found to carry.
+    /// The rate at which the suspect held up a repair, in bytes per second.
     pub(super) rate: f64,
 }
 
@@ -77,13 +78,13 @@ impl Suspects {
         self.running.is_some()
     }
 
-    /// Whether trials of a node wait or run.
+    /// Whether a trial of a node is waiting or running.
     pub(super) fn are_of(&self, suspect: NodeId) -> bool {
         let running = self.running.iter().map(|running| &running.trial);
         running.chain(&self.waiting).any(|trial| trial.suspect == suspect)
     }
 
-    /// A suspect stays one.
+    /// A trial has failed: the node stays suspected, and its other trials are dropped.
     pub(crate) fn fail(&mut self, suspect: NodeId) {
         self.waiting.retain(|trial| trial.suspect != suspect);
     }

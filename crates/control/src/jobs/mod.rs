@@ -1,4 +1,4 @@
-//! Jobs: handing their actions out and reports in, and what their ends mean to whoever wanted them.
+//! The running jobs. This module carries out their actions and reports their results to the owners.
 
 pub(crate) mod beside;
 pub(crate) mod continuation;
@@ -32,54 +32,54 @@ use crate::out::Out;
 use crate::questions::state_for;
 use crate::signal::Signal;
 
-/// Jobs that run, and what wants them.
+/// Running jobs, and the requests that they serve.
 #[derive(Default)]
 pub(crate) struct Jobs {
     pub running: BTreeMap<JobId, RunningJob>,
-    /// What clients have asked for that are connected.
+    /// The requests of each connected client.
     pub clients: BTreeMap<NodeId, Requests>,
-    /// Jobs that may have something to do.
+    /// Jobs that may have actions to process.
     pub stirred: BTreeSet<JobId>,
     pub puts: OpenPuts,
 }
 
-/// What a client has asked for.
+/// The requests of a client.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// Its open requests.
+    /// The jobs of open requests, by the client's tag.
     pub requests: BTreeMap<u64, JobId>,
-    /// Requests whose beginning is being stored.
+    /// Requests that still wait for a write to be stored.
     pub opening: BTreeSet<u64>,
 }
 
-/// A job that runs.
+/// A running job.
 pub(crate) struct RunningJob {
     pub(crate) job: Job,
     pub(crate) owner: Owner,
     pub(crate) stripe: StripeId,
-    /// Nodes that get blocks of the store.
+    /// Nodes that receive blocks of the store.
     pub(crate) targets: BTreeSet<NodeId>,
-    /// Nodes that blocks were moved away from.
+    /// Nodes from which blocks were moved away.
     pub(crate) left: BTreeSet<NodeId>,
-    /// Where the job reads each block.
+    /// The node from which the job reads each block.
     pub(crate) holders: Vec<Option<NodeId>>,
-    /// Blocks of a put that are stored and not yet recorded: they are recorded together.
+    /// Blocks of a put that are stored but not yet recorded. They are recorded together.
     pub(crate) stored: Vec<(BlockIndex, NodeId, Option<Digest>)>,
-    /// What the catalog said when it did not record something.
+    /// The catalog's error, if a write of this job failed.
     pub(crate) trouble: Option<String>,
-    /// Writes of what it stored that are under way: it is over when they are answered.
+    /// Writes of this job in flight. The job ends only when all are answered.
     pub(crate) recording: usize,
-    /// Blocks that turned out bad meanwhile.
+    /// Blocks that turned out bad during those writes.
     pub(crate) lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
-    /// How it ended, while something is still being recorded.
+    /// The job's result, while writes are still in flight.
     pub(crate) ended: Option<Result<Outcome, JobError>>,
-    /// What it reserved, if it is not a repair.
+    /// The job's bandwidth reservation, if it is not a repair.
     pub(crate) reservation: Option<ReservationId>,
-    /// What it is to the scheduler, if it is a repair.
+    /// The job's item in the scheduler, if it is a repair.
     pub(crate) item: Option<ItemId>,
-    /// The load of its first plan, if it is a repair.
+    /// The load of the first plan, if it is a repair.
     pub(crate) loads: Loads,
-    /// Whether it chooses helpers by what others move.
+    /// Whether the job chooses helpers by what other jobs have reserved.
     pub(crate) minds_others: bool,
 }
 
@@ -123,7 +123,7 @@ impl Jobs {
         self.record(facts, id, vec![(block, node, digest)], out);
     }
 
-    /// Has blocks recorded that a job stored.
+    /// Writes blocks that a job stored into the catalog.
     pub(crate) fn record(
         &mut self,
         facts: Facts<'_>,
@@ -146,7 +146,7 @@ impl Jobs {
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
-    /// What a job stored is recorded, or is not.
+    /// The write of a job's blocks has succeeded or failed.
     pub(crate) fn blocks_published(
         &mut self,
         facts: Facts<'_>,
@@ -182,10 +182,10 @@ impl Jobs {
     ) {
         let running = self.running.get_mut(&id).expect("it has just acted");
         if let Owner::Put { .. } = running.owner {
-            return; // The client's file, or a block that is not visible yet.
+            return; // The block belongs to the client's file or is not visible yet.
         }
         if running.recording > 0 {
-            // Only then is it known where the block is.
+            // The block's home is known only when the write is answered.
             return running.lost_meanwhile.push((block, problem.clone()));
         }
         let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
@@ -196,11 +196,11 @@ impl Jobs {
         }
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
-        // The job may have read a copy that is not the block any more.
+        // The job may have read a copy that no longer counts as the block.
         let there = |&node: &NodeId| known.state_on(node).is_some();
         let Some(node) = holder.filter(there) else { return };
         let Some(state) = state_for(problem) else {
-            // The job goes on without it. What is wrong with it, if anything, a calm look will tell.
+            // The job continues without this block. A later verification finds out whether the block is bad.
             let known = known.clone();
             return out.tell(Signal::Unavailable { stripe, index: block, node, known });
         };
@@ -210,7 +210,7 @@ impl Jobs {
         }
     }
 
-    /// A job has ended; it is over when all that it stored is recorded.
+    /// A job has ended. The end is reported when everything that the job stored is recorded.
     pub(crate) fn finish(
         &mut self,
         facts: Facts<'_>,
@@ -226,15 +226,15 @@ impl Jobs {
         }
     }
 
-    /// A job found that blocks contradict each other. Others at the same stripe have to know before they
-    /// publish anything.
+    /// A job found that blocks contradict each other. Other jobs on the same stripe must learn of it before
+    /// they publish.
     fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>, out: &mut Out) {
         let running = &self.running[&id];
         let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
         out.tell(Signal::Contradiction { stripe, blocks: blocks.clone(), found_by });
     }
 
-    /// A job ended as blocks contradict each other: it read some that may be wrong.
+    /// A job failed because blocks contradict each other; any block that it read may be wrong.
     pub(crate) fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError, out: &mut Out) {
         if let JobError::Contradiction { .. } = error {
             let held = running.job.stripe().held().map(|(block, _)| block).collect();
@@ -243,7 +243,8 @@ impl Jobs {
         }
     }
 
-    /// Records what a put's job stored, even if it failed, so that it is removed where it is.
+    /// Records the blocks that a put's job stored, even if the job failed, because recorded blocks are
+    /// removed later.
     fn record_put(&mut self, facts: Facts<'_>, id: JobId, out: &mut Out) {
         let running = self.running.get_mut(&id).expect("a job finishes once");
         if running.stored.is_empty() {
@@ -267,7 +268,8 @@ impl Jobs {
         }
     }
 
-    /// Blocks are about to have other homes: the old ones have something to remove.
+    /// The homes of blocks are about to change. Remembers the old homes, where copies will have to be
+    /// removed.
     pub(crate) fn note_former_homes(
         &mut self,
         facts: Facts<'_>,
@@ -324,18 +326,19 @@ impl Jobs {
         self.running.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
     }
 
-    /// The jobs that make blocks of a stripe.
+    /// The jobs that write blocks of a stripe.
     pub(crate) fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
         let makes = self.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
         makes.map(|(&id, _)| id).collect()
     }
 
-    /// Whether a node moves slices for anybody.
+    /// Whether a node takes part in any job.
     pub(crate) fn works_for_others(&self, node: NodeId) -> bool {
         self.running.values().any(|running| running.job.nodes().contains(&node))
     }
 
-    /// Whether the catalog places nothing on a helper that is to be emptied, and nothing is on its way there.
+    /// Whether a drained helper is empty: the catalog places no block on it, and no block is on its way
+    /// there.
     pub(crate) fn is_emptied(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.block_count(node) == 0 && !self.is_target(node)
     }

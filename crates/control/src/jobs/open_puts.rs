@@ -6,19 +6,19 @@ use std::time::Duration;
 use repair::NodeId;
 use store_api::PutId;
 
-/// Puts that were begun.
+/// Puts that have begun and not ended.
 #[derive(Default)]
 pub(crate) struct OpenPuts {
     pub(crate) puts: BTreeMap<PutId, OpenPut>,
-    /// Those whose end is being stored: nothing of them begins any more.
+    /// Puts being committed or aborted; they accept no new stripes.
     pub(crate) ending: BTreeSet<PutId>,
-    /// Stripes whose place is being stored.
+    /// Stripes whose allocation is being stored.
     pub(super) allocating: BTreeSet<(PutId, u32)>,
 }
 
 pub(crate) struct OpenPut {
     /// The clients that store its stripes.
     pub(super) clients: BTreeSet<NodeId>,
-    /// Aborted then, unless somebody takes it up.
+    /// The time at which the put is aborted, unless a client resumes it before.
     pub(crate) until: Option<Duration>,
 }

@@ -4,23 +4,23 @@ use repair::NodeId;
 use store_api::PutId;
 use views::{FoundBy, JobKind};
 
-/// Who wants a job.
+/// The purpose of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A client reads.
+    /// A read by a client.
     Read { client: NodeId, tag: u64 },
-    /// A client stores a stripe.
+    /// A client's write of one stripe.
     Put { client: NodeId, tag: u64, put: PutId, position: u32 },
     /// A repair.
     Repair { repair: u64 },
-    /// A link is measured.
+    /// The measurement of a link.
     Probe,
-    /// A node that may be slow is tried.
+    /// The trial of a node that may be slow.
     Trial,
 }
 
 impl Owner {
-    /// Which of those that notice contradictions its job is.
+    /// The origin of a contradiction that such a job finds.
     pub(crate) fn found_by(&self) -> FoundBy {
         match self {
             Self::Read { .. } | Self::Probe | Self::Trial => FoundBy::Read,

@@ -1,4 +1,5 @@
-//! Which helpers get the blocks of a new stripe: racks spread first, then the least used, then by lot.
+//! Places the blocks of a new stripe: spread over racks first, then on the least used helpers, then at
+//! random.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +7,26 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use repair::NodeId;
 
-/// A live helper with room for a block.
+/// A live helper that may get a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// The helper.
+    /// The helper's id.
     pub node: NodeId,
     /// Its rack, if known.
     pub rack: Option<String>,
-    /// Blocks that it holds or is about to get.
+    /// Blocks that it holds or will soon receive.
     pub used: usize,
 }
 
-/// Chooses `count` of the candidates, in random order so that data and parity blocks mix; `None` if there
-/// are fewer. `racks` has the number of blocks that each rack already has of the stripe.
+/// Chooses `count` of the candidates, in random order so data and parity blocks mix. Returns `None` if there
+/// are fewer candidates. `racks` is the number of blocks of the stripe that each rack already has.
 pub(crate) fn spread(
     mut candidates: Vec<Candidate>,
     mut racks: BTreeMap<String, usize>,
     count: usize,
     rng: &mut impl Rng,
 ) -> Option<Vec<NodeId>> {
-    candidates.shuffle(rng); // The order of equals.
+    candidates.shuffle(rng); // Breaks ties at random.
     let mut chosen = Vec::with_capacity(count);
     while chosen.len() < count {
         let in_rack = |candidate: &Candidate| {
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_are_none() {
+    fn too_few_candidates_yield_none() {
         assert_eq!(chosen(vec![candidate(0, None, 0)], 2), None);
     }
 

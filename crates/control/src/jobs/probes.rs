@@ -1,12 +1,12 @@
-//! Links that are measured: one helper sends zeros to another, which drops them.
+//! Probes measure links: one helper sends zeros to another, which discards them.
 //!
-//! A probe is a job like any other, whose block no store has and which nobody keeps
-//! ([`Class::Probe`](repair::Class)), so that it goes over the very connections of repairs and ends when a
-//! node does. One runs at a time, and nothing else is held up by it: nodes that are busy are measured as what
-//! they have left. Each link is measured twice, with few bytes and with many, and what counts is the
-//! difference: connecting and starting take no part in it.
+//! A probe is an ordinary job with a block that no store has and no node keeps
+//! ([`Class::Probe`](repair::Class)). It therefore uses the same connections as repairs and ends when a node
+//! disconnects. One probe runs at a time and delays no other job, so a busy node is measured by its spare
+//! capacity. Each link is measured twice, with few bytes and with many. The rate follows from the difference,
+//! which cancels the time for connecting and starting.
 //!
-//! What is found is kept in the records and told to the topology (`network`).
+//! The results are stored in the records and passed to the topology (`network`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,20 +33,20 @@ use crate::signal::Signal;
 
 /// The key of measured rates in the records.
 const KEY: &str = "measured";
-/// Bytes of the first measurement of a link, whose time is that of everything but its rate.
+/// Bytes of the first transfer over a link, which measures the fixed costs.
 const FEW: u64 = 1 << 20;
-/// Bytes of the second one, unless somebody says otherwise.
+/// Bytes of the second transfer, unless the request sets another number.
 const MANY: u64 = 32 << 20;
 const LEAST: u64 = 4 << 20;
 const MOST: u64 = 1 << 30;
-/// Where not every pair is measured, each helper sends to the next ones at these distances in the list.
+/// If not every pair is measured, each helper sends to the helpers at these distances in the list.
 const DISTANCES: [usize; 3] = [1, 2, 5];
-/// More links are not measured at once: it would take too long.
+/// The largest number of links per measurement; more would take too long.
 const MOST_LINKS: usize = 10_000;
-/// Difference of times that is no measurement.
+/// The shortest time difference that is used. Shorter ones are below the resolution.
 const NO_TIME: Duration = Duration::from_micros(100);
 
-/// What is kept.
+/// The measured rates, as the records store them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     nodes: Vec<(NodeId, [Option<Found>; 2])>,
@@ -54,7 +54,7 @@ struct Kept {
 }
 
 impl LinkTests {
-    /// Begins to measure links.
+    /// Starts to measure links.
     pub(crate) fn start_probes(
         &mut self,
         facts: Facts<'_>,
@@ -76,7 +76,7 @@ impl LinkTests {
         self.probe_view(facts)
     }
 
-    /// Ends a measurement; what was found counts.
+    /// Stops a measurement; the results so far are kept.
     pub(crate) fn stop_probes(&mut self, facts: Facts<'_>, out: &mut Out) -> Result<ProbeView, RequestError> {
         let probes = self.probes.as_mut().ok_or(NetworkError::NoProbes)?;
         let was_running = probes.is_running();
@@ -89,7 +89,7 @@ impl LinkTests {
         self.probe_view(facts)
     }
 
-    /// Measures the next link, unless a suspect is being tried, for which that waits.
+    /// Measures the next link, unless the trial of a suspect is running; in that case the link waits.
     pub(crate) fn probe_next(&mut self, facts: Facts<'_>, out: &mut Out) {
         while !self.suspects.is_running()
             && let Some(probes) = self.probes.as_mut().filter(|probes| probes.running.is_none())
@@ -101,7 +101,7 @@ impl LinkTests {
         }
     }
 
-    /// Lets one node send bytes to another.
+    /// Starts a transfer from one node to another.
     pub(crate) fn probe(
         &mut self,
         facts: Facts<'_>,
@@ -118,7 +118,7 @@ impl LinkTests {
         Ok(())
     }
 
-    /// A probe has ended.
+    /// A transfer has ended.
     pub(crate) fn probe_ended(&mut self, facts: Facts<'_>, result: Result<Outcome, JobError>, out: &mut Out) {
         let Some(RunningProbe { link, began, few, .. }) =
             self.probes.as_mut().and_then(|probes| probes.running.take())
@@ -127,7 +127,8 @@ impl LinkTests {
         };
         let took = facts.base.now.saturating_sub(began);
         let came = result.map_err(|error| error.to_string()).and_then(|outcome| {
-            // A receiver that others complained of is replaced, and that is no measurement of this link.
+            // If peers complained about the receiver, the job has replaced it. The time then says nothing
+            // about this link.
             let there = outcome.homes.get(&BlockIndex(0)) == Some(&link.1) && outcome.replanned.is_empty();
             if there { Ok(()) } else { Err(outcome.replanned.join("; ")) }
         });
@@ -158,7 +159,7 @@ impl LinkTests {
         out.tell(Signal::Measured { link, ports, pair });
     }
 
-    /// A measurement is over.
+    /// All links are measured: stores the results and lets trials run.
     fn end_measurement(&mut self, facts: Facts<'_>, out: &mut Out) {
         out.tell(Signal::MeasuredAll);
         self.try_next(facts, out);
@@ -184,7 +185,7 @@ impl LinkTests {
 }
 
 impl Nodes {
-    /// Rates that an earlier coordinator measured.
+    /// Restores the rates that an earlier coordinator measured.
     pub(crate) fn recall_measured(&mut self, records: &[(String, Value)]) {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value::<Kept>(record.clone()) {
@@ -202,7 +203,7 @@ impl Nodes {
 }
 
 impl LinkTests {
-    /// The measurement that runs, or the last one.
+    /// The running measurement, or the last one.
     pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
         let probes = self.probes.as_ref().ok_or(NetworkError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
@@ -222,7 +223,7 @@ impl LinkTests {
 }
 
 impl LinkTests {
-    /// A job that moves bytes over a link.
+    /// The request for a job that moves bytes over a link.
     pub(super) fn probe_request(
         facts: Facts<'_>,
         job: JobId,
@@ -230,7 +231,7 @@ impl LinkTests {
         bytes: u64,
     ) -> Result<JobRequest, RequestError> {
         let (from, to) = link;
-        // Its one data block travels.
+        // Only the first data block is transferred.
         let code = facts.stripes.codes.get(&CodeSpec::reed_solomon(2, 1))?;
         let chunking = Chunking::of(&*code, bytes, None).expect("a code without sub-blocks takes any length");
         let name = format!("probe-{job}");
@@ -257,7 +258,7 @@ impl LinkTests {
 }
 
 impl Nodes {
-    /// What a link carries was measured.
+    /// Records the measured rate of a link.
     pub(crate) fn note_measured(
         &mut self,
         base: &Base,
@@ -274,7 +275,7 @@ impl Nodes {
         }
     }
 
-    /// A measurement is over: keeps what was measured, and tells it to planner and scheduler.
+    /// A measurement has ended: stores the rates and passes them to the planner and the scheduler.
     pub(crate) fn keep_measured(&mut self, base: &Base, out: &mut Out) {
         let kept = Kept { nodes: self.figures.measured().collect(), pairs: self.figures.pairs().collect() };
         out.keep_record(KEY.to_owned(), &kept);
@@ -299,8 +300,7 @@ impl Probes {
         self.waiting.len() + usize::from(self.running.is_some())
     }
 
-    /// What the sender of a link can send and the receiver receive, as far as was seen: the most over any of
-    /// their links.
+    /// The best measured rates of a link's sender and receiver, each over all of its links.
     fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
         let most = |is_it: &dyn Fn(&Link) -> bool| {
             let rates = self.results.iter().filter(|(link, _)| is_it(link));
@@ -310,7 +310,7 @@ impl Probes {
     }
 }
 
-/// The links to be measured, such that no node is in two that follow one another if that can be avoided.
+/// The links to measure, ordered so consecutive links share no node where possible.
 fn links(nodes: &[NodeId], pairs: bool) -> VecDeque<Link> {
     let distances: Vec<usize> = match pairs {
         true => (1..nodes.len()).collect(),

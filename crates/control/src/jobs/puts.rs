@@ -1,4 +1,5 @@
-//! Puts: begun and committed over the API, their stripes stored over a client's control connection.
+//! Puts: begun and committed through the API. The client's control connection carries the requests for
+//! stripes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,15 +32,15 @@ use crate::out::Out;
 use crate::stripes::layout::{self, BadBytes, BadSize};
 use views::{FileView, PutRequest, PutStripe, PutView};
 
-/// A put whose connection ended has this long to be committed or taken up by another one.
+/// The time after a put's last connection ended in which it must be committed or resumed.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
-/// A put of which nothing was stored yet has this long.
+/// The time that a put may stay open before its first stripe.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
-/// More stripes are not listed in one answer; choose larger blocks.
+/// The most stripes of a put, all of which are listed in one answer. Larger files need larger blocks.
 const MAX_STRIPES: u64 = 1 << 20;
 
 impl Jobs {
-    /// Blocks that a node holds, or is about to get from running jobs.
+    /// The number of blocks that a node holds or will get from running jobs.
     pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
         let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
         facts.stripes.picture.block_count(node) + coming
@@ -95,7 +96,7 @@ impl Jobs {
         self.puts.ending.remove(&put);
         let known = !matches!(result, Err(StoreError::Put(PutError::NoSuchPut(_))));
         if let (Err(error), true) = (&result, known) {
-            // It is tried again when nobody has gone on with it for as long again.
+            // The abort is retried if no client resumes the put within the time limit.
             tracing::error!(%put, %error, "cannot abort a put");
             if let Some(open) = self.puts.puts.get_mut(&put) {
                 open.until = Some(base.now + ORPHAN_LIMIT);
@@ -171,7 +172,7 @@ impl Jobs {
             stripe,
             wanted: wanted.map(|(block, requestor)| Wanted { block, requestor }).collect(),
             sub_blocks: None,
-            // Everything starts at the client, so there is nothing to choose from.
+            // The client holds all data blocks, so the planner has no choice.
             policy: policy(Scheme::Conventional, None),
             verify: Verify::default(),
             publish: true,
@@ -202,7 +203,7 @@ impl Jobs {
         }
     }
 
-    /// That a put could be carried out: its code, the size of its blocks, and how many stripes it has.
+    /// Checks that a put can be carried out. Returns its code, its block size and its number of stripes.
     fn check_put(
         &mut self,
         facts: Facts<'_>,
@@ -250,7 +251,7 @@ impl Jobs {
         Ok(facts.storing.check_storage()?)
     }
 
-    /// A client has gone: what it put is aborted soon, unless it is committed or taken up.
+    /// A client has disconnected. Its puts are aborted soon, unless they are committed or resumed.
     pub(crate) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
         for put in self.puts.puts.values_mut() {
             if put.clients.remove(&client) && put.clients.is_empty() {
@@ -259,7 +260,7 @@ impl Jobs {
         }
     }
 
-    /// Stores a stripe of a put from the client's data, once it has its place in the catalog.
+    /// Starts to store a stripe of a put: allocates it in the catalog first.
     pub(crate) fn put_stripe(
         &mut self,
         facts: Facts<'_>,
@@ -309,7 +310,7 @@ impl Jobs {
             let error = store_api::PutError::NoSuchPosition { put: put.id, position, stripes };
             return Err(error.into());
         }
-        // The same stripe twice at once would mix two stores of it.
+        // Two concurrent writes of the same stripe would mix their blocks.
         let same = |owner: &Owner| match owner {
             Owner::Put { put: other, position: at, .. } => *other == put.id && *at == position,
             _ => false,
@@ -322,7 +323,7 @@ impl Jobs {
         self.place(facts, code, size.block_bytes, out)
     }
 
-    /// Chooses nodes for a new stripe.
+    /// Chooses the nodes of a new stripe.
     pub(crate) fn place(
         &mut self,
         facts: Facts<'_>,
@@ -348,14 +349,14 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Live helpers with room for a block, beside what is on its way to them.
+    /// Live helpers with room for a block, after the blocks that are on their way to them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
         let rack = |node| facts.nodes.topology.get(node).and_then(|view| view.rack.clone());
         roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(facts, node) }).collect()
     }
 
-    /// Helpers that get blocks, with the bytes that each has room for.
+    /// Helpers that accept new blocks, with the free bytes of each.
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
@@ -367,7 +368,7 @@ impl Jobs {
         self.room_on(facts, node) >= block_bytes
     }
 
-    /// Bytes that a helper has room for, beside what is on its way to it.
+    /// Free bytes of a helper, minus the blocks that are on their way to it.
     fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
         let coming = self.running.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();
@@ -377,7 +378,7 @@ impl Jobs {
 }
 
 impl Nodes {
-    /// Whether helpers of mend.toml may be starting together with this coordinator.
+    /// Whether helpers that mend.toml lists may still register, because the coordinator has just started.
     fn may_yet_register(&self, base: &Base) -> bool {
         let Some(helpers) = base.settings.helpers.as_ref().filter(|_| base.now < SETTLE_LIMIT) else {
             return false;
@@ -388,7 +389,7 @@ impl Nodes {
 }
 
 impl OpenPuts {
-    /// Whether a stripe of it is being allocated.
+    /// Whether a stripe of the put is being allocated.
     fn is_busy(&self, put: PutId) -> bool {
         self.allocating.range((put, 0)..=(put, u32::MAX)).next().is_some()
     }

@@ -1,4 +1,4 @@
-//! What clients ask on their connections: reads, and stripes of puts.
+//! Requests that clients send on their connections: reads, and stripes of puts.
 
 use codes::BlockIndex;
 use repair::wire::RequestFailure;
@@ -14,7 +14,7 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 
-/// The request for a read, out of its message.
+/// A read request, as taken from its message.
 pub(crate) struct Read {
     pub(crate) stripe: StripeId,
     pub(crate) blocks: Vec<BlockIndex>,
@@ -40,8 +40,7 @@ impl Jobs {
         let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::indices::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
-        // What is read as it is stored is nobody's guess; what is decoded may be made of the block that is
-        // wrong.
+        // A stored block can be returned unchecked. A decoded block may have been computed from a wrong one.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
         let verify = match decodes || read.verify {
             true => facts.stripes.verify(&read.stripe, read.verify),
@@ -65,7 +64,7 @@ impl Jobs {
 }
 
 impl Nodes {
-    /// Tells a client that its request is refused, with the next step.
+    /// Refuses a client's request; the answer includes the next step.
     pub(crate) fn refuse_request(&self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
         let (detail, next_step) = (error.to_string(), error.next_step());
         let result = Err(RequestFailure::Refused { detail, next_step });
@@ -113,10 +112,10 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// A client gives a request up.
+    /// A client cancels a request.
     pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
         let Some(Requests { requests, opening, .. }) = self.clients.get_mut(&client) else { return };
-        // What has not begun does not begin.
+        // A request that waits for a write is not started.
         opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {
             self.cancel_job(job);

@@ -1,9 +1,9 @@
-//! Which of several suspects is slow.
+//! Finds the slow node among several suspects.
 //!
-//! A link that holds a repair up shows two nodes, and the repair goes on without both; that one of them
-//! carries as much as ever it cannot know. So each of them sends some bytes to a node that nobody suspects,
-//! and receives some from it. Who is fast both ways counts as slow no longer. One trial runs at a time, and
-//! never beside a measurement of links ([`probes`](crate::probes)).
+//! A slow link puts both of its nodes under suspicion, and the repair continues without either. The repair
+//! cannot tell which of them is slow. Therefore each suspect exchanges some bytes with a node that is not
+//! suspected, in both directions. A suspect that is fast in both directions is cleared. One trial runs at a
+//! time, and never during a measurement of links ([`probes`](crate::jobs::probes)).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 
-/// After this long it has failed, also where so little comes that its end would be hours away.
+/// The limit after which a trial has failed. Without it, a trial of a very slow node could take hours.
 const TRIAL_LIMIT: Duration = Duration::from_secs(4);
 
 impl LinkTests {
-    /// Nodes held up a repair, which they let have so many bytes a second; of several, perhaps not all are
-    /// slow.
+    /// Nodes held up a repair at these rates, in bytes per second. If there are several, some may not be
+    /// slow, so each gets a trial.
     pub(crate) fn note_slow(&mut self, facts: Facts<'_>, nodes: &BTreeMap<NodeId, f64>, out: &mut Out) {
         for (&node, &rate) in nodes {
             out.tell(Signal::Slow { node, rate });
@@ -44,7 +44,7 @@ impl LinkTests {
         self.try_next(facts, out);
     }
 
-    /// Time has passed.
+    /// Cancels a trial that has reached its time limit.
     pub(crate) fn end_late_trial(&self, base: &Base, out: &mut Out) {
         if let Some(RunningTrial { job, began, .. }) = self.suspects.running
             && base.now >= began + TRIAL_LIMIT
@@ -53,7 +53,7 @@ impl LinkTests {
         }
     }
 
-    /// Begins the next trial, unless links are being measured, which it would falsify, and be falsified by.
+    /// Starts the next trial, unless links are being measured. Both results would be distorted.
     pub(crate) fn try_next(&mut self, facts: Facts<'_>, out: &mut Out) {
         while !self.suspects.is_running()
             && !self.are_links_measured()
@@ -66,7 +66,7 @@ impl LinkTests {
         }
     }
 
-    /// Moves the bytes of a trial.
+    /// Starts the transfer of a trial.
     fn begin_trial(&mut self, facts: Facts<'_>, trial: Trial, out: &mut Out) -> Result<(), RequestError> {
         let job = out.next_job()?;
         let request = Self::probe_request(facts, job, (trial.from, trial.to), trial.bytes())?;
@@ -102,13 +102,13 @@ impl LinkTests {
 }
 
 impl Nodes {
-    /// A node that counted as slow is not.
+    /// Clears a node of suspicion.
     pub(crate) fn acquit(&mut self, node: NodeId, out: &mut Out) {
         self.figures.acquit(node);
         self.tell_rates(node, out);
     }
 
-    /// A helper with little to do that is not slow itself.
+    /// The least loaded helper that is not suspected.
     fn beyond_suspicion(&self, suspects: &BTreeMap<NodeId, f64>) -> Option<NodeId> {
         let is_free = |node: &NodeId| !self.figures.is_slow(*node) && !suspects.contains_key(node);
         let free = self.live_helpers().filter(is_free);

@@ -1,10 +1,9 @@
-//! Helpers that are gone. After a grace period what they held is rebuilt elsewhere: by itself, and once.
+//! Absent helpers. After a grace period, their blocks are rebuilt elsewhere: automatically, and once.
 //!
-//! Since when a helper is gone is kept in the records, so that a coordinator that starts again goes on
-//! counting. Nothing begins before all helpers had time to come back, while the catalog is an old one, while
-//! the helper is in maintenance, nor while more of those that hold something are gone than are there: then it
-//! is the network that is broken, and rebuilding half of everything on the other half would only make it
-//! worse.
+//! The start of an absence is kept in the records, and a restarted coordinator continues to count from there.
+//! Automatic recovery does not begin in four cases: helpers are still registering after a start, the catalog
+//! is outdated, the helper is in maintenance, or more block holders are absent than connected. The last case
+//! points to a broken network, and rebuilding half of all blocks on the other half would make it worse.
 
 use std::time::Duration;
 
@@ -20,12 +19,13 @@ use crate::records::recall;
 use crate::signal::Signal;
 use views::HistoryEvent;
 
-/// Keys of the helpers that are gone begin with this; the name follows.
+/// The prefix of the record keys of absent helpers; the helper's name follows.
 const PREFIX: &str = "gone/";
-/// Nothing begins by itself so soon after a start, unless helpers may be gone for a shorter time anyway.
+/// After a start, automatic recovery waits for this long, or for the grace period of helpers if that is
+/// shorter.
 pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 
-/// The same in the records.
+/// An absence, as the records store it.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     since_unix_ms: u64,
@@ -33,8 +33,8 @@ struct Kept {
 }
 
 impl Registry {
-    /// Helpers that were gone when an earlier coordinator ended. The clock on the wall is asked once, here;
-    /// one that is wrong makes a repair begin too early or too late, and harms nothing.
+    /// Restores the absences that an earlier coordinator recorded. Only here are times taken from the wall
+    /// clock. If that clock is wrong, a repair starts too early or too late, which does no harm.
     pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.known(name)) else {
@@ -50,9 +50,10 @@ impl Registry {
         }
     }
 
-    /// All have had time to come: those who are not here are gone since the start, unless it is known better.
+    /// Called when the start-up phase ends: unconnected helpers count as absent since the start, unless an
+    /// earlier time is recorded.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
-        // Servers that are meant to have no helper are not missed.
+        // Servers that have no helper by configuration are not missing.
         let is_missed = |node: &NodeId| {
             !self.is_up(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
         };
@@ -62,7 +63,7 @@ impl Registry {
         }
     }
 
-    /// A helper has gone.
+    /// A helper has disconnected: its absence begins.
     pub(crate) fn note_gone(&mut self, base: &Base, node: NodeId, why: &str, out: &mut Out) {
         self.begin_absence(node, Absence::new(base.unix_ms, Duration::ZERO, base.now), why, out);
     }
@@ -79,7 +80,7 @@ impl Registry {
         }
     }
 
-    /// An operator called off the repair of a helper that is gone.
+    /// An operator cancelled the recovery of an absent helper.
     pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
         if self.get_mut(node).is_some_and(Node::cancel_recovery) {
             self.keep_absence(node, out);
@@ -88,7 +89,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// A helper is back, and its absence has ended. The history tells of it if `is_told`.
+    /// A helper has reconnected, and its absence has ended. The history gets an entry if `is_told`.
     pub(crate) fn note_back(&self, node: NodeId, away: Duration, is_told: bool, out: &mut Out) {
         let name = self.name(node);
         out.forget_record(format!("{PREFIX}{name}"));
@@ -103,7 +104,7 @@ impl Registry {
         out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
     }
 
-    /// Drops the record of the absence of a node that is forgotten.
+    /// Removes the record of a node's absence, because the node is being forgotten.
     pub(super) fn forget_absence(&self, node: NodeId, out: &mut Out) {
         if self.absence(node).is_some() {
             out.forget_record(format!("{PREFIX}{}", self.name(node)));

@@ -8,7 +8,7 @@ use repair::NodeId;
 
 use views::CapsView;
 
-/// Caps, and what helpers were told of them.
+/// Caps on repair traffic, and the paces that helpers were sent.
 #[derive(Default)]
 pub(crate) struct Capping {
     pub(super) view: CapsView,
@@ -17,14 +17,14 @@ pub(crate) struct Capping {
     pub(super) sharing: Sharing,
 }
 
-/// Where the dealing of common caps is.
+/// The phase of redistributing shared caps.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Sharing {
-    /// No repair runs, or nothing is common.
+    /// No repair runs, or no cap is shared.
     #[default]
     Resting,
-    /// Shares are used; helpers are asked then.
+    /// Shares are in use until the given time; then helpers are asked for the unused part.
     Using { until: Duration },
-    /// Helpers were asked what they left; what they say until then counts.
+    /// Helpers were asked for the unused part; reports count until the given time.
     Asked { until: Duration },
 }

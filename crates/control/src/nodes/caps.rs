@@ -1,7 +1,8 @@
-//! Caps on what repairs may move: kept, dealt out to helpers as paces, and to the scheduler as budgets.
+//! Caps on repair traffic: stores them, distributes them to helpers as paces and to the scheduler as budgets.
 //!
-//! While repairs run under a cap that helpers share, they are asked every second what they leave unused of
-//! their shares, and it is dealt anew, by that and by what each has under way.
+//! While repairs run under a cap that several helpers share, each helper reports every second how much of its
+//! share it left unused. The cap is then redistributed by these reports and by the work that each helper has
+//! in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,15 +27,15 @@ use crate::signal::Signal;
 use recovery::Scheduler;
 use views::{CapsRequest, CapsView};
 
-/// The key of caps in the records.
+/// The record key of the caps.
 const KEY: &str = "caps";
-/// Shares have been used for so long when helpers are asked what they left,
+/// How long helpers use their shares before they are asked for the unused part.
 const USED_FOR: Duration = Duration::from_millis(900);
-/// and so much later they are dealt anew, by what was answered.
+/// How long the coordinator waits for those reports before it redistributes the shares.
 const ANSWERED_IN: Duration = Duration::from_millis(100);
 
 impl Nodes {
-    /// Caps that an earlier coordinator kept.
+    /// Restores the caps that an earlier coordinator recorded.
     pub(crate) fn recall_caps(&mut self, records: &[(String, Value)]) {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value(record.clone()) {
@@ -43,7 +44,7 @@ impl Nodes {
         }
     }
 
-    /// Changes caps, once that is kept.
+    /// Changes caps. They take effect when the write is durable.
     pub(crate) fn change_caps(
         &mut self,
         base: &Base,
@@ -61,7 +62,7 @@ impl Nodes {
         }
     }
 
-    /// Caps are kept: they hold from now on.
+    /// The new caps are durable and take effect.
     pub(crate) fn caps_changed(&mut self, base: &Base, view: CapsView, out: &mut Out) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
         let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
@@ -72,7 +73,7 @@ impl Nodes {
         self.caps_view()
     }
 
-    /// Caps have changed, or the helpers that keep to them.
+    /// Distributes caps after a change of the caps or of the connected helpers.
     pub(crate) fn deal_caps(&mut self, base: &Base, out: &mut Out) {
         let caps = self.caps(base);
         let mut dealer = std::mem::take(&mut self.capping.dealer);
@@ -81,14 +82,15 @@ impl Nodes {
         self.tell_paces(out);
     }
 
-    /// Time has passed: deals anew what is common, as far as it is due.
+    /// Advances the phases of redistributing shared caps.
     pub(crate) fn share_caps(&mut self, base: &Base, jobs: &Jobs, scheduler: &Scheduler, out: &mut Out) {
         let is_repair = |owner: &Owner| matches!(owner, Owner::Repair { .. });
         let runs = jobs.running.values().any(|running| is_repair(&running.owner));
         let is_shared = self.capping.view.cluster.is_some() || !self.capping.view.racks.is_empty();
         self.capping.sharing = match self.capping.sharing {
             Sharing::Resting if runs && is_shared => {
-                // What they left while nothing ran says nothing: it is asked for and not heard.
+                // The parts left unused while no repair ran mean nothing. This request makes helpers start a
+                // new period; its answers are ignored.
                 self.ask_for_unused(out);
                 self.share_by_work(scheduler, out);
                 Sharing::Using { until: base.now + USED_FOR }
@@ -124,7 +126,7 @@ impl Nodes {
             .for_each(|node| self.send(node, ToNode::Spare, out));
     }
 
-    /// A helper says which part of its shares it left, in thousandths.
+    /// A helper reports the unused part of its shares, in thousandths.
     pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
         if let Sharing::Asked { .. } = self.capping.sharing {
             let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
@@ -132,7 +134,7 @@ impl Nodes {
         }
     }
 
-    /// Tells helpers what they keep to, where that has changed.
+    /// Sends helpers their paces, where these have changed.
     fn tell_paces(&mut self, out: &mut Out) {
         let mut told = std::mem::take(&mut self.capping.told);
         told.retain(|&node, _| self.is_connected(node));
@@ -168,14 +170,14 @@ impl Nodes {
         Ok(view)
     }
 
-    /// What repairs may have under way at a node.
+    /// The budget for repair traffic in flight at a node.
     pub(crate) fn budget(&self, base: &Base, node: NodeId) -> Budget {
         let rates = self.topology.rates(node);
         let rates = self.paces(base).get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
-    /// The paces of helpers, if each has an even share of what is common.
+    /// The paces of helpers if shared caps were split evenly.
     pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
         self.caps(base).paces(self.helper_profiles())
     }
@@ -207,7 +209,7 @@ impl Nodes {
     }
 }
 
-/// Sets rates; one of 0 takes a cap away.
+/// Sets caps; a rate of 0 removes the cap.
 fn change(rates: &mut BTreeMap<String, u64>, changes: &BTreeMap<String, u64>) {
     for (name, &rate) in changes {
         match rate {

@@ -1,11 +1,11 @@
-//! Until when members' certificates are valid, as they showed them last; for the status.
+//! Expiry times of members' certificates, as last presented. The status shows warnings about them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use cluster::{RENEW_WITHIN, Role};
 
-/// See the module's documentation.
+/// The expiry time of each member's certificate.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
     expire: BTreeMap<String, (Role, SystemTime)>,
@@ -20,7 +20,7 @@ impl Certificates {
         self.expire.remove(&role.to_string());
     }
 
-    /// What expires soon or has expired, a sentence each.
+    /// One sentence for each certificate that has expired or will expire soon.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
         let mut warnings = Vec::new();
         for (role, expires) in self.expire.values() {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_expires_within_30_days_is_told_until_it_is_renewed() {
+    fn certificates_that_expire_within_30_days_are_reported_until_renewed() {
         let day = Duration::from_secs(86_400);
         let now = UNIX_EPOCH + 20_000 * day;
         let helper = Role::Helper("h1".parse().unwrap());

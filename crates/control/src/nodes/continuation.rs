@@ -10,12 +10,12 @@ use crate::effect::Reply;
 
 /// The continuation of a write about helpers or caps.
 pub(crate) enum NodeThen {
-    /// A helper has its number and registers.
+    /// A helper has been given its number and can register.
     Join { connection: ConnectionId, role: Role, hello: Box<FromNode> },
-    /// Caps are kept and take effect.
+    /// New caps are durable and take effect.
     Capped { view: Box<CapsView>, reply: Reply<CapsView> },
-    /// An operator has taken a helper off the list.
+    /// An operator has removed a helper.
     Removed { node: NodeId, view: Box<NodeView>, reply: Reply<NodeView> },
-    /// A helper that is no longer configured is forgotten.
+    /// A helper that is no longer configured was removed from the catalog.
     Forgotten { node: NodeId },
 }

@@ -1,13 +1,15 @@
-//! What is known of the rates of nodes, and from where.
+//! Rates of nodes, and their sources.
 //!
-//! A rate that is configured counts. Otherwise one that was measured counts, for as long as it is fresh; otherwise what is
-//! assumed of all nodes alike, so that a network of which nothing is known looks even, as it mostly is. A node that held up a
-//! repair counts as that slow for some minutes, unless it is seen to be faster. What real transfers made of a port is a
-//! lower bound: it corrects a measured rate that is too low, and raises what is assumed of everybody once half of the
-//! helpers have shown more. Once half of the helpers are known, nobody is assumed to carry more than the fastest of them: a
-//! client that seems to have a better link than all helpers would be sent raw blocks by all of them.
+//! A configured rate takes precedence over a measured one, which counts while it is fresh. Without either,
+//! the same rate is assumed for all nodes, because most networks are even. A node that held up a repair
+//! counts as slow at the observed rate for some minutes, unless a faster transfer is observed.
 //!
-//! Times are milliseconds since 1970, since measured rates outlive the coordinator.
+//! The throughput of real transfers is a lower bound for a port. It corrects a measured rate that is too low,
+//! and it raises the assumed rate once half of the helpers have exceeded that. If the rates of half of the
+//! helpers are known, the assumed rate never exceeds the fastest of them. Otherwise a client would seem to
+//! have a better link than all helpers, and all of them would send it raw blocks.
+//!
+//! Times are milliseconds since 1970, because measured rates outlive the coordinator.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +17,16 @@ use repair::{NodeId, Rates, StatedRates};
 use serde::{Deserialize, Serialize};
 use views::{RateSource, RateView};
 
-/// A measured rate counts for so long: links are changed by people, and seldom.
+/// How long a measured rate counts. Links change only when people change them, which is rare.
 const MEASURED_FOR_MS: u64 = 30 * 24 * 3600 * 1000;
-/// A busy moment tells of a port for so long.
+/// How long an observed throughput counts for a port.
 const SEEN_FOR_MS: u64 = 3600 * 1000;
-/// A node that was slow counts as slow for so long.
+/// How long a node counts as slow.
 const SLOW_FOR_MS: u64 = 5 * 60 * 1000;
-/// Seen to be so much faster, a rate is not what was said of it.
+/// An observed rate replaces a measured one, or clears a slow node, if it is higher by this factor.
 const FASTER: f64 = 1.1;
 
-/// A rate, and when it was found.
+/// A rate in bytes per second and the time at which it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub rate: f64,
@@ -37,7 +39,7 @@ impl Found {
     }
 }
 
-/// What is known of one node. Of two, the uplink comes first, then the downlink.
+/// The rates of one node. In arrays of two, the uplink comes first, then the downlink.
 #[derive(Clone, Debug, Default)]
 struct NodeFigures {
     stated: StatedRates,
@@ -46,12 +48,12 @@ struct NodeFigures {
     slow: Option<Found>,
 }
 
-/// See the module's documentation.
+/// The rates of all nodes, from every source.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     nodes: BTreeMap<NodeId, NodeFigures>,
     pairs: BTreeMap<(NodeId, NodeId), Found>,
-    /// What ports carry of which nothing is known.
+    /// The rate assumed for ports without a configured or measured rate.
     assumed: f64,
 }
 
@@ -62,7 +64,7 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// What a node's own configuration says. Whether something else is assumed of all others now.
+    /// Sets the rates that a node's own configuration states. Returns whether the assumed rate has changed.
     pub fn state(&mut self, node: NodeId, stated: StatedRates) -> bool {
         let given = |rate: Option<u64>| rate.filter(|&rate| rate > 0);
         let StatedRates { up, down, read, write } = stated;
@@ -71,7 +73,7 @@ impl Figures {
         self.assume()
     }
 
-    /// What was measured of a node's ports, uplink and downlink. Whether something else is assumed of all others now.
+    /// Sets the measured rates of a node's ports. Returns whether the assumed rate has changed.
     pub fn measure(&mut self, node: NodeId, rates: [Option<Found>; 2]) -> bool {
         let figures = self.node(node);
         for (known, found) in figures.measured.iter_mut().zip(rates) {
@@ -81,12 +83,12 @@ impl Figures {
         self.assume()
     }
 
-    /// What was measured between two nodes.
+    /// Sets the measured rate between two nodes.
     pub fn measure_pair(&mut self, from: NodeId, to: NodeId, found: Found) {
         self.pairs.insert((from, to), found);
     }
 
-    /// What transfers made of a node's ports. Whether something else is assumed of all others now.
+    /// Notes the throughput of transfers at a node's ports. Returns whether the assumed rate has changed.
     pub fn see(&mut self, node: NodeId, rates: [u64; 2], now_ms: u64) -> bool {
         let figures = self.node(node);
         for (seen, rate) in figures.seen.iter_mut().zip(rates) {
@@ -100,7 +102,7 @@ impl Figures {
         self.assume()
     }
 
-    /// A node held up a repair, which it let have so much.
+    /// Notes that a node held up a repair at this rate.
     pub fn slow(&mut self, node: NodeId, rate: f64, now_ms: u64) {
         self.node(node).slow = Some(Found { rate, at_unix_ms: now_ms });
     }
@@ -110,18 +112,18 @@ impl Figures {
         self.nodes.get(&node).is_some_and(|figures| figures.slow.is_some())
     }
 
-    /// Whether a node that counts as slow would not if it were seen to carry so much.
+    /// Whether this observed rate would clear a node that counts as slow.
     pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
         let slow = self.nodes.get(&node).and_then(|figures| figures.slow);
         slow.is_some_and(|slow| rate >= slow.rate * FASTER)
     }
 
-    /// A node is not slow.
+    /// Clears a node of the suspicion that it is slow.
     pub fn acquit(&mut self, node: NodeId) {
         self.node(node).slow = None;
     }
 
-    /// Forgets what is too old to count; nodes of which something else holds now.
+    /// Drops rates that are too old. Returns the nodes whose rates have changed.
     pub fn expire(&mut self, now_ms: u64) -> Vec<NodeId> {
         let mut changed = Vec::new();
         for (&node, figures) in &mut self.nodes {
@@ -145,29 +147,29 @@ impl Figures {
         self.pairs.retain(|(from, to), _| *from != node && *to != node);
     }
 
-    /// What is measured between pairs of nodes.
+    /// Measured rates between pairs of nodes.
     pub fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, Found)> + '_ {
         self.pairs.iter().map(|(&(from, to), &found)| (from, to, found))
     }
 
-    /// What was measured of nodes' ports.
+    /// Measured rates of nodes' ports.
     pub fn measured(&self) -> impl Iterator<Item = (NodeId, [Option<Found>; 2])> + '_ {
         let measured = self.nodes.iter().map(|(&node, figures)| (node, figures.measured));
         measured.filter(|(_, found)| found.iter().any(Option::is_some))
     }
 
-    /// The most that was made of a node's ports lately, in bytes per second.
+    /// The highest recent throughput of a node's ports, in bytes per second.
     pub fn seen(&self, node: NodeId) -> [Option<u64>; 2] {
         let seen = self.nodes.get(&node).map(|figures| figures.seen).unwrap_or_default();
         seen.map(|seen| seen.map(|seen| seen.rate as u64))
     }
 
-    /// What a node's configuration says of its links.
+    /// The rates that a node's configuration states.
     pub fn stated(&self, node: NodeId) -> StatedRates {
         self.nodes.get(&node).map(|figures| figures.stated).unwrap_or_default()
     }
 
-    /// Whether the rates of a node's links are more than an assumption.
+    /// Whether the rates of a node's links are configured or measured, not assumed.
     pub fn knows_links(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|figures| {
             let measured = figures.measured.iter().all(Option::is_some);
@@ -175,13 +177,13 @@ impl Figures {
         })
     }
 
-    /// What a node is taken to carry.
+    /// The rates that planning uses for a node.
     pub fn rates(&self, node: NodeId) -> Rates {
         let [up, down, read, write] = self.views(node).map(|view| view.bytes_per_s as f64);
         Rates { up, down, read, write }
     }
 
-    /// The same with where each rate comes from: uplink, downlink, reading and writing.
+    /// Like [`rates`](Self::rates), with the source of each: uplink, downlink, reading and writing.
     pub fn views(&self, node: NodeId) -> [RateView; 4] {
         let empty = NodeFigures::default();
         let figures = self.nodes.get(&node).unwrap_or(&empty);
@@ -209,14 +211,14 @@ impl Figures {
         [port(0, stated.up), port(1, stated.down), read, write]
     }
 
-    /// What is assumed of a port of which nothing is known, in bytes per second.
+    /// The rate assumed for a port without a configured or measured rate, in bytes per second.
     pub fn assumed(&self) -> f64 {
         self.assumed
     }
 
-    /// Assumes 1 Gb/s of the ports of nodes of which nothing is known, doubled as long as half of the helpers were seen to move
-    /// as much, and no more than the fastest port of a helper if half of them are known. Whether that is another rate than
-    /// before.
+    /// Updates the assumed rate. It starts at 1 Gb/s and is doubled while half of the helpers have moved at
+    /// least the doubled rate. If half of the helpers have known rates, the fastest of these is the limit.
+    /// Returns whether the assumed rate has changed.
     fn assume(&mut self) -> bool {
         let busiest =
             |figures: &NodeFigures| figures.seen.iter().flatten().map(|seen| seen.rate).fold(0.0, f64::max);
@@ -240,7 +242,7 @@ impl Figures {
 }
 
 impl NodeFigures {
-    /// What the faster port carries, if that is known of both.
+    /// The rate of the faster port, if the rates of both are known.
     fn known(&self) -> Option<f64> {
         let port = |at: usize, stated: Option<u64>| {
             let measured = self.measured[at].map(|found| found.rate);
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_counts_before_measured_and_measured_before_assumed() {
+    fn configured_rates_precede_measured_and_assumed_ones() {
         let mut figures = Figures::default();
         assert_eq!(up(&figures), (125_000_000, RateSource::Assumed));
         figures.measure(N, [Some(Found { rate: 50e6, at_unix_ms: 1000 }), None]);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_node_is_slow_for_a_while_or_until_it_is_seen_to_be_faster() {
+    fn a_slow_node_is_cleared_by_time_or_by_a_faster_transfer() {
         let mut figures = Figures::default();
         figures.state(N, StatedRates { up: Some(100_000_000), ..StatedRates::default() });
         figures.slow(N, 10e6, 1000);
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_half_of_the_helpers_show_is_assumed_of_all() {
+    fn the_assumed_rate_follows_half_of_the_helpers() {
         let mut figures = Figures::default();
         for node in 1..=5 {
             figures.state(NodeId(node), StatedRates::default());
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_assumed_to_be_faster_than_all_that_are_known() {
+    fn the_fastest_known_helper_limits_the_assumed_rate() {
         let mut figures = Figures::default();
         let both = |rate: u64| StatedRates { up: Some(rate), down: Some(rate), ..StatedRates::default() };
         for node in 2..=5 {

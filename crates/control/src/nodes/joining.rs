@@ -1,4 +1,4 @@
-//! Who is taken: helpers and clients as they register.
+//! Admission of helpers and clients that register.
 
 use cluster::Role;
 use repair::wire::control::{self, HeldBlock, ToNode};
@@ -12,10 +12,10 @@ use crate::nodes::Nodes;
 use crate::nodes::node::Node;
 use crate::out::Out;
 
-/// Why a node is not taken.
+/// The reason for refusing a node.
 pub(crate) struct Refusal {
     pub(crate) reason: String,
-    /// Whether it may be otherwise in a few seconds.
+    /// Whether a retry in a few seconds may succeed.
     pub(crate) passing: bool,
 }
 
@@ -25,7 +25,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// What a helper says of itself when it registers.
+/// The data that a helper sends when it registers.
 pub(crate) struct Hello {
     pub(crate) address: String,
     pub(crate) rack: Option<String>,
@@ -48,13 +48,13 @@ impl Out {
 }
 
 impl Nodes {
-    /// There is such a node; it is down until it registers.
+    /// Adds a registered node; it is down until it connects.
     pub(crate) fn know_node(&mut self, base: &Base, record: &NodeRecord) {
         if let Some(node) = self.registry.get_mut(record.id) {
             node.name.clone_from(&record.name);
             return;
         }
-        // Servers without a helper are the store's, which says itself when they are gone.
+        // Servers without a helper belong to the store, which reports itself when they are down.
         let is_listed = base.settings.helpers.as_ref().is_none_or(|helpers| helpers.contains(&record.name));
         let is_retired = !is_listed && !base.store.reports_service();
         self.registry.insert(record.id, Node::new(record.name.clone(), is_retired));
@@ -65,7 +65,7 @@ impl Nodes {
         self.topology.set(record.id, view);
     }
 
-    /// The storage has forgotten a node: forgets it here.
+    /// Removes a node that the storage has removed.
     pub(crate) fn forget_node(&mut self, base: &Base, node: NodeId, out: &mut Out) {
         self.registry.forget_absence(node, out);
         self.registry.forget_maintenance(node, out);

@@ -1,9 +1,9 @@
-//! Helpers that are about to fail or to be taken away: they get no blocks, and are emptied by a drain.
+//! Drain marks: helpers that are about to fail or to be removed get no new blocks, and a drain empties them.
 //!
-//! The mark outlives the drain and restarts of the coordinator, so that nothing is placed on a node that
-//! somebody is about to remove. It goes when the drain is called off, or the mark is taken back. A drain that
-//! ends while blocks are left has failed; another one like it begins by itself as soon as a helper can take
-//! one of them.
+//! The mark outlives the drain and restarts of the coordinator, so nothing is placed on a node that is about
+//! to be removed. It is cleared when the drain is cancelled or an operator clears it. A drain that ends with
+//! blocks left has failed. An identical drain starts automatically when a helper can accept one of those
+//! blocks.
 
 use repair::NodeId;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ use crate::repairs::orders::Order;
 use crate::signal::Signal;
 use crate::storing::then::Then;
 
-/// Keys of marks in the records begin with this.
+/// The prefix of the record keys of drain marks; the node's number follows.
 const PREFIX: &str = "leaving/";
 
-/// The mark in the records.
+/// A drain mark, as the records store it.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     since_unix_ms: u64,
@@ -30,7 +30,7 @@ struct Kept {
 }
 
 impl Registry {
-    /// Marks that an earlier coordinator kept.
+    /// Restores the marks that an earlier coordinator recorded.
     pub(crate) fn recall_leaving(&mut self, records: &[(String, Value)]) {
         for (key, record) in records {
             let Some(id) = key.strip_prefix(PREFIX).and_then(|id| id.parse().ok()) else { continue };
@@ -42,7 +42,7 @@ impl Registry {
         }
     }
 
-    /// Marks a node. Returns whether it was not marked, or for another order.
+    /// Marks a node. Returns whether it had no mark, or one for another order.
     pub(crate) fn set_departure(&mut self, node: NodeId, order: &Order) -> bool {
         let Some(node) = self.get_mut(node) else { return false };
         let departure = node.departure.get_or_insert_default();
@@ -51,7 +51,7 @@ impl Registry {
         is_new
     }
 
-    /// Marks a node as to be emptied, and keeps the mark.
+    /// Marks a node for a drain, and records the mark.
     pub(crate) fn mark_leaving(&mut self, base: &Base, node: NodeId, order: &Order, out: &mut Out) {
         if self.set_departure(node, order) {
             tracing::info!(node = %self.name(node), "it is to be emptied, and gets no blocks");
@@ -60,7 +60,7 @@ impl Registry {
         }
     }
 
-    /// Takes the mark back.
+    /// Clears the drain mark of a node.
     pub(crate) fn unmark_leaving(&mut self, node: NodeId, out: &mut Out) {
         if self.get_mut(node).and_then(|node| node.departure.take()).is_some() {
             tracing::info!(node = %self.name(node), "it gets blocks again");
@@ -75,22 +75,22 @@ impl Registry {
         self.get(node)?.departure.as_ref()
     }
 
-    /// Whether a node is to be emptied, and gets no blocks.
+    /// Whether a node is marked for a drain and gets no new blocks.
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
         self.departure(node).is_some()
     }
 
-    /// The nodes that are to be emptied.
+    /// The nodes that are marked for a drain.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(|node| node.departure.is_some())
     }
 
-    /// The order that later drains of a node repeat; none if an earlier version kept the mark.
+    /// The order that later drains of a node repeat; `None` for a mark that an earlier version recorded.
     pub(crate) fn drain_order(&self, node: NodeId) -> Option<&Order> {
         self.departure(node)?.order.as_ref()
     }
 
-    /// The only helpers that get the blocks of a node that is to be emptied; any if there are none.
+    /// The only helpers that may receive a drained node's blocks; empty if any helper may.
     pub(crate) fn drain_requestors(&self, node: NodeId) -> &[NodeId] {
         self.drain_order(node).map_or(&[], |order| &order.requestors)
     }

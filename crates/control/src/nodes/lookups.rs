@@ -1,4 +1,4 @@
-//! Finding nodes and racks by name, and how long helpers that are gone are waited for.
+//! Lookup of nodes and racks by name, and the waiting time for absent helpers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use crate::nodes::registry::Registry;
 use crate::nodes::{Nodes, sorted};
 
 impl Registry {
-    /// Whether a node is one of the store's beside which no helper is to work.
+    /// Whether a node is a server of the store that has no helper by configuration.
     pub(crate) fn has_no_helper(&self, base: &Base, node: NodeId) -> bool {
         let named =
             |helpers: &BTreeSet<String>| self.get(node).is_some_and(|node| helpers.contains(&node.name));
         base.store.reports_service() && base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
     }
 
-    /// Names of the helpers that are known and not connected.
+    /// The names of the helpers that are not connected.
     pub(crate) fn down_helpers(&self, base: &Base) -> Vec<String> {
         let is_down = |node: NodeId| !self.is_up(node) && !self.has_no_helper(base, node);
         let down = self.named().filter(|&(node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
-    /// Names of the store's servers beside which no helper is to work.
+    /// The names of the store's servers that have no helper by configuration.
     pub(crate) fn servers_without_helper(&self, base: &Base) -> Vec<String> {
         let alone = self.named().filter(|&(node, _)| self.has_no_helper(base, node));
         sorted(alone.map(|(_, name)| name.to_owned()))
@@ -36,8 +36,8 @@ impl Registry {
 }
 
 impl Nodes {
-    /// A helper by its name, or by the address of the storage system's server that it is beside: a plug-in of
-    /// that system knows no other name, and no helper's name looks like an address.
+    /// Finds a helper by its name, or by the address of the storage system's server on its machine. Plug-ins
+    /// of that system know only the address. No helper's name looks like an address.
     pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {
         let name = base.settings.beside.get(name).map_or(name, String::as_str);
         self.registry
@@ -45,7 +45,7 @@ impl Nodes {
             .ok_or_else(|| NodeError::NoSuchNode { name: name.to_owned(), known: self.known_helpers() })
     }
 
-    /// A cap for a rack that nobody is in would never hold anything back.
+    /// Refuses a cap for a rack without nodes, which would never limit anything.
     pub(crate) fn check_racks(&self, base: &Base, request: &CapsRequest) -> Result<(), NetworkError> {
         let known = self.known_racks(base);
         let is_unknown = |(rack, rate): &(&String, &u64)| **rate > 0 && !known.contains(*rack);
@@ -58,7 +58,7 @@ impl Nodes {
         }
     }
 
-    /// Racks that helpers are in, or that mend.toml says something of.
+    /// Racks that contain helpers or that mend.toml mentions.
     fn known_racks(&self, base: &Base) -> BTreeSet<String> {
         let Network { regions, trunks, .. } = &base.settings.network;
         let racks = self.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
@@ -79,30 +79,31 @@ impl Nodes {
         base.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
     }
 
-    /// How long a helper may be gone.
+    /// How long a helper may be absent before its blocks are rebuilt.
     pub(crate) fn repair_after(&self, base: &Base) -> RepairAfter {
         self.repair_after_set.unwrap_or(base.settings.repair_after)
     }
 
-    /// In what time the repair of a helper that is gone may begin by itself; `None` if it does not.
+    /// The time until an absent helper's recovery may start automatically; `None` if automatic recovery is
+    /// off.
     pub(crate) fn due_in(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let (absence, after) = (self.registry.absence(node)?, self.repair_after(base).time()?);
         let grace = after.saturating_sub(absence.lasts(base.now));
         let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
-        // After a start of all machines at once, the last ones take longer to come than the coordinator.
+        // If all machines start at once, the last helpers take longer to connect than the coordinator.
         let start = START_GRACE.min(after).saturating_sub(base.now);
         Some(grace.max(maintenance).max(start))
     }
 
-    /// How much longer a helper is waited for that is gone, out of a grace period of its own; `None` if
-    /// somebody called its repair off.
+    /// The rest of `grace`, a grace period other than the configured one, for an absent helper. `None` if an
+    /// operator cancelled its recovery.
     pub(crate) fn left_of_absence(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
         let absence = self.registry.absence(node).filter(|absence| !absence.cancelled)?;
         let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);
         Some(grace.saturating_sub(absence.lasts(base.now)).max(start))
     }
 
-    /// The rest of a grace period, or of a maintenance if that takes longer.
+    /// The longer of a grace period and the rest of a maintenance window.
     pub(crate) fn left_of(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
         Some(grace.max(self.registry.maintenance_left(base, node).unwrap_or_default()))
     }

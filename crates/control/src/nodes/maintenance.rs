@@ -1,6 +1,7 @@
-//! Helpers that somebody works on, and the settings that can be changed while the coordinator runs.
+//! Maintenance windows of helpers, and the settings that can be changed while the coordinator runs.
 //!
-//! A helper in maintenance is not rebuilt elsewhere before that ends, and nobody is told to do so.
+//! A helper in maintenance is not rebuilt elsewhere before the window ends, and no message advises the
+//! operator to do so.
 
 use std::time::Duration;
 
@@ -18,20 +19,20 @@ use crate::out::Out;
 use crate::records::recall;
 use views::{HistoryEvent, MaintenanceRequest, SettingsRequest};
 
-/// Keys of helpers in maintenance begin with this; the name follows.
+/// The prefix of the record keys of maintenance windows; the helper's name follows.
 const PREFIX: &str = "maintenance/";
 const REPAIR_AFTER_KEY: &str = "setting/repair-after";
-/// Who works on a machine for longer has forgotten to say that it is done.
+/// The longest maintenance window. After that time, the operator has probably forgotten to end it.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The same in the records.
+/// A maintenance window, as the records store it.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     until_unix_ms: u64,
 }
 
 impl Nodes {
-    /// Changes the settings, in the records as well.
+    /// Changes the settings and records them.
     pub(crate) fn change_settings(
         &mut self,
         base: &Base,
@@ -54,7 +55,7 @@ impl Nodes {
 }
 
 impl Registry {
-    /// Begins the maintenance of a node, or changes its end.
+    /// Starts the maintenance window of a node, or moves its end.
     pub(crate) fn maintain(
         &mut self,
         base: &Base,
@@ -74,7 +75,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends the maintenance of a node; one that is gone is repaired when its grace period is over.
+    /// Ends the maintenance of a node. An absent node is recovered when its grace period is over.
     pub(crate) fn end_maintenance(&mut self, node: NodeId, out: &mut Out) -> Result<(), NodeError> {
         match self.drop_maintenance(node, out) {
             true => Ok(()),
@@ -115,7 +116,7 @@ impl Registry {
         ends
     }
 
-    /// Ends what is over.
+    /// Ends the maintenance windows that are over.
     pub(crate) fn expire_maintenance(&mut self, base: &Base, out: &mut Out) {
         let is_over = |node: &NodeId| self.maintenance(*node).is_some_and(|it| it.until <= base.now);
         for node in self.ids().filter(is_over).collect::<Vec<_>>() {
@@ -123,7 +124,7 @@ impl Registry {
         }
     }
 
-    /// Ends the maintenance of a node without a word. Returns whether it was in maintenance.
+    /// Ends the maintenance of a node without a history entry. Returns whether it was in maintenance.
     pub(super) fn forget_maintenance(&mut self, node: NodeId, out: &mut Out) -> bool {
         let ended = self.get_mut(node).and_then(|node| node.maintenance.take());
         if ended.is_some() {
@@ -142,7 +143,7 @@ impl Registry {
         self.get(node)?.maintenance.as_ref()
     }
 
-    /// How long a node is still in maintenance.
+    /// The remaining maintenance time of a node.
     pub(crate) fn maintenance_left(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let left = self.maintenance(node)?.until.saturating_sub(base.now);
         Some(left).filter(|left| !left.is_zero())
@@ -150,7 +151,7 @@ impl Registry {
 }
 
 impl Nodes {
-    /// Settings that an earlier coordinator kept.
+    /// Restores the settings that an earlier coordinator recorded.
     pub(crate) fn recall_settings(&mut self, records: &[(String, Value)]) {
         let set = records.iter().find(|(key, _)| key == REPAIR_AFTER_KEY);
         self.repair_after_set = set.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());

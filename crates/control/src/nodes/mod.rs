@@ -1,4 +1,4 @@
-//! Nodes and clients: which are known, which are connected, and what each carries.
+//! Nodes and clients: which are registered, which are connected, and their rates.
 
 pub(crate) mod absences;
 pub(crate) mod capping;
@@ -29,25 +29,25 @@ use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::signal::Signal;
 
-/// Clients get numbers from here on, for as long as they are connected.
+/// The first client number. Clients keep their numbers while they are connected.
 pub(crate) const FIRST_CLIENT: u32 = 1 << 31;
 
-/// The nodes of the cluster and the clients that are connected.
+/// The nodes of the cluster and the connected clients.
 pub(crate) struct Nodes {
     /// The nodes that the catalog has registered: helpers, and servers of a store.
     pub registry: Registry,
-    /// The clients that are connected.
+    /// The connected clients.
     clients: BTreeMap<NodeId, Client>,
     connections: BTreeMap<ConnectionId, NodeId>,
     next_client: u32,
-    /// The nodes as the planner sees them; one is alive in there if and only if it is connected.
+    /// The nodes as the planner sees them. A node is alive there if and only if it is connected.
     pub topology: Topology,
     pub figures: Figures,
     pub capping: Capping,
-    /// How long a helper may be gone, if an operator has set it.
+    /// How long a helper may be absent, if an operator has set it.
     pub repair_after_set: Option<RepairAfter>,
     pub certificates: Certificates,
-    /// Whether the helpers that are expected have come, or had time to.
+    /// Whether all expected helpers have connected, or the time for that is over.
     pub settled: bool,
 }
 
@@ -68,7 +68,7 @@ impl Default for Nodes {
     }
 }
 
-/// A client that is connected.
+/// A connected client.
 struct Client {
     connection: ConnectionId,
     /// A plug-in sees only the stripes that plug-ins described.
@@ -76,7 +76,7 @@ struct Client {
 }
 
 impl Nodes {
-    /// Connects a helper. Returns the absence that ends.
+    /// Connects a helper. Returns the absence that this ends.
     pub(crate) fn connect_helper(&mut self, node: NodeId, connection: ConnectionId) -> Option<Absence> {
         self.connections.insert(connection, node);
         self.registry.get_mut(node).and_then(|node| node.connect(connection))
@@ -123,8 +123,8 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// A node was given a task. It counts until the node's next answer, so that jobs started together do not
-    /// crowd one node.
+    /// Counts a new task of a node. The count holds until the node's next load report, so concurrently
+    /// started jobs do not crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {
             view.load += 1;
@@ -154,17 +154,17 @@ impl Nodes {
         }
     }
 
-    /// Whether a helper of this id is connected.
+    /// Whether this node is a connected helper.
     pub(crate) fn is_helper(&self, node: NodeId) -> bool {
         self.registry.session(node).is_some()
     }
 
-    /// Helpers that are connected.
+    /// The connected helpers.
     pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.registry.up()
     }
 
-    /// Names of all helpers.
+    /// The names of all helpers.
     pub(crate) fn known_helpers(&self) -> Vec<String> {
         sorted(self.registry.named().map(|(_, name)| name.to_owned()))
     }
@@ -178,7 +178,7 @@ impl Nodes {
     }
 }
 
-/// Names as people sort them.
+/// Sorts names in natural order, with numbers by value.
 pub(crate) fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut names: Vec<String> = names.collect();
     names.sort_by(|a, b| views::natural(a, b));

@@ -1,5 +1,5 @@
-//! The network as the planner and the scheduler see it: what lies between nodes, from mend.toml, and what
-//! nodes carry, from their own configuration and from what was measured.
+//! The network as the planner and the scheduler see it: links and trunks from mend.toml, rates of nodes from
+//! their own configuration and from measurements.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::out::Out;
 use crate::signal::Signal;
 
 impl Nodes {
-    /// From now on the edges of all new plans are encrypted.
+    /// Encrypts the data edges of all new plans from now on.
     pub(crate) fn encrypt_edges(&mut self) {
         if !self.topology.encrypts_edges() {
             tracing::info!("data edges are encrypted");
@@ -21,7 +21,7 @@ impl Nodes {
         }
     }
 
-    /// Tells the topology what lies between the nodes that are known now.
+    /// Sets the links between the registered nodes in the topology.
     pub(crate) fn lay_links(&mut self, base: &Base) {
         let mut topology = std::mem::take(&mut self.topology);
         if let Err(error) = self.lay(base, &mut topology) {
@@ -30,14 +30,14 @@ impl Nodes {
         self.topology = topology;
     }
 
-    /// Tells the scheduler of all trunks that are capped or known.
+    /// Reports all capped or configured trunks to the scheduler.
     pub(crate) fn tell_trunks(&mut self, base: &Base, out: &mut Out) {
         let capped = self.caps(base).racks.into_keys();
         let racks: Vec<String> = capped.chain(base.settings.network.trunks.keys().cloned()).collect();
         racks.into_iter().for_each(|rack| out.tell(Signal::Trunk(rack)));
     }
 
-    /// Tells planner and scheduler what a node carries, as far as that is known now.
+    /// Reports the present rates of a node to the planner and the scheduler.
     pub(crate) fn tell_rates(&mut self, node: NodeId, out: &mut Out) {
         let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
         let Some(view) = self.topology.get_mut(node) else { return };
@@ -48,7 +48,7 @@ impl Nodes {
         out.tell(Signal::Node(node));
     }
 
-    /// A helper says what transfers made of its ports.
+    /// A helper reports the throughput of transfers at its ports.
     pub(crate) fn note_seen(&mut self, base: &Base, node: NodeId, rates: [u64; 2], out: &mut Out) {
         if self.is_helper(node) {
             match self.figures.see(node, rates, base.unix_ms) {
@@ -58,7 +58,7 @@ impl Nodes {
         }
     }
 
-    /// A node that held up a repair counts as slow.
+    /// Counts a node that held up a repair as slow.
     pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
@@ -67,7 +67,7 @@ impl Nodes {
         }
     }
 
-    /// What is too old to count does not.
+    /// Drops rates that are too old.
     pub(crate) fn expire_figures(&mut self, base: &Base, out: &mut Out) {
         self.figures.expire(base.unix_ms).into_iter().for_each(|node| self.tell_rates(node, out));
         self.tell_clients();
@@ -78,7 +78,7 @@ impl Nodes {
         self.tell_clients();
     }
 
-    /// Tells the planner what is assumed of clients that have not said what they carry.
+    /// Updates the rates of clients that stated none to the assumed rate.
     fn tell_clients(&mut self) {
         let assumed = self.figures.assumed();
         let clients =
@@ -91,7 +91,7 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// The same for a topology with nodes of its own.
+    /// Sets the configured and measured links in a topology.
     pub(crate) fn lay(&self, base: &Base, topology: &mut Topology) -> Result<(), TopologyError> {
         let Network { regions, trunks, pairs, between } = &base.settings.network;
         topology.clear_links();
@@ -119,7 +119,7 @@ impl Nodes {
     }
 }
 
-/// The nodes that a link may name: helpers by name, and clients together.
+/// The names that a link in the configuration may use: each helper by its name, all clients under one name.
 fn ends(topology: &Topology) -> BTreeMap<String, Vec<NodeId>> {
     let mut ends: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
     let name = |profile: &NodeProfile| match profile.reach {

@@ -1,9 +1,8 @@
-//! One helper or server of the cluster: its name, whether it is connected, and the marks that operators put
-//! on it.
+//! One helper or server of the cluster: its name, its connection, and the marks that operators set.
 //!
-//! [`Lifecycle`] holds everything that depends on the connection. A connected node is therefore never gone,
-//! retired or being forgotten, and only a connected node has yet to describe its blocks. The drain mark and
-//! the maintenance window outlive connections, so they are fields of their own.
+//! [`Lifecycle`] contains everything that depends on the connection. Therefore a connected node cannot be
+//! absent, retired or in removal, and only a connected node can have blocks to describe. The drain mark and
+//! the maintenance window outlive connections, so they are separate fields.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,20 +12,20 @@ use repair::{BlockId, StripeId};
 use crate::ConnectionId;
 use crate::repairs::orders::Order;
 
-/// A node that the catalog has registered. See the module's documentation.
+/// A node that the catalog has registered.
 pub(crate) struct Node {
     pub(super) name: String,
     lifecycle: Lifecycle,
-    /// The drain mark: the node is to be emptied and gets no blocks.
+    /// The drain mark: the node is being emptied and gets no new blocks.
     pub(super) departure: Option<Departure>,
     pub(super) maintenance: Option<Maintenance>,
 }
 
-/// Where a node is between registering and being forgotten.
+/// The phase of a node between its registration and its removal.
 enum Lifecycle {
     Up(Session),
-    /// Not connected. It has an absence once it counts as gone: after a disconnect, or when it did not come
-    /// in time after the coordinator's start.
+    /// Not connected. The absence is set after a disconnect, or if the node did not connect in time after the
+    /// coordinator's start.
     Down {
         absence: Option<Absence>,
         membership: Membership,
@@ -36,46 +35,47 @@ enum Lifecycle {
 /// A helper's connection.
 pub(crate) struct Session {
     pub connection: ConnectionId,
-    /// Set while the helper is back and has not said yet what its blocks are.
+    /// Set from a helper's return until it has described its blocks.
     pub unproven: Option<Unproven>,
 }
 
-/// Whether a node that is down belongs to the cluster.
+/// Whether a disconnected node belongs to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
     Member,
-    /// The catalog knows the node and mend.toml does not: it is forgotten once it is empty.
+    /// The catalog lists the node, but mend.toml does not. It is removed once it is empty.
     Retired,
-    /// The storage is forgetting the node; if that fails, it is what it was before.
+    /// The storage is removing the node. If that fails, the previous state returns.
     Forgetting {
         was_retired: bool,
     },
 }
 
-/// What a helper that is back has yet to say of its blocks.
+/// A returned helper that has not yet described all of its blocks.
 #[derive(Default)]
 pub(crate) struct Unproven {
-    /// The stripes of its blocks; the scheduler holds them.
+    /// The stripes of its blocks. The scheduler starts no repairs of them.
     pub stripes: Vec<StripeId>,
-    /// The blocks that have described themselves.
+    /// The blocks that it has described.
     pub described: BTreeSet<BlockId>,
-    /// The deadline: the stripes are released then, as others of their blocks may be lost as well.
+    /// The deadline for describing blocks. The stripes are released then, because further blocks of theirs
+    /// may be lost.
     pub until: Duration,
 }
 
 impl Node {
-    /// A node of the catalog, down until it registers.
+    /// A node from the catalog, down until it registers.
     pub(super) fn new(name: String, is_retired: bool) -> Self {
         let membership = if is_retired { Membership::Retired } else { Membership::Member };
         let lifecycle = Lifecycle::Down { absence: None, membership };
         Self { name, lifecycle, departure: None, maintenance: None }
     }
 
-    /// Down to up: the node has registered, and is a member again if it was retired. Returns the absence that
-    /// ends.
+    /// Down to up: the node has registered; a retired node becomes a member again. Returns the absence that
+    /// this ends.
     ///
     /// # Panics
-    /// If the node is up or being forgotten: admission refuses both.
+    /// If the node is up or being removed; admission refuses both.
     pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Absence> {
         assert!(!self.is_up() && !self.is_being_forgotten(), "{} cannot connect", self.name);
         let up = Lifecycle::Up(Session { connection, unproven: None });
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Up to down. Returns the session that ends; `None` if the node was down.
+    /// Up to down. Returns the session that this ends; `None` if the node was already down.
     pub(super) fn disconnect(&mut self) -> Option<Session> {
         if !self.is_up() {
             return None;
@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// A node that is down counts as gone from now on. Returns whether it was down.
+    /// Starts the absence of a node that is down. Returns whether the node was down.
     pub(super) fn begin_absence(&mut self, begun: Absence) -> bool {
         match &mut self.lifecycle {
             Lifecycle::Down { absence, .. } => *absence = Some(begun),
@@ -106,7 +106,7 @@ impl Node {
         true
     }
 
-    /// An operator called off the repair of a node that is gone. Returns whether it is gone.
+    /// An operator cancelled the recovery of an absent node. Returns whether the node is absent.
     pub(super) fn cancel_recovery(&mut self) -> bool {
         match &mut self.lifecycle {
             Lifecycle::Down { absence: Some(absence), .. } => absence.cancelled = true,
@@ -115,7 +115,7 @@ impl Node {
         true
     }
 
-    /// The storage begins to forget a node that is down. Returns whether it is down.
+    /// The storage starts to remove a node that is down. Returns whether the node is down.
     pub(super) fn begin_forgetting(&mut self) -> bool {
         let Lifecycle::Down { membership, .. } = &mut self.lifecycle else { return false };
         *membership = match *membership {
@@ -126,7 +126,7 @@ impl Node {
         true
     }
 
-    /// The storage could not forget the node: it is what it was before.
+    /// The storage could not remove the node, which returns to its previous state.
     pub(super) fn keep(&mut self) {
         let Lifecycle::Down { membership, .. } = &mut self.lifecycle else { return };
         if let Membership::Forgetting { was_retired } = *membership {
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// Since when the node is gone, if it is.
+    /// The absence of a node, if it is absent.
     pub(super) fn absence(&self) -> Option<&Absence> {
         match &self.lifecycle {
             Lifecycle::Down { absence, .. } => absence.as_ref(),
@@ -170,13 +170,13 @@ impl Node {
     }
 }
 
-/// What is known of a helper that is gone.
+/// The absence of a helper.
 pub(crate) struct Absence {
     pub(crate) since_unix_ms: u64,
-    /// How long it had been gone at `at`.
+    /// How long the helper had been away at time `at`.
     pub(super) before: Duration,
     pub(super) at: Duration,
-    /// Somebody called it off: it does not begin by itself again.
+    /// An operator cancelled the recovery; it does not start automatically again.
     pub(crate) cancelled: bool,
 }
 
@@ -193,11 +193,11 @@ impl Absence {
 /// The drain mark of a node.
 #[derive(Default)]
 pub(crate) struct Departure {
-    /// The order that later drains repeat; none if an earlier version kept the mark.
+    /// The order that later drains repeat; `None` for a mark that an earlier version recorded.
     pub(super) order: Option<Order>,
 }
 
-/// A helper that somebody works on.
+/// A helper's maintenance window.
 pub(crate) struct Maintenance {
     pub(super) until: Duration,
     pub(super) until_unix_ms: u64,
@@ -207,7 +207,7 @@ pub(crate) struct Maintenance {
 mod tests {
     use super::*;
 
-    /// `up`, or what the node is while it is down.
+    /// Describes the state of a node: `up`, or its absence and membership.
     fn state(node: &Node) -> String {
         match &node.lifecycle {
             Lifecycle::Up(_) => "up".to_owned(),

@@ -7,7 +7,7 @@ use repair::{BlockId, NodeId, StripeId};
 
 use crate::nodes::node::{Absence, Node, Session, Unproven};
 
-/// One [`Node`] per id.
+/// The registered nodes by id.
 #[derive(Default)]
 pub(crate) struct Registry {
     nodes: BTreeMap<NodeId, Node>,
@@ -30,17 +30,17 @@ impl Registry {
         self.nodes.remove(&node);
     }
 
-    /// The nodes of which this holds.
+    /// The nodes that satisfy the predicate.
     pub(super) fn those(&self, holds: fn(&Node) -> bool) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.iter().filter(move |(_, node)| holds(node)).map(|(&id, _)| id)
     }
 
-    /// Whether a helper of this id is connected.
+    /// Whether this node is a connected helper.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         self.session(node).is_some()
     }
 
-    /// The helpers that are connected.
+    /// The connected helpers.
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(Node::is_up)
     }
@@ -50,36 +50,36 @@ impl Registry {
         self.get(node).map(|node| node.name.clone()).unwrap_or_default()
     }
 
-    /// The storage begins to forget a node that is down.
+    /// The storage starts to remove a node that is down.
     pub(crate) fn begin_forgetting(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.begin_forgetting();
         }
     }
 
-    /// The storage could not forget a node.
+    /// The storage could not remove a node.
     pub(crate) fn keep_node(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.keep();
         }
     }
 
-    /// A helper is back and has yet to say what its blocks are.
+    /// A helper has returned and must describe its blocks.
     pub(crate) fn await_description(&mut self, node: NodeId, unproven: Unproven) {
         if let Some(session) = self.session_mut(node) {
             session.unproven = Some(unproven);
         }
     }
 
-    /// Blocks of a helper that is back have described themselves.
+    /// A returned helper has described these blocks.
     pub(crate) fn note_described(&mut self, node: NodeId, blocks: impl Iterator<Item = BlockId>) {
         if let Some(unproven) = self.session_mut(node).and_then(|session| session.unproven.as_mut()) {
             unproven.described.extend(blocks);
         }
     }
 
-    /// A helper that is back has said what its blocks are, or is not waited for any longer. Returns what was
-    /// known of it.
+    /// A returned helper has described all of its blocks, or has missed the deadline. Returns its state until
+    /// now.
     pub(crate) fn end_description(&mut self, node: NodeId) -> Option<Unproven> {
         self.session_mut(node)?.unproven.take()
     }
@@ -105,27 +105,27 @@ impl Registry {
         self.nodes.iter().map(|(&id, node)| (id, node.name.as_str()))
     }
 
-    /// The nodes that are gone.
+    /// The absent nodes.
     pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(|node| node.absence().is_some())
     }
 
-    /// Since when a node is gone, if it is.
+    /// The absence of a node, if it is absent.
     pub(crate) fn absence(&self, node: NodeId) -> Option<&Absence> {
         self.nodes.get(&node)?.absence()
     }
 
-    /// Whether the catalog knows a node that mend.toml does not.
+    /// Whether the catalog lists a node that mend.toml does not.
     pub(crate) fn is_retired(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(Node::is_retired)
     }
 
-    /// Whether the storage is just forgetting a node.
+    /// Whether the storage is removing a node at present.
     pub(crate) fn is_being_forgotten(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(Node::is_being_forgotten)
     }
 
-    /// Whether a helper is back and has not said what its blocks are.
+    /// Whether a helper has returned and not yet described its blocks.
     pub(crate) fn is_unproven(&self, node: NodeId) -> bool {
         self.session(node).is_some_and(|session| session.unproven.is_some())
     }
@@ -134,7 +134,7 @@ impl Registry {
         self.nodes.get(&node)?.session()
     }
 
-    /// The helper of this name.
+    /// The helper with this name.
     pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
         self.named().find(|(_, other)| *other == name).map(|(node, _)| node)
     }

@@ -35,7 +35,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The step that would make a stripe repairable.
+    /// The step that would make a stripe repairable again.
     fn bring_back(self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
         let down = down.filter(|node| !self.nodes.is_connected(*node));
@@ -67,7 +67,7 @@ impl Repairs {
     ) -> Result<(), Obstacle> {
         let (available, gone): (Vec<BlockIndex>, Vec<BlockIndex>) =
             stripe.indices().partition(|&index| stripe.block(index).holder.is_some());
-        // The scheduler knows this of most stripes already; the planner will solve it.
+        // The scheduler has this answer cached for most stripes. The planner will solve the equations.
         if self.scheduler.redundancy().survives(&*stripe.code, &gone).is_some() {
             return Ok(());
         }

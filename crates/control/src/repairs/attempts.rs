@@ -4,43 +4,44 @@
 
 use std::time::Duration;
 
-/// The first pause.
+/// The pause after the first failure.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(60);
 const TRY_AGAIN_AT_MOST: Duration = Duration::from_secs(3600);
 
-/// Failed repairs of one helper.
+/// Failed automatic repairs of one helper, and the pause before the next.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     failures: u32,
     not_before: Duration,
-    /// No helper had room at the last look.
+    /// Whether the last check found no helper with room.
     without_room: bool,
 }
 
 impl Attempts {
-    /// A repair has left blocks. The next waits for `least`, and longer after each failure.
+    /// A repair has ended with blocks left. The next one waits at least `least`, and longer after each
+    /// failure.
     pub(crate) fn fail(&mut self, now: Duration, least: Duration) {
         let pause = least.max(TRY_AGAIN).saturating_mul(1 << self.failures.min(10));
         self.failures += 1;
         self.not_before = now + pause.min(TRY_AGAIN_AT_MOST.max(least));
     }
 
-    /// Puts the next attempt off by the first pause.
+    /// Postpones the next attempt by the first pause.
     pub(crate) fn put_off(&mut self, now: Duration) {
         self.not_before = now + TRY_AGAIN;
     }
 
-    /// Whether one has failed.
+    /// Whether any attempt has failed.
     pub(crate) fn have_failed(&self) -> bool {
         self.failures > 0
     }
 
-    /// How long the next has to wait.
+    /// The time until the next attempt is allowed.
     pub(crate) fn wait(&self, now: Duration) -> Duration {
         self.not_before.saturating_sub(now)
     }
 
-    /// Takes whether some helper has room now.
+    /// Notes whether any helper has room now.
     pub(crate) fn note_room(&mut self, is_room: bool) {
         if is_room && self.without_room {
             *self = Self::default();

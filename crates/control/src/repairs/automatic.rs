@@ -1,4 +1,4 @@
-//! Attempts of the repairs that the coordinator begins by itself, per helper.
+//! Attempts of automatic repairs, per helper.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ pub(crate) struct Automatic(BTreeMap<NodeId, Tries>);
 /// The attempts for one helper.
 #[derive(Default)]
 pub(crate) struct Tries {
-    /// The automatic repair, until it ends.
+    /// The number of the running automatic repair.
     pub repair: Option<u64>,
     pub attempts: Attempts,
 }
 
 impl Automatic {
-    /// The attempts for a helper, to be changed.
+    /// The attempts for a helper, for changes.
     pub(crate) fn of(&mut self, node: NodeId) -> &mut Tries {
         self.0.entry(node).or_default()
     }
@@ -29,12 +29,12 @@ impl Automatic {
         self.0.get(&node)
     }
 
-    /// The automatic repair that has not ended.
+    /// The number of the running automatic repair of a helper.
     pub(crate) fn repair(&self, node: NodeId) -> Option<u64> {
         self.0.get(&node).and_then(|tries| tries.repair)
     }
 
-    /// How long the next repair has to wait because earlier ones have failed.
+    /// The time that the next repair must wait because earlier ones have failed.
     pub(crate) fn wait(&self, node: NodeId, now: Duration) -> Duration {
         self.0.get(&node).map_or(Duration::ZERO, |tries| tries.attempts.wait(now))
     }

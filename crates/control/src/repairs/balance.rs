@@ -1,8 +1,9 @@
-//! Rebalancing: blocks move from helpers that are fuller than average to emptier ones. A rebalance moves at
-//! most one block of each stripe and keeps the stripe's failure domains; the next one continues.
+//! Rebalancing: moves blocks from helpers that are fuller than average to emptier ones. One rebalance moves
+//! at most one block of each stripe and does not weaken the spread of the stripe over failure domains. A
+//! further rebalance continues from there.
 //!
-//! This module only chooses the moves. They are a repair of [`Kind::Migrate`] like any other: they wait for
-//! more urgent repairs, and the scheduler decides the destination of each block.
+//! This module only chooses the moves, which form a repair of [`Kind::Migrate`]. They wait for more urgent
+//! repairs, and the scheduler decides the destination of each block.
 //!
 //! [`Kind::Migrate`]: recovery::Kind::Migrate
 
@@ -21,24 +22,24 @@ use crate::out::Out;
 use crate::repairs::orders::Order;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 
-/// The most blocks that one rebalance moves; the next one continues.
+/// The most blocks that one rebalance moves.
 const MOVES: usize = 1000;
-/// Helpers whose fill differs by less count as even: no block worth moving is smaller.
+/// Helpers count as even if their fill differs by less than this. No smaller block is worth a move.
 const LEAST_BLOCK_BYTES: f64 = 1024.0;
 /// The most blocks of a helper that are considered for one move.
 const LOOKED_AT: usize = 10_000;
 
-/// A helper that is up.
+/// A connected helper and its fill.
 #[derive(Clone, Debug)]
 struct Fill {
     node: NodeId,
     rack: Option<String>,
     bytes: f64,
-    /// Bytes that would be its share.
+    /// The bytes that it would hold if all helpers were equally full.
     share: f64,
 }
 
-/// A block that is worth moving.
+/// A block worth moving.
 #[derive(Debug, PartialEq, Eq)]
 struct Move {
     block: BlockId,
@@ -50,7 +51,7 @@ struct Move {
 /// The stripes to choose from.
 trait Stripes {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)>;
-    /// A stripe, if all its blocks can be read.
+    /// A stripe, if all of its blocks are readable.
     fn whole(&self, stripe: &StripeId) -> Option<StripeRecord>;
     fn rack(&self, node: NodeId) -> Option<&str>;
 }
@@ -97,7 +98,7 @@ impl<'a> Facts<'a> {
         RebalanceView { repair: None, bytes: moves.iter().map(|moved| moved.bytes).sum(), moves, nodes }
     }
 
-    /// Moves blocks from full helpers to empty ones, or says what would move.
+    /// Moves blocks from full helpers to emptier ones, or only reports the moves of a dry run.
     pub(crate) fn rebalance(self, request: RebalanceRequest, reply: Reply<RebalanceView>, out: &mut Out) {
         if !self.nodes.settled {
             return answer(reply, Err(RequestError::Settling), out);
@@ -143,7 +144,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Blocks that bring helpers nearer to their shares, the fullest and the emptiest first.
+/// Chooses moves that bring helpers closer to their shares, from the fullest to the emptiest.
 fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
     let (mut moves, mut moved) = (Vec::new(), BTreeSet::new());
     let mut held: BTreeMap<NodeId, Vec<(StripeId, BlockIndex)>> = BTreeMap::new();
@@ -156,7 +157,7 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
             break;
         };
         let from = fills[giver].node;
-        // No block is smaller: nothing of it can go without making another as full.
+        // The difference is smaller than any block, so a move would only exchange the roles of the two.
         let widest = excess(&fills[giver]) - excess(fills.last().expect("the giver is there"));
         if widest <= LEAST_BLOCK_BYTES {
             break;
@@ -166,7 +167,7 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
             let record = if moved.contains(stripe) { None } else { stripes.whole(stripe) }?;
             let bytes = record.block_bytes as f64;
             let takes = |to: &&Fill| {
-                // Otherwise the two would only change places.
+                // With a larger block, the two helpers would only change places.
                 excess(&fills[giver]) - excess(to) > bytes && may_move(&record, &fills[giver], to, stripes)
             };
             let to = fills.iter().rev().take_while(|to| excess(to) < 0.0).find(takes)?.node;
@@ -187,7 +188,7 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
     moves
 }
 
-/// Whether a move keeps the failure domains of a stripe.
+/// Whether a move keeps the stripe as well spread over failure domains.
 fn may_move(record: &StripeRecord, from: &Fill, to: &Fill, stripes: &impl Stripes) -> bool {
     let holders = || record.blocks.iter().filter_map(|block| block.node);
     if holders().any(|holder| holder == to.node) {
@@ -207,7 +208,7 @@ mod tests {
 
     const BYTES: u64 = 64 << 10;
 
-    /// Stripes by the helpers that hold them, and the helpers' racks.
+    /// Each stripe as a list of its helpers, and the rack of each helper.
     struct Played {
         stripes: Vec<Vec<u32>>,
         racks: Vec<Option<&'static str>>,
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn new_helpers_get_their_share_and_no_stripe_two_blocks_on_one() {
+    fn new_helpers_get_their_share_and_no_second_block_of_a_stripe() {
         let played = Played { stripes: vec![vec![0, 1, 2]; 20], racks: vec![None; 4] };
         let moves = worth_moving(played.fills(), &played);
         let after = played.after(&moves);
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn one_block_too_many_is_not_worth_a_move_to_and_fro() {
+    fn an_excess_of_one_block_is_not_moved() {
         let played = Played { stripes: vec![vec![0, 1, 2], vec![0, 1, 3]], racks: vec![None; 4] };
         assert_eq!(worth_moving(played.fills(), &played), []);
     }

@@ -1,4 +1,4 @@
-//! A lower bound of the duration of a repair, from the rates of links and disks within their caps.
+//! A lower bound for the duration of a repair, from the rates of links and disks and from caps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::facts::Facts;
 use crate::repairs::orders::Order;
 use crate::stripes::indices::indexed;
 
-/// The most stripes in the flow problem; of more stripes, so many are sampled evenly, as a flow over all
-/// would take too long.
+/// The most stripes in the flow problem. If there are more, an even sample is taken, because a flow over all
+/// of them would take too long.
 const DEMANDS: usize = 512;
-/// With more nodes than this, any node may take any block: their choice hardly ever limits a repair then.
+/// Beyond this number of nodes, any node may receive any block, because the choice rarely limits a repair.
 const FEW_NODES: usize = 64;
 
-/// An order, with the facts that bound its duration.
+/// An order, and the facts that bound its duration.
 pub(crate) struct Bound<'a> {
     pub facts: Facts<'a>,
     pub order: &'a Order,
@@ -44,7 +44,7 @@ impl Bound<'_> {
             Some(seconds * scale).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
         };
         let seconds = match order.kind() {
-            // Both go on at once, and neither takes much of what the other needs.
+            // Copying and rebuilding run at the same time and hardly compete for the same resources.
             Kind::Drain { from } if facts.nodes.is_connected(from) => {
                 1.0 / (1.0 / seconds(Kind::Migrate { from })? + 1.0 / seconds(Kind::Rebuild { from })?)
             }
@@ -53,7 +53,7 @@ impl Bound<'_> {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// The rates of each live helper, as if no other helper used the caps that they share.
+    /// The rates of each live helper, assuming that it may use the shared caps alone.
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
         let facts = self.facts;
         let caps = facts.nodes.caps(facts.base);
@@ -64,7 +64,7 @@ impl Bound<'_> {
         facts.nodes.live_helpers().map(within).collect()
     }
 
-    /// The transfers that a stripe needs, if blocks of it are wanted.
+    /// The transfers that a stripe needs; `None` if the order wants no block of it.
     fn demand(&self, kind: Kind, record: &StripeRecord) -> Option<Demand> {
         let Self { facts, order } = self;
         let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };
@@ -79,7 +79,7 @@ impl Bound<'_> {
         };
         let holders: BTreeSet<NodeId> = record.blocks.iter().filter_map(|block| block.node).collect();
         let free = |node: &NodeId| !holders.contains(node) && !facts.nodes.registry.is_leaving(*node);
-        // Among many nodes, any can take a block.
+        // In a large cluster, any node can receive a block.
         let takers = match &order.requestors[..] {
             [] if facts.nodes.connected_count() > FEW_NODES => None,
             [] => Some(facts.nodes.live_helpers().filter(free).collect()),

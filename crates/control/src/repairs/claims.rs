@@ -1,10 +1,9 @@
-//! Claims on stripes, in stores that others change as well: a stripe is claimed before blocks of it are
-//! rebuilt.
+//! Claims on stripes, in stores that others also change. A stripe is claimed before its blocks are rebuilt.
 //!
-//! A proposal for an unclaimed stripe is put back, and the scheduler holds the stripe until the store has
-//! answered. A claim names the blocks and their new nodes, so that the store can prepare these. The store
-//! answers with the permits that its own processes demand. A claim is given back as soon as no job uses it;
-//! when a claim is lost, its jobs are cancelled.
+//! A proposal for an unclaimed stripe is put back, and the scheduler suspends the stripe until the store
+//! answers. A claim names the blocks and their new nodes, so the store can prepare these nodes. The answer
+//! contains the permits that the store's own processes require. A claim is released when no job uses it. If a
+//! claim is lost, its jobs are cancelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,35 +21,35 @@ use crate::repairs::refusals::Refusals;
 use crate::signal::Signal;
 use crate::storing::then::Then;
 
-/// A refused claim is repeated after this time.
+/// The time after which a refused claim is requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// An unused claim is given back after this time; until then its repair may be waiting for room.
+/// The time after which an unused claim is released. Until then, its repair may be waiting for budget.
 const UNUSED_LIMIT: Duration = Duration::from_secs(5);
 
-/// A claim that is ours, or that we have asked for.
+/// A claim that is granted or requested.
 struct Claim {
-    /// Nodes that get blocks.
+    /// The nodes that will receive blocks.
     nodes: BTreeSet<NodeId>,
-    /// The blocks.
+    /// The blocks to rebuild.
     blocks: BTreeSet<BlockIndex>,
     state: ClaimState,
 }
 
 enum ClaimState {
-    /// The store has been asked.
+    /// The claim was requested.
     Asked,
-    /// The store has refused, and is asked again then.
+    /// The claim was refused. It is requested again at this time.
     Refused { again: Duration },
-    /// It is ours. `permits` are what the store's own processes demand before they take blocks.
+    /// The claim is granted. The store's own processes require `permits` before they accept blocks.
     Ours { unused_since: Duration, permits: Vec<(BlockIndex, Permit)> },
 }
 
-/// All claims.
+/// All claims, by stripe.
 #[derive(Default)]
 pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
 
 impl Claims {
-    /// The store has revoked a claim, so others may change the stripe: cancels the jobs on it.
+    /// The store has revoked a claim, so others may change the stripe: cancels its jobs.
     pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
         if !self.0.get(stripe).is_some_and(is_ours) {
@@ -65,7 +64,7 @@ impl Claims {
         }
     }
 
-    /// Whether blocks of a stripe may be rebuilt on these nodes now. If not, asks for a claim, and the repair
+    /// Whether blocks of a stripe may be rebuilt on these nodes now. If not, requests a claim; the repair
     /// waits.
     pub(crate) fn is_claimed(
         &mut self,
@@ -99,7 +98,7 @@ impl Claims {
         false
     }
 
-    /// The store has answered a claim.
+    /// The store has answered the request for a claim.
     pub(crate) fn answered(
         &mut self,
         stripe: &StripeId,
@@ -112,7 +111,7 @@ impl Claims {
             Ok(answer) => {
                 let permits = match answer {
                     Answer::Claimed(permits) => permits,
-                    _ => Vec::new(), // Nobody asks for any.
+                    _ => Vec::new(), // The store requires no permits.
                 };
                 claim.state = ClaimState::Ours { unused_since: now, permits };
                 scheduler.let_go(stripe);
@@ -125,7 +124,7 @@ impl Claims {
         }
     }
 
-    /// Time has passed: gives back unused claims and asks again for refused ones.
+    /// Releases unused claims and requests refused ones again.
     pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, scheduler: &mut Scheduler, out: &mut Out) {
         let mut over = Vec::new();
         for stripe in self.0.keys().cloned().collect::<Vec<_>>() {
@@ -139,7 +138,8 @@ impl Claims {
                     self.0.remove(&stripe);
                     scheduler.let_go(&stripe);
                     if !used {
-                        // The store may still have an earlier claim, and this repair may never ask again.
+                        // The store may still have an earlier claim, and this repair may never request it
+                        // again.
                         out.store(Write::Stripes(StripeWrite::Release(stripe)), Then::Nothing);
                     }
                 }
@@ -149,7 +149,7 @@ impl Claims {
         over.iter().for_each(|stripe| self.release(stripe, out));
     }
 
-    /// A job on a stripe has ended: gives its claim back at once if no other job uses it.
+    /// A job on a stripe has ended: releases the claim unless another job uses it.
     pub(crate) fn release_unused(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         if self.0.contains_key(stripe) && jobs.makers_of(stripe).is_empty() {
             self.release(stripe, out);
@@ -163,7 +163,7 @@ impl Claims {
         }
     }
 
-    /// The permits that the store's own processes demand before they take blocks of a claimed stripe.
+    /// The permits that the store's own processes require before they accept blocks of a claimed stripe.
     pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
         match self.0.get(stripe).map(|claim| &claim.state) {
             Some(ClaimState::Ours { permits, .. }) => permits.clone(),

@@ -10,13 +10,13 @@ use crate::repairs::orders::Order;
 
 /// The continuation of a write of an order or a claim.
 pub(crate) enum RepairThen {
-    /// An order is kept, and its repair begins.
+    /// The order is durable, and its repair begins.
     Ordered(Ordered),
     /// The store has answered a claim on a stripe.
     Claimed { stripe: StripeId },
 }
 
-/// An order that is being stored.
+/// An order whose write is in flight.
 pub(crate) struct Ordered {
     pub id: u64,
     pub order: Box<Order>,
@@ -25,15 +25,15 @@ pub(crate) struct Ordered {
 
 /// The origin of an order.
 pub(crate) enum OrderedBy {
-    /// An operator or a plug-in.
+    /// A request by an operator or a plug-in.
     Request(Reply<RepairView>),
-    /// An operator who evens out helpers; the moves are known already.
+    /// A rebalance by an operator, with the chosen moves.
     Rebalance(Box<RebalanceView>, Reply<RebalanceView>),
-    /// The coordinator, since this helper has been absent for too long.
+    /// The coordinator: this helper has been absent for too long.
     Absence(NodeId),
-    /// The coordinator, since an earlier drain of this helper left blocks.
+    /// The coordinator: an earlier drain of this helper left blocks.
     Drain(NodeId),
-    /// The coordinator, since single stripes are damaged or misplaced.
+    /// The coordinator: single stripes are damaged or misplaced.
     Damage,
 }
 
@@ -42,7 +42,7 @@ impl Ordered {
         Self { id, order: Box::new(order), by }
     }
 
-    /// The write that keeps the order, and what follows it.
+    /// The write of the order, and its continuation.
     pub(crate) fn stored(self) -> (Write, RepairThen) {
         (kept(self.id, &self.order), RepairThen::Ordered(self))
     }

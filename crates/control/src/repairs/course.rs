@@ -6,35 +6,35 @@ use std::time::Duration;
 use recovery::Progress;
 use repair::Resource;
 
-/// Progress is noted this often.
+/// How often progress is noted.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// See the module's documentation.
+/// The progress of a repair, its pauses and its limits.
 #[derive(Default)]
 pub(crate) struct Course {
     pub(crate) progress: Progress,
     pub(crate) noted: Duration,
-    /// The time since when it is paused.
+    /// The start of the current pause.
     pub(crate) paused: Option<Duration>,
     /// The total length of earlier pauses.
     paused_for: Duration,
     pub(crate) began: Option<Duration>,
     pub(crate) ended: Option<Duration>,
-    /// A lower bound of its duration, from the rates of links and disks within their caps at its beginning.
+    /// A lower bound for its duration, computed at its start from the rates of links and disks and from caps.
     pub(crate) bound: Option<Duration>,
-    /// The limiting resources, each with the number of times it was seen to limit.
+    /// The resources that were found to limit the repair, and how often each did.
     pub(crate) limits: BTreeMap<Resource, u32>,
 }
 
 impl Course {
-    /// Its duration so far, without pauses.
+    /// The duration so far, without pauses.
     pub(crate) fn lasts(&self, now: Duration) -> Duration {
         let until = self.ended.unwrap_or(now);
         let pause = self.paused.map_or(Duration::ZERO, |since| until.saturating_sub(since));
         self.began.map_or(Duration::ZERO, |began| until.saturating_sub(began + self.paused_for + pause))
     }
 
-    /// Rates from before a pause say nothing about the time after it.
+    /// Pauses or resumes. Rates from before a pause say nothing about the time after it, so they are dropped.
     pub(crate) fn set_paused(&mut self, paused: bool, now: Duration) {
         match (paused, self.paused) {
             (true, None) => self.paused = Some(now),
@@ -47,7 +47,7 @@ impl Course {
         }
     }
 
-    /// Whether progress is to be noted now.
+    /// Whether it is time to note progress.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.began.is_some()
             && self.ended.is_none()

@@ -6,19 +6,19 @@ use crate::facts::Facts;
 use crate::nodes::sorted;
 use views::FullNode;
 
-/// A helper is nearly full when less than this part of its room is left.
+/// A helper is nearly full if less than this fraction of its space is free.
 pub(crate) const NEARLY: f64 = 0.05;
-/// How long a finding is used before stripes are looked at again.
+/// How long the result of a check is used before the stripes are checked again.
 const GOOD_FOR: Duration = Duration::from_secs(10);
 
-/// The latest finding.
+/// The latest warning about missing room, and the time of the check.
 #[derive(Default)]
 pub(crate) struct Fullness {
     found: Option<(Duration, Option<String>)>,
 }
 
 impl Fullness {
-    /// Whether it is to be looked at again.
+    /// Whether it is time to check again.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.found.as_ref().is_none_or(|&(at, _)| now >= at + GOOD_FOR)
     }
@@ -27,21 +27,21 @@ impl Fullness {
         self.found = Some((now, advice));
     }
 
-    /// The warning that a failed helper could not be rebuilt, with reason and remedy.
+    /// The warning that a failed helper could not be rebuilt, with the reason and a remedy.
     pub(crate) fn advice(&self) -> Option<String> {
         self.found.as_ref().and_then(|(_, text)| text.clone())
     }
 }
 
 impl<'a> Facts<'a> {
-    /// The block size of the stripes with the largest blocks, or else of new ones.
+    /// The block size of the stripes with the largest blocks; the configured one if there are no stripes.
     pub(crate) fn largest_block_bytes(self) -> u64 {
         let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
         stored.unwrap_or(self.base.settings.block_bytes)
     }
 }
 
-/// `; full: h5; nearly full: h7`, for the first line of the status.
+/// The part of the status line about full helpers, such as `; full: h5; nearly full: h7`.
 pub(crate) fn full_text(nodes: &[FullNode]) -> String {
     let named = |full: bool, what: &str| {
         let names = sorted(nodes.iter().filter(|node| node.full == full).map(|node| node.node.clone()));

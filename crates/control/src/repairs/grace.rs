@@ -1,13 +1,13 @@
-//! Grace periods of stripes: how long a repair waits for lost blocks that may come back. The less redundancy
-//! a stripe has left, the shorter.
+//! Grace periods of stripes: how long a repair waits for lost blocks that may return. The period is shorter
+//! for stripes with less redundancy left.
 
 use std::time::Duration;
 
-/// The shortest grace period, unless the setting is shorter: a restarted machine is back by then.
+/// The shortest grace period, unless the setting is shorter. A machine that restarts has returned by then.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// The grace period of a stripe that can lose `left` more blocks, of `full` when it is whole. `grace` is that
-/// of one which has lost a single block.
+/// The grace period of a stripe that can lose `left` more blocks, or `full` when it is whole. `grace` is the
+/// period for a stripe that has lost one block.
 pub(crate) fn shortened(grace: Duration, left: u32, full: u32) -> Duration {
     let steps = full.saturating_sub(1);
     if left > 0 && left >= steps {
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_more_that_is_lost_shortens_it_down_to_a_minute() {
+    fn each_further_loss_shortens_the_period_down_to_a_minute() {
         let of = |left, full| shortened(Duration::from_secs(600), left, full).as_secs();
         assert_eq!([3, 2, 1, 0].map(|left| of(left, 4)), [600, 400, 200, 60]);
         assert_eq!([of(1, 2), of(0, 2)], [600, 60]);

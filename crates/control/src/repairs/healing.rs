@@ -1,12 +1,13 @@
 //! Automatic repairs of single stripes.
 //!
-//! Rotten blocks are repaired at once, and so are blocks that a connected helper or server has lost. Blocks
-//! of an absent one get a grace period, since most come back: it shrinks with the stripe's redundancy
-//! ([`grace`](crate::repairs::grace)), and maintenance extends it. In stores of our own an absent helper is
-//! repaired as a whole when its own grace period is over ([`node_recovery`](crate::repairs::node_recovery));
-//! only stripes with a shorter grace period are repaired here. A helper that came back without most of its
-//! blocks counts as absent, since its disk may not be mounted. A failed repair is retried at growing
-//! intervals.
+//! Corrupt blocks are repaired immediately, and so are blocks that a connected helper or server has lost.
+//! Blocks of an absent helper get a grace period, because most helpers return. The period is shorter for
+//! stripes with less redundancy ([`grace`](crate::repairs::grace)), and maintenance extends it.
+//!
+//! In Mend's own stores, an absent helper is recovered as a whole after its own grace period
+//! ([`node_recovery`](crate::repairs::node_recovery)). Only stripes with a shorter grace period are repaired
+//! here. A helper that returned without most of its blocks counts as absent, because its disk may not be
+//! mounted. Failed repairs are retried at increasing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,30 +29,30 @@ use crate::stripes::Stripes;
 use crate::stripes::picture::Slot;
 use views::WaitingStripes;
 
-/// How often damage is looked for.
+/// How often damaged stripes are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The most rotten stripes, and the most others, that one look considers in stores of our own, where an
-/// absent helper damages millions.
+/// The most stripes with corrupt blocks, and the most other stripes, per check in Mend's own stores. There,
+/// an absent helper may damage millions of stripes.
 const LOOK_AT: usize = 2048;
-/// Repairs of its own that are open at a time; more wait, the stripes with least left first.
+/// The most automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
-/// The pause after a repair that did not help; it doubles with every further one, up to the last.
+/// The pause after a repair that did not help. It doubles with each further failure, up to the longest pause.
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
 const PAUSE_LAST: Duration = Duration::from_secs(600);
 
-/// Once all nodes have been in service for this long, a block that no node has cannot come back.
+/// Once all nodes have been in service for this long, a block without a copy will not return.
 const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
 
 /// The policy of automatic repairs of single stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealPolicy {
-    /// Repairs are only logged, not begun.
+    /// Repairs are only logged and not started.
     pub dry_run: bool,
 }
 
-/// A stripe with automatic repairs.
+/// A damaged stripe that is repaired automatically.
 struct Case {
-    /// Its repair, once it has a number; `None` while that is being stored.
+    /// Its repairs; empty while the first is being stored.
     repairs: BTreeSet<u64>,
     attempts: u32,
     not_before: Duration,
@@ -63,26 +64,26 @@ impl Case {
     }
 }
 
-/// See the module's documentation.
+/// The state of automatic repairs of single stripes.
 #[derive(Default)]
 pub(crate) struct Healing {
     due: Duration,
     cases: BTreeMap<StripeId, Case>,
-    /// Since when nodes have been out of service.
+    /// The time since which each node has been out of service.
     out_since: BTreeMap<NodeId, Duration>,
-    /// Helpers that came back without most of their blocks, and when.
+    /// Helpers that returned without most of their blocks, and the time of their return.
     hollow: BTreeMap<NodeId, Duration>,
-    /// Since when all nodes that there are have been in service.
+    /// The time since which all nodes have been in service.
     all_since: Option<Duration>,
-    /// Stripes within a shortened grace period, by the blocks that they can still lose: their number, and
-    /// when the first is due.
+    /// Stripes in a shortened grace period, by the number of blocks that they can still lose: how many there
+    /// are, and the time at which the first is due.
     waiting: BTreeMap<u32, (u64, Duration)>,
-    /// The last rotten stripe that was looked at, and the last other one, if there were more.
+    /// The stripes at which the last check stopped: one with corrupt blocks, and another one.
     looked_at: [Slot; 2],
 }
 
 impl Healing {
-    /// A returned helper has listed its blocks: most of the expected ones, or not.
+    /// A returned helper has listed its blocks. It is hollow if it lacks most of the expected ones.
     pub(crate) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
         match is_hollow {
             true => drop(self.hollow.entry(node).or_insert(now)),
@@ -90,7 +91,7 @@ impl Healing {
         }
     }
 
-    /// When the first stripe is tried again whose repair did not help.
+    /// The earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
         self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
     }
@@ -99,10 +100,10 @@ impl Healing {
 /// The grace period of a damaged stripe.
 #[derive(Clone, Copy)]
 struct Patience {
-    /// Blocks that it can still lose.
+    /// The number of blocks that the stripe can still lose.
     left: u32,
     grace: Option<Duration>,
-    /// Whether it is shorter than that of whole helpers.
+    /// Whether the period is shorter than that of whole helpers.
     is_shortened: bool,
 }
 
@@ -115,7 +116,7 @@ impl Healing {
         }
     }
 
-    /// Time has passed: begins the repairs that are due.
+    /// Starts the automatic repairs that are due.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, queue: &Queue, out: &mut Out) {
         let Some(policy) = facts.heals() else { return self.waiting.clear() };
         if facts.base.now < self.due {
@@ -131,7 +132,7 @@ impl Healing {
             false => self.pressing_damage(facts),
         };
         let mut open = self.cases.values().filter(|case| case.is_open(queue)).count();
-        // An unreadable stripe is looked at again as soon as a block of it is back.
+        // An unreadable stripe is considered again when one of its blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
         worst_first.sort_by_key(|(patience, _)| patience.left);
@@ -142,7 +143,7 @@ impl Healing {
         }
     }
 
-    /// Forgets stripes that are whole again.
+    /// Drops stripes that are whole again.
     fn close_cases(&mut self, facts: Facts<'_>) {
         let is_whole = |stripe: &&StripeId| {
             let record = facts.stripes.picture.stripe(stripe);
@@ -152,8 +153,8 @@ impl Healing {
         whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
     }
 
-    /// Damaged stripes that may be due before their absent helpers, those with the least redundancy first. If
-    /// there are many, a look considers some, and the next look others.
+    /// Damaged stripes that may be due earlier than their absent helpers, those with the least redundancy
+    /// first. If there are many, each check considers some of them.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;
@@ -176,7 +177,7 @@ impl Healing {
         slots.into_iter().map(|slot| facts.stripes.picture.stripe_in(slot)).collect()
     }
 
-    /// Begins the repair of a stripe if it is due. Returns whether it did.
+    /// Starts the repair of a stripe if it is due. Returns whether it did.
     fn heal_stripe(
         &mut self,
         (facts, queue): (Facts<'_>, &Queue),
@@ -201,7 +202,7 @@ impl Healing {
             return false;
         }
         if queue.of_stripe(&stripe.id).any(|id| queue.is_open(id)) {
-            return false; // Somebody has asked for it, or an earlier coordinator began it.
+            return false; // It was requested, or an earlier coordinator started it.
         }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
@@ -246,11 +247,11 @@ impl Healing {
         }
     }
 
-    /// The rest of the grace period of a lost block; `None` if its repair does not begin here.
+    /// The rest of the grace period of a lost block; `None` if its repair does not start here.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
-            // Its holder may have been absent since before this coordinator started, unless all nodes are in
-            // service.
+            // Unless all nodes are in service, the block's holder may have been absent since before this
+            // coordinator started.
             let all_have_told = |since| facts.base.now >= since + ALL_HAVE_TOLD;
             return match self.all_since.is_some_and(all_have_told) {
                 true => Some(Duration::ZERO),
@@ -286,7 +287,7 @@ impl Healing {
         facts.nodes.left_of(facts.base, node, left)
     }
 
-    /// Stripes that are repaired before their absent helpers.
+    /// The stripes that will be repaired before their absent helpers.
     pub(crate) fn waiting_stripes(&self, facts: Facts<'_>) -> Vec<WaitingStripes> {
         let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
             let wait = due.saturating_sub(facts.base.now);
@@ -308,7 +309,7 @@ impl Healing {
         self.waiting.iter().map(view).collect()
     }
 
-    /// Sentences on blocks that are lost on helpers that are up.
+    /// Sentences about lost blocks on connected helpers.
     pub(crate) fn advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
             return vec![format!(
@@ -343,8 +344,8 @@ impl Healing {
 }
 
 impl<'a> Facts<'a> {
-    /// The policy, if repairs may begin by themselves now. `never` turns all of them off in stores of our
-    /// own.
+    /// The policy, if automatic repairs may start now. In Mend's own stores, the setting `never` turns all of
+    /// them off.
     fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.store.reports_service();
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;
@@ -353,7 +354,7 @@ impl<'a> Facts<'a> {
         self.base.settings.heal.filter(|_| may_begin && !is_off)
     }
 
-    /// `None` if it cannot be read.
+    /// The grace period of a damaged stripe; `None` if the stripe is unreadable.
     fn patience_of(self, stripe: &StripeRecord) -> Option<Patience> {
         let code = self.stripes.codes.get(&stripe.code).ok()?;
         let left = self.stripes.codes.survives(&*code, &self.lost_blocks(stripe))?;
@@ -364,7 +365,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The whole stripe at once, unless some of it is still waited for.
+/// The targets of a repair: the whole stripe, or single blocks while others may still return.
 fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     if due.len() == lost {
         return vec![Target::Stripe(stripe.id.clone())];
@@ -372,7 +373,7 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     due.iter().cloned().map(Target::Block).collect()
 }
 
-/// Some stripes from a place on, and then from the first on.
+/// At most `LOOK_AT` of these stripes: first those after index `after`, then those from the start.
 fn some_of(slots: &BTreeSet<Slot>, after: Slot) -> Vec<Slot> {
     let later = slots.range((Bound::Excluded(after), Bound::Unbounded));
     later.chain(slots.range(..=after)).take(LOOK_AT).copied().collect()

@@ -18,8 +18,8 @@ use crate::repairs::repair::Repair;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// Adds the items of queued repairs once the store has been listed. Described stripes do not wait for the
-    /// listing.
+    /// Adds the items of queued repairs once the store has been listed. Repairs of given stripes do not wait
+    /// for the listing.
     pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
         let is_due = |repair: &Repair| {
             facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())
@@ -36,7 +36,7 @@ impl Repairs {
         }
     }
 
-    /// The request for the job of an item.
+    /// Builds the request for the job of an item.
     pub(crate) fn job_request(
         &mut self,
         facts: Facts<'_>,
@@ -50,12 +50,13 @@ impl Repairs {
             Kind::Migrate { .. } => repair::Scheme::Migration,
             _ => order.scheme,
         };
-        // A rebuild spares the node that is emptied, though it can still be read.
+        // A rebuild does not read from the node that is being drained, although it is readable.
         let avoid = match proposal.kind {
             Kind::Rebuild { from } => BTreeSet::from([from]),
             _ => BTreeSet::new(),
         };
-        // Dealt chains take the place of what `auto` would choose; a scheme that was named is that.
+        // The chains that the scheduler assigned replace the choice of `auto`. A named scheme takes
+        // precedence.
         let stretches = match (scheme, order.is_wide()) {
             (repair::Scheme::Auto, true) => proposal.stretches.clone(),
             _ => Vec::new(),
@@ -91,7 +92,7 @@ impl Repairs {
         let (kind, moving) = match &order.target {
             Target::Rebalance(blocks) => match facts.moving(blocks, &order.requestors, record) {
                 Some((index, from)) => (Kind::Migrate { from }, Some(index)),
-                None => return, // It has moved already.
+                None => return, // The block has already moved.
             },
             _ => (order.kind(), None),
         };
@@ -121,8 +122,8 @@ impl Repairs {
         repair.add_item(item, record, &wanted);
     }
 
-    /// The new nodes of blocks: by the order, or else by the scheduler; other nodes if a removal in flight
-    /// would hit the new copy or the store would refuse it there.
+    /// The new nodes of blocks: from the order, otherwise from the scheduler. If the store refused one of
+    /// them, or a removal in flight could hit the new copy there, other nodes are chosen.
     pub(crate) fn requestors(
         &mut self,
         facts: Facts<'_>,
@@ -158,7 +159,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The existing stripes of a target; removed ones need no repair.
+    /// The stripes of a target that still exist.
     fn stripes_of(self, target: &Target) -> Vec<StripeRecord> {
         let one = |stripe: &StripeId| self.stripes.stripe_record(stripe).ok();
         match target {
@@ -171,7 +172,7 @@ impl<'a> Facts<'a> {
                 let mut stripes: Vec<StripeId> =
                     self.stripes.picture.blocks_of(*node).into_iter().map(|(stripe, _)| stripe).collect();
                 stripes.dedup();
-                // Its put takes care of a stripe that is of no file yet.
+                // A stripe that belongs to no file yet is left to its put.
                 stripes.retain(|stripe| self.stripes.picture.is_pending(stripe) == Some(false));
                 stripes.iter().filter_map(one).collect()
             }
@@ -183,8 +184,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The block of a stripe that is to be on an emptier node, and where it is, if it is not on one of those
-    /// already.
+    /// The block of a stripe to move, and its present node; `None` if the block is already on one of the
+    /// target nodes.
     fn moving(
         self,
         blocks: &[BlockId],
@@ -194,13 +195,13 @@ impl<'a> Facts<'a> {
         let (index, block) = indexed(record).find(|(_, block)| blocks.contains(&block.id))?;
         let from = self.readable_at(block)?;
         let moves = match onto {
-            [] => self.shares_helper(record, index, from), // It is to leave the stripe's other block.
+            [] => self.shares_helper(record, index, from), // It moves away from another block of its stripe.
             onto => !onto.contains(&from),
         };
         moves.then_some((index, from))
     }
 
-    /// The blocks that a repair is to bring elsewhere.
+    /// The blocks of a stripe that a repair must place on other nodes.
     pub(crate) fn wanted_of(self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
         if let Some(given) = &order.given {
@@ -223,7 +224,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The blocks of a stripe that are, or were last, on a node.
+/// The blocks of a stripe whose recorded home is this node.
 fn on_node(record: &StripeRecord, node: NodeId) -> Vec<BlockIndex> {
     indexed(record).filter(|(_, block)| block.node == Some(node)).map(|(index, _)| index).collect()
 }

@@ -1,9 +1,9 @@
-//! Misplaced stripes: one helper holds several of their blocks and would lose all of these at once.
+//! Misplaced stripes: several of their blocks are on one helper, whose failure would lose them all.
 //!
-//! Puts and repairs never place a stripe so. It happens when the only copy of a block is adopted there, or
-//! when a catalog is rebuilt. A better placed copy takes over as soon as its helper lists it; otherwise a
-//! block moves to a helper that has none of the stripe. While a stripe is misplaced, no other copy of its
-//! blocks is removed.
+//! Puts and repairs never place a stripe this way. It happens when the only copy of a block is adopted on
+//! such a helper, or when a catalog is rebuilt. A better placed copy replaces the block once its helper lists
+//! it. Otherwise the block moves to a helper without a block of the stripe. While a stripe is misplaced, no
+//! other copies of its blocks are removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,27 +22,27 @@ use crate::signal::Signal;
 
 /// How often misplaced stripes are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Blocks that one order moves; the next one goes on from there.
+/// The most blocks that one order moves. A later order moves the rest.
 const MOVES: usize = 1000;
 
-/// When misplaced stripes are looked for, and the repair that moves their blocks.
+/// The time of the next check, and the repair that moves the blocks.
 #[derive(Default)]
 pub(crate) struct Misplaced {
     due: Duration,
     pub(crate) repair: Option<u64>,
 }
 
-/// Why blocks of misplaced stripes are not moved yet.
+/// The reason for not moving blocks of misplaced stripes yet.
 pub(crate) enum Waits {
-    /// An absent helper may come back with a better placed copy.
+    /// An absent helper may return with a better placed copy.
     ForHelper(String),
-    /// No helper without a block of the stripe has room.
+    /// No helper has room and no block of the stripe.
     ForRoom,
 }
 
 impl Misplaced {
-    /// Moves blocks of misplaced stripes to helpers that have none of them, unless a better placed copy may
-    /// show up.
+    /// Moves blocks of misplaced stripes to helpers without a block of the same stripe, unless a better
+    /// placed copy may appear.
     pub(crate) fn mend(
         &mut self,
         facts: Facts<'_>,
@@ -80,7 +80,8 @@ impl Misplaced {
     }
 }
 
-/// One block of each misplaced stripe that some helper can take.
+/// One block of each misplaced stripe that another helper can accept. The error is the reason that there is
+/// none.
 pub(crate) fn moves(
     facts: Facts<'_>,
     jobs: &Jobs,

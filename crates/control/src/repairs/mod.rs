@@ -1,10 +1,10 @@
-//! Repairs: each order is cut into items, one per stripe, which [`recovery::Scheduler`] starts.
+//! Repairs: each order is split into items, one per stripe, which [`recovery::Scheduler`] starts.
 //!
-//! This machine drives the scheduler and owns smaller ones: the [`queue`] of all repairs, automatic repairs
-//! of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on stripes, reads
-//! before repairs ([`verify_first`]). It tells the scheduler facts ([`scheduler_facts`]), adds [`items`],
-//! prepares the jobs of [`proposals`], and explains results ([`views`], [`advice`]). Only the scheduler
-//! decides what starts next, where, and with which helpers.
+//! This machine drives the scheduler and owns smaller machines: the [`queue`] of all repairs, automatic
+//! repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on stripes,
+//! and reads before repairs ([`verify_first`]). It passes facts to the scheduler ([`scheduler_facts`]), adds
+//! [`items`], prepares the jobs of [`proposals`], and explains results ([`views`], [`advice`]). Only the
+//! scheduler decides what starts next, where, and with which helpers.
 
 pub(crate) mod advice;
 pub(crate) mod attempts;
@@ -63,17 +63,18 @@ use crate::repairs::refusals::Refusals;
 use crate::repairs::verify_first::VerifyFirst;
 use crate::storing::then::Then;
 
-/// Waiting requests hear of changes at most this often; of the end of a repair at once.
+/// The shortest time between answers to requests that wait for changes. The end of a repair is reported at
+/// once.
 pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
 
-/// See the module's documentation.
+/// All repairs, and the machines that start and schedule them.
 pub(super) struct Repairs {
     pub(crate) queue: Queue,
     pub scheduler: Scheduler,
     pub(crate) refusals: Refusals,
     pub(crate) paused_jobs: PausedJobs,
     pub(crate) verify_first: VerifyFirst,
-    /// When waiting requests were last told of changes.
+    /// The time at which waiting requests were last answered.
     pub(crate) changes_told: Duration,
     pub healing: Healing,
     pub nodes: NodeRecovery,
@@ -100,7 +101,7 @@ impl Repairs {
         }
     }
 
-    /// Opens a repair.
+    /// Adds a repair to the queue and to the scheduler.
     pub(crate) fn add(&mut self, id: u64, order: Order) {
         self.scheduler.open(RepairId(id), order.spec());
         if order.paused {
@@ -109,7 +110,7 @@ impl Repairs {
         self.queue.add(id, order);
     }
 
-    /// Time has passed: begins repairs and drains of whole helpers that are due.
+    /// Starts recoveries and repeated drains of helpers that are due.
     pub(crate) fn begin_recoveries(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let Self { nodes, queue, .. } = self;
         nodes.look_for_room(facts, jobs);
@@ -117,18 +118,18 @@ impl Repairs {
         nodes.drain_again(facts, jobs, queue, out);
     }
 
-    /// Time has passed: renews claims, and begins repairs of single stripes that are due.
+    /// Updates claims and starts repairs of single stripes that are due.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         self.claims.expire(jobs, facts.base.now, &mut self.scheduler, out);
         self.healing.heal(facts, &self.queue, out);
     }
 
-    /// Time has passed: moves blocks of misplaced stripes apart.
+    /// Moves blocks of misplaced stripes to other helpers.
     pub(crate) fn mend_placement(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         self.misplaced.mend(facts, jobs, &self.queue, &self.nodes, out);
     }
 
-    /// The store has recorded blocks of a stripe, or has refused to.
+    /// The store has recorded blocks of a stripe, or refused to.
     pub(crate) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
         match error {
             None => self.refusals.forget(stripe),
@@ -136,7 +137,8 @@ impl Repairs {
         }
     }
 
-    /// A helper has read a block before its repair, or will not; `good` tells the block's state if known.
+    /// A helper has read a block before its repair, or failed to. `good` is the state of the block if it is
+    /// known.
     pub(crate) fn note_verified(
         &mut self,
         question: (u64, NodeId),
@@ -146,7 +148,7 @@ impl Repairs {
         self.verify_first.answered(question, index, good, &mut self.scheduler);
     }
 
-    /// No job of these stripes starts until they are let go as often as they were held.
+    /// Suspends these stripes: none of their jobs starts until `let_go` was called as often as `hold`.
     pub(crate) fn hold(&mut self, stripes: &[StripeId]) {
         stripes.iter().for_each(|stripe| self.scheduler.hold(stripe));
     }
@@ -155,12 +157,13 @@ impl Repairs {
         stripes.iter().for_each(|stripe| self.scheduler.let_go(stripe));
     }
 
-    /// A block was found bad; the scheduler may let its stripe go before that is stored.
+    /// A block was found bad. The scheduler must learn of it now, because it may resume the stripe before the
+    /// state is recorded.
     pub(crate) fn note_bad_block(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         self.scheduler.handle_block(stripe, index, BlockFacts { node: Some(node), good: false });
     }
 
-    /// A stripe has been removed.
+    /// A stripe was removed.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId) {
         self.refusals.forget(stripe);
         self.verify_first.forget(stripe);
@@ -197,7 +200,7 @@ impl Repairs {
         }
     }
 
-    /// The job of an item has failed: the scheduler retries it or gives it up.
+    /// The job of an item has failed. The scheduler decides whether to retry it.
     fn item_failed(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, error: &JobError) {
         let Some(item) = self.queue.item(repair, stripe) else { return };
         self.scheduler.handle_failed(item.id, failure(error), facts.base.now);
@@ -216,7 +219,7 @@ impl Repairs {
         }
     }
 
-    /// Blocks on the node that a repair is to empty.
+    /// The number of blocks left on the node that a repair drains.
     fn left_on_node(&self, facts: Facts<'_>, id: u64) -> u64 {
         match self.queue.by_id.get(&id).map(|repair| &repair.order.target) {
             Some(Target::Drain(node)) => facts.left_on(*node),
@@ -224,7 +227,7 @@ impl Repairs {
         }
     }
 
-    /// A repair has nothing left to do. Returns whether it was open.
+    /// Ends a repair that has no work left. Returns whether it was open.
     pub(crate) fn end(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64, out: &mut Out) -> bool {
         out.store(dropped(id), Then::Nothing);
         let left = self.left_on_node(facts, id);
@@ -236,7 +239,7 @@ impl Repairs {
         true
     }
 
-    /// Forgets the oldest repairs that have ended.
+    /// Forgets the oldest ended repairs.
     pub(crate) fn forget_oldest(&mut self) {
         self.queue.forget_oldest().into_iter().for_each(|id| self.scheduler.forget(RepairId(id)));
     }
@@ -246,16 +249,16 @@ impl Repairs {
     }
 }
 
-/// Whether a job that failed so may succeed later.
+/// Whether a job that failed with this error may succeed later.
 fn failure(error: &JobError) -> Failure {
     match error {
-        // The node of a migration may have died; its blocks are rebuilt the next time.
+        // The source of a migration may have died; the next attempt rebuilds its blocks.
         JobError::Plan {
             error:
                 PlanError::Decode { .. } | PlanError::DeadRequestor { .. } | PlanError::NothingToMigrate { .. },
             ..
         } => Failure::Transient,
-        // The same blocks would contradict each other again.
+        // Another attempt would find the same contradiction.
         JobError::Plan { .. } | JobError::Contradiction { .. } => Failure::Permanent,
         _ => Failure::Transient,
     }

@@ -1,7 +1,6 @@
-//! Automatic repairs of whole helpers: absent ones after their grace period, and drains that left blocks
-//! behind.
+//! Automatic recovery of whole helpers: absent helpers after their grace period, and drains that left blocks.
 //!
-//! The conditions under which a recovery begins are described in [`absences`](crate::nodes::absences).
+//! For the conditions under which a recovery starts, see [`absences`](crate::nodes::absences).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,25 +20,25 @@ use crate::repairs::orders::Order;
 use crate::repairs::queue::Queue;
 use crate::repairs::room::{Room, Rooms};
 
-/// See the module's documentation.
+/// The automatic repairs of absent and drained helpers.
 #[derive(Default)]
 pub(crate) struct NodeRecovery {
     /// Repairs of absent helpers.
     pub(crate) absent: Automatic,
-    /// Repeated drains.
+    /// Repeated drains of marked helpers.
     pub(crate) drains: Automatic,
     rooms: Rooms,
 }
 
 impl NodeRecovery {
-    /// Recalls the automatic repairs that an earlier coordinator began.
+    /// Restores the links to automatic repairs that an earlier coordinator started.
     pub(crate) fn recall(&mut self, gone: impl Iterator<Item = NodeId>, queue: &Queue) {
         for node in gone {
             self.absent.of(node).repair = queue.automatic_of(node);
         }
     }
 
-    /// Begins the repairs whose time has come.
+    /// Starts the recoveries that are due.
     pub(crate) fn begin(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
         if !facts.nodes.settled
             || !facts.may_change()
@@ -68,7 +67,7 @@ impl NodeRecovery {
         out.store(write, then);
     }
 
-    /// An absent helper that may be back before its repair begins.
+    /// An absent helper that may return before its recovery starts.
     pub(crate) fn awaited_helper(&self, facts: Facts<'_>, queue: &Queue) -> Option<NodeId> {
         facts.nodes.registry.gone().find(|&node| match self.state(facts, queue, node) {
             RecoveryState::Needless => {
@@ -79,12 +78,12 @@ impl NodeRecovery {
         })
     }
 
-    /// The time until the automatic repair of an absent helper; `None` if there will be none.
+    /// The time until the automatic recovery of an absent helper; `None` if there will be none.
     pub(crate) fn due_in(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
         Some(facts.nodes.due_in(facts.base, node)?.max(self.absent.wait(node, facts.base.now)))
     }
 
-    /// Whether a helper may have blocks that it is to remove.
+    /// Whether an absent helper may have blocks that it must remove.
     fn is_discarding(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.files().discard_count(node) > 0
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
@@ -111,8 +110,8 @@ impl NodeRecovery {
         }
     }
 
-    /// Begins drains of what earlier ones left, where some of it can go somewhere now. [`begin`](Self::begin)
-    /// repairs helpers that are down.
+    /// Repeats drains that left blocks, if some of these can be placed now. Only connected helpers are
+    /// drained; [`begin`](Self::begin) recovers absent ones.
     pub(crate) fn drain_again(&mut self, facts: Facts<'_>, jobs: &Jobs, queue: &Queue, out: &mut Out) {
         if !facts.nodes.settled || !facts.may_change() {
             return;
@@ -121,7 +120,7 @@ impl NodeRecovery {
             let (room, drains) = (self.room_of(node), &self.drains);
             let is_due = drains.repair(node).is_none() && drains.wait(node, facts.base.now).is_zero();
             let may = is_due && facts.nodes.is_helper(node) && room.is_any();
-            // The last finding may be older than the end of the last drain.
+            // The last check may have been before the end of the last drain.
             if may
                 && queue.open_for(&Target::Drain(node)).next().is_none()
                 && self.find_room(facts, jobs, node).is_any()
@@ -144,7 +143,7 @@ impl NodeRecovery {
         out.store(write, then);
     }
 
-    /// The order of a repair is kept, or could not be. Returns whether the repair is still wanted.
+    /// The write of an order has succeeded or failed. Returns whether the repair is still wanted.
     pub(crate) fn order_kept(&mut self, facts: Facts<'_>, by: &OrderedBy, kept: bool) -> bool {
         let now = facts.base.now;
         match by {
@@ -167,7 +166,8 @@ impl NodeRecovery {
         }
     }
 
-    /// A repair of all that a helper held has ended; whether it is a cancelled automatic one.
+    /// A recovery or drain of a helper has ended. Returns whether it was an automatic recovery that was
+    /// cancelled.
     pub(crate) fn ended(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
         let was_cancelled = self.absence_repaired(facts, node, id, state);
         self.drained(facts, node);
@@ -199,7 +199,8 @@ impl NodeRecovery {
         }
     }
 
-    /// Renews the findings on where blocks of absent and leaving helpers could go.
+    /// Checks again whether the blocks of absent and drained helpers can be placed, where the last check is
+    /// too old.
     pub(crate) fn look_for_room(&mut self, facts: Facts<'_>, jobs: &Jobs) {
         let (leaving, gone) = (facts.nodes.registry.leaving(), facts.nodes.registry.gone());
         let nodes: BTreeSet<NodeId> = leaving.chain(gone).collect();
@@ -211,7 +212,7 @@ impl NodeRecovery {
         }
     }
 
-    /// Looks where the blocks of a helper could go, however recent the last finding is.
+    /// Checks now whether the blocks of a helper can be placed, and keeps the result.
     fn find_room(&mut self, facts: Facts<'_>, jobs: &Jobs, node: NodeId) -> Room {
         let room = jobs.find_room(facts, node);
         self.rooms.note(node, facts.base.now, room);
@@ -224,7 +225,7 @@ impl NodeRecovery {
         room
     }
 
-    /// The latest finding about the blocks of an absent or leaving helper.
+    /// The result of the latest check for an absent or drained helper.
     pub(crate) fn room_of(&self, node: NodeId) -> Room {
         self.rooms.get(node).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::repairs::orders::Order;
 
-/// Why the repair of a stripe does not start.
+/// The reason that the repair of a stripe does not start.
 pub(crate) struct Obstacle {
     pub end: End,
     pub reason: String,
@@ -22,7 +22,7 @@ impl Obstacle {
         Self { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
     }
 
-    /// No helper can take blocks of a stripe. The reason names helpers and no block, so that stripes with the
+    /// No helper can accept blocks of a stripe. The reason names helpers but no block, so stripes with the
     /// same reason are reported together.
     pub(crate) fn no_room(
         facts: Facts<'_>,

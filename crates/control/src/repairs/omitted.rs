@@ -1,4 +1,4 @@
-//! Helpers that get no blocks now, with reasons and remedies.
+//! Helpers that cannot receive blocks now, with reasons and remedies.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::nodes::sorted;
 
-/// Helpers that are passed over when a block is placed, by the reason.
+/// Helpers that placement excludes, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     down: Vec<String>,
-    /// Down for maintenance.
+    /// Not connected, in maintenance.
     maintained: Vec<String>,
-    /// The store has their servers out of service.
+    /// The store reports their servers as out of service.
     out_of_service: Vec<String>,
     leaving: Vec<String>,
     full: Vec<String>,
 }
 
 impl Omitted {
-    /// Why helpers are passed over; if none is, all hold blocks of the same stripes.
+    /// The reasons for excluding helpers. If none is excluded, each already has a block of the stripe.
     pub(crate) fn why(&self) -> String {
         match *self == Self::default() {
             true => "each helper has a block of the stripe already".to_owned(),
@@ -39,7 +39,7 @@ impl Omitted {
         ]
     }
 
-    /// The verbs that make helpers take blocks again, one for each reason.
+    /// The steps that let helpers accept blocks again, one per reason.
     pub(crate) fn remedy(&self) -> String {
         let mut steps = Vec::new();
         let absent = [&self.down[..], &self.maintained].concat();
@@ -73,7 +73,7 @@ impl fmt::Display for Omitted {
 }
 
 impl Jobs {
-    /// The helpers that take no block of so many bytes now, but for one that is spoken of.
+    /// The helpers that cannot receive a block of this size now, apart from `but`.
     pub(crate) fn omitted(&self, facts: Facts<'_>, block_bytes: u64, but: Option<NodeId>) -> Omitted {
         let mut omitted = Omitted::default();
         let known = facts.nodes.registry.ids().filter(|node| Some(*node) != but);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_told_with_what_changes_it() {
+    fn each_reason_is_listed_with_its_remedy() {
         assert_eq!(Omitted::default().to_string(), "no other helper is known");
         assert_eq!(Omitted::default().remedy(), "add a helper (mend node add)");
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();

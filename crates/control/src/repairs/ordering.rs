@@ -1,4 +1,4 @@
-//! Orders of requests: checked, numbered and stored before their repairs begin.
+//! Orders from requests: checked, numbered and stored before their repairs begin.
 
 use recovery::{HelperPolicy, Target};
 use repair::{BlockId, NodeId, Scheme, StripeId};
@@ -38,9 +38,9 @@ impl Facts<'_> {
                 let record = self.stripes.given.get(&stripe).expect("it has blocks").clone();
                 return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
             }
-            // Homes are for stripes that were described, and for nothing else.
+            // Homes are allowed only for given stripes.
             _ if !homes.is_empty() => return Err(RepairError::NoOneTarget.into()),
-            // People leave eras out of names; records of the queue do not.
+            // People may omit the era in names, but records must have the full name.
             (Some(block), None, None, None, false) => {
                 let (stripe, index) = self.stripes.picture.find_block(&BlockId(block.clone()))?;
                 let record = self.stripes.picture.stripe(&stripe)?;
@@ -72,7 +72,7 @@ impl Facts<'_> {
         Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
 
-    /// Queues the repair that a request asks for.
+    /// Queues a requested repair.
     pub(crate) fn queue_repair(self, request: &RepairRequest, reply: Reply<RepairView>, out: &mut Out) {
         match self.order(request) {
             Ok(order) => self.queue_order(order, reply, out),

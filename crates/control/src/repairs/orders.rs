@@ -1,4 +1,4 @@
-//! Orders: the requests for repairs, as they are kept until the repairs end.
+//! Orders: requests for repairs, recorded until the repairs end.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use store_api::StripeRecord;
 
 use crate::error::RepairError;
 
-/// An order, as it is kept in the records.
+/// An order, in memory and in the records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub target: Target,
-    /// A stripe that was described with the request, and its wanted blocks with their new nodes.
+    /// A given stripe that came with the request, and its wanted blocks with their new nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<GivenOrder>,
-    /// How a node is emptied, if that is the target.
+    /// The way of draining, if the target is a drain.
     pub way: Way,
     pub scheme: Scheme,
     pub slice_bytes: Option<u32>,
     pub verify_parity: bool,
     pub helpers: HelperPolicy,
-    /// The only nodes that get blocks; any, if there are none.
+    /// The only nodes that may receive blocks; empty if any node may.
     pub requestors: Vec<NodeId>,
-    /// The repair is paused.
+    /// Whether the repair is paused.
     pub paused: bool,
-    /// The coordinator ordered it, not an operator.
+    /// Whether the coordinator, not an operator, gave the order.
     pub by_itself: bool,
     /// The time of the order.
     pub asked_unix_ms: u64,
@@ -40,16 +40,16 @@ pub(crate) struct GivenOrder {
     pub homes: BTreeMap<BlockIndex, NodeId>,
 }
 
-/// How a node is emptied.
+/// The way in which a node is drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
-    /// By copies from it while it has bandwidth, and else by rebuilding from others.
+    /// Copies from it while it has bandwidth; otherwise rebuilds from other nodes.
     #[default]
     Both,
-    /// By copies from it.
+    /// Only copies from it.
     Migrate,
-    /// Rebuilt from others, as far as they can.
+    /// Rebuilds from other nodes where possible.
     Rebuild,
 }
 
@@ -65,7 +65,7 @@ impl Way {
 }
 
 impl Order {
-    /// An order for a target, in the usual way.
+    /// An order for a target, with default options.
     pub fn new(target: Target, scheme: Scheme, asked_unix_ms: u64) -> Self {
         Self {
             target,
@@ -82,7 +82,7 @@ impl Order {
         }
     }
 
-    /// Whether it differs from another order in more than time and origin.
+    /// Whether it differs from another order in anything but time, origin and pause.
     pub fn differs(&self, other: &Self) -> bool {
         let Self { paused, by_itself, asked_unix_ms, .. } = *other;
         Self { paused, by_itself, asked_unix_ms, ..self.clone() } != *other
@@ -98,18 +98,19 @@ impl Order {
         }
     }
 
-    /// Whether other lost blocks of the node's stripes stay as they are: their helpers may be in maintenance
-    /// or in their grace period, or what takes their place may be another.
+    /// Whether only the blocks of this node are repaired. Other lost blocks of its stripes are left alone,
+    /// because their helpers may be in maintenance or in a grace period, or other requestors may be named for
+    /// them.
     pub fn is_of_node_alone(&self) -> bool {
         self.by_itself || !self.requestors.is_empty()
     }
 
-    /// Whether many stripes are repaired, so that work is dealt out among nodes.
+    /// Whether the repair covers many stripes, whose work the scheduler distributes over nodes.
     pub fn is_wide(&self) -> bool {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
     }
 
-    /// When the stripes that were not repaired are tried again.
+    /// Advice on when the remaining stripes are retried.
     pub fn next_attempt(&self) -> &'static str {
         match self.target {
             Target::Drain(_) => "it goes on by itself when one can",

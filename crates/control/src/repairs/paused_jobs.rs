@@ -1,11 +1,11 @@
-//! Jobs of paused repairs. Each stops between two slices and keeps what it has delivered. Once its repair is
-//! resumed, it continues as soon as there is room for what it moves, before any new job starts. A paused job
-//! gives way when another repair waits for its stripe.
+//! Jobs of paused repairs. Each stops between two slices and keeps the slices that it has delivered. After
+//! its repair is resumed, the job continues when there is budget for it, before any new job starts. A paused
+//! job is cancelled if another repair waits for its stripe.
 
 use std::collections::BTreeSet;
 
 use repair::JobId;
 
-/// The jobs that are paused.
+/// The paused jobs.
 #[derive(Default)]
 pub(crate) struct PausedJobs(pub(crate) BTreeSet<JobId>);

@@ -1,4 +1,4 @@
-//! Likely requestors and assumed rates of plans that are explained and not carried out.
+//! Likely requestors and assumed rates, for plans that are explained without being carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::jobs::placement::spread;
 use crate::out::Out;
 use views::PlanRates;
 
-/// The number of an imaginary client; real ones are counted from 2^31 up.
+/// The number of an imaginary client. Real clients are numbered from 2^31.
 pub(crate) const SOME_CLIENT: NodeId = NodeId(u32::MAX);
 
 impl<'a> Facts<'a> {
@@ -51,7 +51,7 @@ impl Jobs {
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
     }
 
-    /// Helpers without a block of the stripe, or a client if there are too few.
+    /// Helpers without a block of the stripe, or the imaginary client if there are too few.
     fn likely_requestors(
         &self,
         facts: Facts<'_>,

@@ -1,4 +1,4 @@
-//! Progress of repairs: how fast they run, what limits them, and how near to the bound they come.
+//! Progress of repairs: their speed, their limiting resources and the distance to the bound.
 
 use recovery::{Pace, RepairId};
 use repair::{NodeId, Resource};
@@ -10,7 +10,7 @@ use crate::repairs::Repairs;
 use crate::repairs::bound::Bound;
 
 impl Repairs {
-    /// The items of a repair were added: it begins.
+    /// Starts the course of a repair whose items were added.
     pub(crate) fn begin_course(&mut self, facts: Facts<'_>, id: u64, records: &[StripeRecord]) {
         let repair = self.queue.by_id.get_mut(&id).expect("its items were just added");
         let bound = Bound { facts, order: &repair.order }.of(records);
@@ -20,7 +20,7 @@ impl Repairs {
         course.set_paused(repair.order.paused, facts.base.now);
     }
 
-    /// Time has passed.
+    /// Notes the progress of all running repairs.
     pub(crate) fn note_progress(&mut self, facts: Facts<'_>, jobs: &Jobs) {
         let due = self.queue.by_id.iter().filter(|(_, repair)| repair.course.is_due(facts.base.now));
         for id in due.map(|(&id, _)| id).collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! From a proposal of the scheduler to a job that it admits, and the pauses of such jobs.
+//! Turns proposals of the scheduler into admitted jobs, and pauses such jobs.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::repairs::Repairs;
 use crate::repairs::obstacle::Obstacle;
 use crate::repairs::orders::Order;
 
-/// A job of m-PPR is late after this multiple of the time that its plan would take alone. It is twice the
-/// number of jobs that share a node, so that no job is late as long as they share evenly.
+/// A job of m-PPR is late after this multiple of its plan's time without competition. The factor is twice the
+/// number of jobs that share a node, so evenly shared nodes make no job late.
 const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
-/// No job is late before this time.
+/// The earliest time at which a job counts as late.
 const LATE_AFTER: Duration = Duration::from_secs(10);
 
-/// A job that is ready to start, and the names of its blocks.
+/// A job that is ready to start, and its blocks.
 pub(crate) struct Prepared {
     pub request: JobRequest,
     pub blocks: Vec<BlockId>,
@@ -30,7 +30,7 @@ pub(crate) struct Prepared {
 /// The result of preparing a proposal.
 enum Preparation {
     Ready(Box<Prepared>),
-    /// It was put back into the scheduler.
+    /// The proposal was put back into the scheduler.
     Later,
     NothingLost,
 }
@@ -40,14 +40,15 @@ pub(crate) enum Pause {
     Lasts,
     /// The job has ended.
     Over,
-    /// There is room for what it moves.
+    /// There is budget for the job.
     Resumes,
-    /// Another repair waits for its stripe.
+    /// Another repair waits for the stripe.
     GivesWay,
 }
 
 impl Repairs {
-    /// Prepares the job of a proposal. If there is none, the scheduler has been told why.
+    /// Prepares the job of a proposal. If this returns `None`, the scheduler has already been told the
+    /// reason.
     pub(crate) fn prepare(
         &mut self,
         facts: Facts<'_>,
@@ -89,7 +90,8 @@ impl Repairs {
         if lost.is_empty() {
             return Ok(Preparation::NothingLost);
         }
-        // A block that the store misses may still be readable where it was; it is rebuilt all the same.
+        // A block that is lost for the store may still be readable on its old node. It is rebuilt all the
+        // same.
         let taken_as_lost = if proposal.kind == Kind::Reconstruct { &lost[..] } else { &[] };
         let stripe = facts.stripe_now(&record, taken_as_lost).map_err(Obstacle::failed)?;
         if proposal.kind == Kind::Reconstruct {
@@ -112,7 +114,7 @@ impl Repairs {
         Ok(Preparation::Ready(Box::new(Prepared { request, blocks })))
     }
 
-    /// The blocks to rebuild with their new nodes; `None` if all possible nodes are busy.
+    /// The blocks to rebuild, with their new nodes; `None` if all possible nodes are busy.
     fn wanted(
         &mut self,
         (facts, jobs): (Facts<'_>, &Jobs),
@@ -123,8 +125,7 @@ impl Repairs {
     ) -> Result<Option<Vec<Wanted>>, Obstacle> {
         match self.requestors(facts, order, lost, proposal, record) {
             Placement::Chosen(mut wanted) => {
-                // The scheduler counts blocks as lost that no helper can read, though the store may have
-                // them.
+                // The scheduler counts unreadable blocks as lost, although the store may have them.
                 wanted.retain(|wanted| lost.contains(&wanted.block));
                 Ok(Some(wanted))
             }
@@ -133,7 +134,7 @@ impl Repairs {
         }
     }
 
-    /// Has the scheduler admit a job by the load of its first plan. Returns the job if it may run.
+    /// Asks the scheduler to admit a job with the load of its first plan. Returns the job if it is admitted.
     pub(crate) fn admit(
         &mut self,
         facts: Facts<'_>,
@@ -142,7 +143,7 @@ impl Repairs {
         mut running: RunningJob,
     ) -> Option<RunningJob> {
         running.item = Some(proposal.item);
-        // A job that found no plan ends at once, and gives the reason.
+        // A job without a plan ends immediately and reports the reason.
         let plan = running.job.running_plan();
         let loads = plan.map_or_else(Loads::default, |plan| Loads::of(plan, true));
         let predicted = plan.map(|plan| plan.predict(&facts.nodes.topology));
@@ -165,7 +166,7 @@ impl Repairs {
         self.scheduler.running(RepairId(id)).map(|(_, job)| job).collect()
     }
 
-    /// A job was paused: the scheduler may give its bandwidth to others.
+    /// A job was paused: the scheduler can give its bandwidth to others.
     pub(crate) fn note_paused(&mut self, jobs: &Jobs, id: JobId) {
         if let Some(RunningJob { item: Some(item), loads, .. }) = jobs.running.get(&id) {
             self.scheduler.rest(*item, loads);
@@ -173,7 +174,7 @@ impl Repairs {
         }
     }
 
-    /// Whether a paused job stays paused, goes on, or gives way to another repair.
+    /// Whether a paused job stays paused, resumes, or gives way to another repair.
     pub(crate) fn pause_of(&mut self, jobs: &Jobs, id: JobId) -> Pause {
         let Some(RunningJob { job, owner, item: Some(item), loads, .. }) = jobs.running.get(&id) else {
             return Pause::Over;
@@ -182,21 +183,21 @@ impl Repairs {
         if !is_paused {
             return if self.scheduler.wake(*item, loads) { Pause::Resumes } else { Pause::Lasts };
         }
-        // A job that publishes is not interrupted.
+        // A job is not interrupted while it publishes.
         match job.phase() == JobPhase::OnHold && self.scheduler.make_way(*item) {
             true => Pause::GivesWay,
             false => Pause::Lasts,
         }
     }
 
-    /// Whether a repair of a stripe runs or is queued.
+    /// Whether a repair of a stripe is running or queued.
     pub(crate) fn is_being_repaired(&self, stripe: &StripeId) -> bool {
         let runs = |id| self.scheduler.repair(RepairId(id)).is_some_and(|state| !state.ended);
         self.queue.awaits(stripe) || self.queue.of_stripe(stripe).any(runs)
     }
 }
 
-/// The blocks of a stripe that a proposal is about.
+/// The blocks of a stripe that a proposal covers.
 fn lost_of(facts: Facts<'_>, order: &Order, proposal: &Proposal, record: &StripeRecord) -> Vec<BlockIndex> {
     match proposal.kind {
         Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),

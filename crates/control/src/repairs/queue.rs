@@ -1,4 +1,4 @@
-//! The queue: every repair that is open or remembered, by number.
+//! The queue: all open repairs and the last ended ones, by number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::repairs::orders::Order;
 use crate::repairs::repair::{Item, Repair, Waiting};
 use crate::storing::then::Then;
 
-/// The number of ended repairs that are remembered.
+/// How many repairs are kept; ended ones beyond that are forgotten.
 const REMEMBERED: usize = 100;
 
-/// See the module's documentation.
+/// All known repairs.
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) by_id: BTreeMap<u64, Repair>,
-    /// Repairs without items yet: helpers first get time to come back after a start.
+    /// Repairs whose items were not added yet, because helpers may still reconnect after a start.
     unexpanded: VecDeque<u64>,
 }
 
@@ -39,12 +39,12 @@ impl Queue {
         due
     }
 
-    /// A cancelled repair gets no items.
+    /// Drops a cancelled repair that has no items yet.
     pub(crate) fn forget_unexpanded(&mut self, id: u64) {
         self.unexpanded.retain(|&other| other != id);
     }
 
-    /// Open repairs of a target.
+    /// The open repairs of a target.
     pub(crate) fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
         let open = self.by_id.iter().filter(|(_, repair)| repair.is_open());
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
@@ -54,12 +54,12 @@ impl Queue {
         self.by_id.get(&id).is_some_and(Repair::is_open)
     }
 
-    /// Whether a repair starts no job for now.
+    /// Whether a repair is paused and starts no jobs.
     pub(crate) fn is_paused(&self, id: u64) -> bool {
         self.by_id.get(&id).is_some_and(|repair| repair.order.paused)
     }
 
-    /// Pauses or resumes a repair, in the records as well.
+    /// Pauses or resumes a repair, and records the change.
     pub(crate) fn set_paused(&mut self, id: u64, paused: bool, now: Duration, out: &mut Out) {
         let repair = self.by_id.get_mut(&id).expect("the repair is open");
         if repair.order.paused != paused {
@@ -69,7 +69,7 @@ impl Queue {
         repair.course.set_paused(paused, now);
     }
 
-    /// Whether a repair has many stripes.
+    /// Whether a repair covers many stripes.
     pub(crate) fn is_wide(&self, id: u64) -> bool {
         self.by_id.get(&id).is_some_and(|repair| repair.order.is_wide())
     }
@@ -80,14 +80,14 @@ impl Queue {
         self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
     }
 
-    /// The running repair of a node. A paused one does not keep another from beginning.
+    /// The running repair of a node. A paused one does not count, so another can start.
     pub(crate) fn running_of(&self, node: NodeId) -> Option<u64> {
         let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
         let mut running = self.by_id.iter().filter(|(_, repair)| repair.is_open() && !repair.order.paused);
         running.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
     }
 
-    /// Whether a repair of this one stripe has no items yet.
+    /// Whether a repair of exactly this stripe is queued without items.
     pub(crate) fn awaits(&self, stripe: &StripeId) -> bool {
         let target = Target::Stripe(stripe.clone());
         self.unexpanded.iter().any(|id| self.by_id[id].order.target == target)
@@ -103,7 +103,7 @@ impl Queue {
         self.by_id.get_mut(&repair)?.items.get_mut(stripe)
     }
 
-    /// Forgets the oldest ended repairs beyond those that are remembered, and returns them.
+    /// Removes the oldest ended repairs beyond the limit, and returns their numbers.
     pub(crate) fn forget_oldest(&mut self) -> Vec<u64> {
         let mut forgotten = Vec::new();
         while self.by_id.len() > REMEMBERED {
@@ -115,7 +115,7 @@ impl Queue {
         forgotten
     }
 
-    /// Answers at the end of a repair, when its version differs from `since`, or after `limit`.
+    /// Answers when the repair ends, when its version differs from `since`, or at `until`.
     pub(crate) fn await_change(
         &mut self,
         (id, since, until): (u64, Option<u64>, Duration),
@@ -132,12 +132,12 @@ impl Queue {
         }
     }
 
-    /// Open repairs that requests wait for.
+    /// The open repairs that requests are waiting for.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> {
         self.by_id.iter().filter(|(_, repair)| !repair.waiting.is_empty()).map(|(&id, _)| id)
     }
 
-    /// Answers requests that wait for another version than this one, or have waited long enough.
+    /// Answers requests that wait for a change from another version, or that have timed out.
     pub(crate) fn tell_version(&mut self, id: u64, version: u64, now: Duration, out: &mut Out) {
         let Some(repair) = self.by_id.get_mut(&id) else { return };
         let is_due = |waiting: &mut Waiting| {

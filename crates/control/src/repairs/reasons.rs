@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::repairs::repair::Item;
 use ::views::RepairReason;
 
-/// The most reasons that are listed; the rest are counted together.
+/// The most reasons that are listed. The rest are counted together.
 const TOLD: usize = 5;
 /// The most blocks that are named per reason.
 const NAMED: usize = 5;
@@ -30,7 +30,7 @@ impl Reasons {
         failed.blocks.extend(missing.take(room).map(ToString::to_string));
     }
 
-    /// Blocks came to a node while it was emptied.
+    /// Adds the reason for blocks that arrived on a node during its drain.
     pub(super) fn add_left(&mut self, blocks: u64) {
         let reason =
             "blocks were stored on it meanwhile, or are of files that are still being stored".to_owned();
@@ -38,7 +38,7 @@ impl Reasons {
         self.0.insert((reason, Some("they are moved by themselves next".to_owned())), failed);
     }
 
-    /// The most frequent first.
+    /// The reasons, the most frequent first.
     pub(super) fn into_views(self) -> Vec<RepairReason> {
         let view = |((reason, next_step), Failed { stripes, blocks })| RepairReason {
             reason,

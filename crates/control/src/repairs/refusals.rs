@@ -1,7 +1,7 @@
-//! Nodes on which the store refused a rebuilt block: the next attempt uses another node.
+//! Nodes on which the store refused a rebuilt block. The next attempt uses other nodes.
 //!
-//! HDFS, for one, distrusts a replica that a reader found rotten until another DataNode has a good one, even
-//! if the first is repaired. If no other node may have the block, the same node is tried again.
+//! For example, HDFS distrusts a replica that a reader found corrupt until another DataNode has a good one,
+//! even after the first was repaired. If no other node can take the block, the same node is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use store_api::StoreError;
 pub(crate) struct Refusals(BTreeMap<StripeId, BTreeSet<NodeId>>);
 
 impl Refusals {
-    /// A block of the stripe was rebuilt on the node, and the store did not take it.
+    /// The store refused a rebuilt block of the stripe on this node.
     pub fn note(&mut self, stripe: &StripeId, node: NodeId) {
         self.0.entry(stripe.clone()).or_default().insert(node);
     }
 
-    /// An error of the store may name the node on which it takes no block of the stripe.
+    /// Notes the node that an error of the store names, if it refuses blocks of the stripe there.
     pub fn note_error(&mut self, stripe: &StripeId, error: &StoreError) {
         if let StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. } = error {
             self.note(stripe, *node);
         }
     }
 
-    /// The store has taken a block of the stripe, or the stripe has been removed.
+    /// The store has accepted a block of the stripe, or the stripe was removed.
     pub fn forget(&mut self, stripe: &StripeId) {
         self.0.remove(stripe);
     }

@@ -1,4 +1,4 @@
-//! One repair and its items: the order and the results so far.
+//! A repair and its items: the order and the results so far.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,25 +21,25 @@ pub(crate) struct Repair {
     pub(crate) blocks_rebuilt: u64,
     pub(crate) bytes_rebuilt: u64,
     pub(crate) ended_unix_ms: Option<u64>,
-    /// Blocks that were still on the node to be emptied when the repair ended.
+    /// The number of blocks left on the drained node when the repair ended.
     pub(crate) left_on_node: u64,
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) course: Course,
-    /// Blocks to be rebuilt, counted by the helper that had them.
+    /// Blocks to rebuild, counted by the helper that had them.
     pub(crate) lost_from: BTreeMap<NodeId, u64>,
     /// Rebuilt blocks, counted by the helper that has them.
     pub(crate) rebuilt_on: BTreeMap<NodeId, u64>,
 }
 
-/// A request that waits for the end of a repair, or until the repair's version differs from `since`.
+/// A request that waits until a repair ends or its version differs from `since`.
 pub(crate) struct Waiting {
     pub(crate) since: Option<u64>,
-    /// The latest time of the answer.
+    /// The latest time for the answer.
     pub(crate) until: Duration,
     pub(crate) reply: Reply<()>,
 }
 
-/// One stripe of a repair. The scheduler holds its state under the same id.
+/// A stripe of a repair. The scheduler has its state under the same id.
 pub(crate) struct Item {
     pub(crate) id: ItemId,
     pub(crate) block_bytes: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Item {
     pub(crate) reason: Option<String>,
     pub(crate) next_step: Option<String>,
     pub(crate) replanned: Vec<String>,
-    /// It ended because its blocks contradict each other, and nothing tells which of them is wrong.
+    /// Whether it failed because its blocks contradict each other and the wrong one is unknown.
     pub(crate) contradictory: bool,
 }
 
@@ -76,7 +76,7 @@ impl Repair {
         self.ended_unix_ms.is_none()
     }
 
-    /// Adds an item with the blocks that are wanted of its stripe.
+    /// Adds an item with the wanted blocks of its stripe.
     pub(crate) fn add_item(&mut self, id: ItemId, record: &StripeRecord, wanted: &[BlockIndex]) {
         self.blocks += wanted.len() as u64;
         self.bytes += wanted.len() as u64 * record.block_bytes;
@@ -88,7 +88,7 @@ impl Repair {
         self.items.insert(record.id.clone(), Item::new(id, record, wanted));
     }
 
-    /// A job works on these blocks of a stripe; some may have been lost since the item was added.
+    /// A job has started for these blocks of a stripe. Some may have been lost after the item was added.
     pub(crate) fn note_started(&mut self, stripe: &StripeId, blocks: Vec<BlockId>) {
         let item = self.items.get_mut(stripe).expect("the item was added when the repair began");
         for block in blocks {

@@ -1,8 +1,8 @@
-//! Room for the blocks of a helper, checked before a repair is promised or begun.
+//! Room for the blocks of a helper. It is checked before a repair is promised or started.
 //!
-//! A block has room if some helper takes blocks of its size and has no other block of its stripe; in stores
-//! where a helper may have several, any helper with space has room. The check looks at each stripe, or at a
-//! sample if there are many.
+//! A block has room if a helper has enough space for it and no other block of its stripe. In stores where a
+//! helper may have several blocks of a stripe, any helper with enough space counts. The check covers every
+//! stripe, or a sample if there are many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,36 +15,36 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::stripes::Stripes;
 
-/// The most blocks of a helper that are checked; of more blocks, an even sample.
+/// The most blocks of a helper that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
-/// How long a finding is valid, plus as long again per so many blocks.
+/// How long the result of a check is used. It is used for one more such period per `MANY_BLOCKS` blocks.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const MANY_BLOCKS: u64 = 10_000;
 
-/// Where the blocks of a helper could go.
+/// How many blocks of a helper other helpers can accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Blocks of files.
+    /// The number of blocks that belong to files.
     pub blocks: u64,
-    /// Blocks among them that no helper can take; an estimate where only a sample was looked at.
+    /// How many of these no helper can accept; an estimate if only a sample was checked.
     pub stuck: u64,
-    /// Bytes of the largest block that no helper can take.
+    /// The length of the largest block that no helper can accept.
     pub stuck_bytes: u64,
 }
 
 impl Room {
-    /// Whether there are blocks, and nothing can take any of them.
+    /// Whether there are blocks, and none of them can be placed.
     pub(crate) fn is_none(self) -> bool {
         self.blocks > 0 && !self.is_any()
     }
 
-    /// Whether some block can go somewhere.
+    /// Whether at least one block can be placed.
     pub(crate) fn is_any(self) -> bool {
         self.stuck < self.blocks
     }
 }
 
-/// The latest findings, by helper.
+/// The latest result for each helper, and the time of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     found: BTreeMap<NodeId, (Duration, Room)>,
@@ -59,12 +59,12 @@ impl Rooms {
         self.found.insert(node, (now, room));
     }
 
-    /// Forgets the findings about all other helpers.
+    /// Drops the results for all other helpers.
     pub(crate) fn retain(&mut self, nodes: &BTreeSet<NodeId>) {
         self.found.retain(|node, _| nodes.contains(node));
     }
 
-    /// Whether it is time to look again.
+    /// Whether it is time to check again.
     pub(crate) fn is_due(&self, node: NodeId, now: Duration) -> bool {
         let good_for = |room: Room| GOOD_FOR * (1 + (room.blocks / MANY_BLOCKS) as u32);
         self.found.get(&node).is_none_or(|&(at, room)| now >= at + good_for(room))
@@ -72,7 +72,7 @@ impl Rooms {
 }
 
 impl Jobs {
-    /// Where the blocks of a helper could go.
+    /// Checks the room for the blocks of a helper.
     pub(crate) fn find_room(&self, facts: Facts<'_>, node: NodeId) -> Room {
         let blocks = facts.stripes.picture.blocks_of(node);
         let step = blocks.len().div_ceil(LOOKED_AT).max(1) as u64;
@@ -94,7 +94,7 @@ impl Jobs {
         Room { blocks: room.blocks.min(most), stuck: room.stuck.min(most), ..room }
     }
 
-    /// Room for one more lost block of each of these stripes.
+    /// Checks the room for one more lost block of each of these stripes.
     pub(crate) fn spare_room(&self, facts: Facts<'_>, stripes: &[StripeRecord]) -> Room {
         let takers = Takers::new(self, facts, &[], None);
         let stuck = || stripes.iter().filter(|record| !takers.take(record));
@@ -107,7 +107,7 @@ impl Jobs {
 }
 
 impl<'a> Facts<'a> {
-    /// Blocks of a node that are nowhere else.
+    /// The number of a node's blocks without a copy on another node.
     pub(crate) fn left_on(self, node: NodeId) -> u64 {
         let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
             let record = self.stripes.picture.stripe(stripe);
@@ -118,15 +118,15 @@ impl<'a> Facts<'a> {
 }
 
 impl Stripes {
-    /// Whether a block can be read nowhere but on a node. Stores that others run may keep a second copy for a
-    /// while.
+    /// Whether no other node has a healthy copy of a block. Stores that others run may keep a second copy for
+    /// a while.
     fn is_only_on(&self, block: &BlockRecord, node: NodeId) -> bool {
         let is_good = |state: BlockState| state == BlockState::Healthy;
         !block.holders().any(|held| held.node != node && is_good(held.state) && self.picture.is_up(held.node))
     }
 }
 
-/// The helpers that get blocks, with the bytes that each has room for.
+/// The helpers that accept blocks, with their free bytes.
 struct Takers<'a> {
     facts: Facts<'a>,
     room: BTreeMap<NodeId, u64>,
@@ -139,14 +139,14 @@ impl<'a> Takers<'a> {
         Self { facts, room }
     }
 
-    /// Whether one of them may take a lost block of a stripe, as [placement](recovery::Placement)
-    /// decides.
+    /// Whether any of these helpers can accept a lost block of a stripe, by the rules of
+    /// [placement](recovery::Placement).
     fn take(&self, record: &StripeRecord) -> bool {
         let mut fit =
             self.room.iter().filter(|&(_, &bytes)| bytes >= record.block_bytes).map(|(&node, _)| node);
         if self.facts.base.store.shares_nodes() {
-            // Their even shares add up to all blocks, of which one is lost, so one of them has less than its
-            // share.
+            // The even shares of the helpers add up to all blocks. One block is lost, so some helper has less
+            // than its share.
             return fit.next().is_some();
         }
         let holders: BTreeSet<NodeId> =

@@ -1,5 +1,5 @@
-//! Facts for the scheduler: nodes as they come, go and fill up, blocks as they are lost and found, trunks of
-//! racks, surplus copies, and what reads and puts reserve.
+//! Facts for the scheduler: changes of nodes, blocks, trunks and surplus copies, and the reservations of
+//! reads and puts.
 
 use codes::BlockIndex;
 use recovery::{BlockFacts, Loads, NodeFacts, ReservationId, SECONDS_AHEAD, TrunkBudget};
@@ -12,7 +12,7 @@ use crate::repairs::Repairs;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// A helper has come, or its facts have changed.
+    /// A helper has connected, or its facts have changed.
     pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
         let Some(view) = facts.nodes.topology.get(node) else { return };
         let facts = NodeFacts {
@@ -41,7 +41,7 @@ impl Repairs {
         self.scheduler.handle_node(node, false);
     }
 
-    /// The catalog has other entries for blocks of a stripe.
+    /// The catalog's entries for blocks of a stripe have changed.
     pub(crate) fn tell_blocks(&mut self, facts: Facts<'_>, stripe: &StripeId) {
         let Ok(record) = facts.stripes.stripe_record(stripe) else { return };
         for (index, block) in indexed(&record) {
@@ -50,7 +50,7 @@ impl Repairs {
         }
     }
 
-    /// A node has come or gone: another holder may count now for its replicated blocks.
+    /// A node has connected or disconnected, so another copy of its replicated blocks may count now.
     pub(crate) fn tell_replicas(&mut self, facts: Facts<'_>, node: NodeId) {
         for stripe in facts.stripes.picture.replicated_on(node) {
             self.tell_blocks(facts, &stripe);
@@ -63,7 +63,7 @@ impl Repairs {
         Some(self.scheduler.reserve(&loads))
     }
 
-    /// A read or a put has ended: gives back its reservation.
+    /// A read or a put has ended: releases its reservation.
     pub(crate) fn end_reservation(&mut self, running: &mut RunningJob) {
         running.reservation.take().into_iter().for_each(|reservation| self.scheduler.release(reservation));
         if let Owner::Put { .. } = running.owner {
@@ -71,7 +71,7 @@ impl Repairs {
         }
     }
 
-    /// Whether a job chooses its helpers by the bandwidth that others have reserved.
+    /// Whether a job chooses helpers by the bandwidth that others have reserved.
     pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, policy: &Policy) -> bool {
         match owner {
             Owner::Read { .. } => true,
@@ -83,8 +83,8 @@ impl Repairs {
         }
     }
 
-    /// Tells the scheduler what repairs may have in flight over the trunk of a rack: at most its cap, and at
-    /// most what it carries.
+    /// Sets the limit for repair traffic in flight over the trunk of a rack: its cap or its capacity,
+    /// whichever is lower.
     pub(crate) fn tell_trunk(&mut self, facts: Facts<'_>, rack: &str) {
         let cap = facts.nodes.caps(facts.base).trunk(rack);
         let carried = facts.base.settings.network.trunks.get(rack).copied().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Repairs {
         self.scheduler.set_trunk(rack, trunk);
     }
 
-    /// A helper has a copy of a block that has another home: the scheduler says when it may go.
+    /// A helper has a copy of a block with another home. The scheduler decides when the copy can be removed.
     pub(crate) fn tell_surplus(
         &mut self,
         facts: Facts<'_>,

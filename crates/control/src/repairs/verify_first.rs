@@ -1,5 +1,5 @@
-//! Reads before repairs: an order may name blocks that are healthy by the catalog. The operator may know
-//! better, so their helpers read them first.
+//! Reads before repairs. An order may name blocks that are healthy according to the catalog. Because the
+//! operator may have better information, helpers read these blocks first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ use crate::out::Out;
 use crate::repairs::orders::Order;
 use crate::stripes::indices::indexed;
 
-/// Blocks that are being read before their repair, and helpers that have read theirs.
+/// Reads in flight before repairs, and the helpers whose blocks proved healthy.
 #[derive(Default)]
 pub(crate) struct VerifyFirst {
-    /// The stripes that wait for answers, by question.
+    /// The stripe of each question that is not answered.
     open: BTreeMap<u64, StripeId>,
     healthy: BTreeMap<StripeId, BTreeSet<NodeId>>,
 }
 
 impl VerifyFirst {
-    /// Forgets the reads of a stripe.
+    /// Drops the results for a stripe.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.healthy.remove(stripe);
     }
 
-    /// Asks helpers to read the blocks that an order names, unless one is known to be lost. The scheduler
-    /// holds the stripe until they have answered.
+    /// Asks helpers to read the blocks that an order names, unless one of them is already lost. The scheduler
+    /// suspends the stripe until the answers arrive.
     pub(crate) fn begin(
         &mut self,
         facts: Facts<'_>,
@@ -60,7 +60,7 @@ impl VerifyFirst {
         }
     }
 
-    /// A helper has read a block, or will not: `good` tells its state if known.
+    /// A helper has read a block, or failed to. `good` is the state of the block if it is known.
     pub(crate) fn answered(
         &mut self,
         (ask, node): (u64, NodeId),
@@ -74,7 +74,8 @@ impl VerifyFirst {
                 self.healthy.entry(stripe.clone()).or_default().insert(node);
             }
             (Some(false), Some(index)) => {
-                // The state is stored only after the scheduler lets the stripe go.
+                // The stripe is resumed below, before the new state is recorded, so the scheduler must know
+                // of the loss now.
                 let facts = BlockFacts { node: Some(node), good: false };
                 scheduler.handle_block(&stripe, index, facts);
             }
@@ -83,7 +84,7 @@ impl VerifyFirst {
         scheduler.let_go(&stripe);
     }
 
-    /// The reason why nothing of a stripe was repaired.
+    /// The reason that no block of a stripe was repaired.
     pub(crate) fn nothing_lost(&mut self, facts: Facts<'_>, stripe: &StripeId) -> String {
         let nodes = self.healthy.remove(stripe).unwrap_or_default();
         let names: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();

@@ -12,12 +12,12 @@ use crate::repairs::reasons::Reasons;
 use crate::repairs::repair::{Item, Repair};
 use ::views::{ItemState, RepairReason, RepairState, RepairView};
 
-/// The stripes of a repair that a view lists.
+/// Which stripes of a repair a view lists.
 #[derive(Clone, Debug)]
 pub struct ItemPage {
-    /// Only stripes whose names come after this one.
+    /// Lists only stripes whose names come after this one.
     pub after: Option<StripeId>,
-    /// The most stripes in the view.
+    /// The most stripes to list.
     pub limit: usize,
 }
 
@@ -50,7 +50,7 @@ impl Repairs {
         }
     }
 
-    /// The reasons why stripes were not repaired, grouped.
+    /// The reasons that stripes were not repaired, grouped.
     pub(crate) fn reasons(&self, id: u64, repair: &Repair) -> Vec<RepairReason> {
         let counters = self.counters(id);
         let mut reasons = Reasons::default();
@@ -83,7 +83,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The target of a repair, with names.
+    /// The target of a repair as text, with node names.
     pub(crate) fn target_text(self, target: &Target) -> String {
         match target {
             Target::Node(node) => format!("node {}", self.nodes.name(*node)),

@@ -1,4 +1,4 @@
-//! What helpers say of their blocks.
+//! Answers of helpers about their blocks.
 
 use repair::wire::control::{Description, HeldBlock, StoreProblem};
 use repair::{BlockId, BlockProblem, Digest, NodeId};
@@ -10,7 +10,7 @@ use crate::questions::{Question, Subject, other_digest, state_for};
 use crate::stripes::continuation::StripeThen;
 
 impl Control {
-    /// Goes on without answers that do not come, though the helper's connection lives.
+    /// Closes expired questions of connected helpers, and continues without the answers.
     pub(crate) fn expire_asks(&mut self) {
         for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
             tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
@@ -20,7 +20,7 @@ impl Control {
                     self.stripes.recheck_next(around!(self), node, &mut self.out)
                 }
                 Subject::Orphans | Subject::Tidying => {}
-                // What is wrong with its blocks shows when they are read.
+                // Bad blocks will be found when they are read.
                 Subject::Returned => self.trust_returned(node),
                 Subject::Block { .. } | Subject::List => {
                     self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
@@ -43,7 +43,7 @@ impl Control {
         if known.id != *block {
             tracing::warn!(%block, asked = %known.id, "an answer about another block");
         }
-        // Checksums are forged with the block: they do not overrule parity.
+        // Whoever forges a block forges its checksums too, so they do not overrule parity.
         let result = match self.stripes.condemned.problem(&known.id, node) {
             Some(problem) => result.and(Err(problem)),
             None => result,
@@ -51,18 +51,18 @@ impl Control {
         let result_digest = result.as_ref().ok().copied();
         let problem = match result {
             Ok(digest) if known.digest.is_none() || known.digest == digest => None,
-            // It can be read, and its node has nothing to hold it against.
+            // The block is readable, but its node has no checksums to compare it with.
             Ok(None) => Some(BlockProblem::Unavailable("its node has no checksums of it now".to_owned())),
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
             Err(problem) => Some(problem),
         };
-        // What was learned of a block that has changed since is of no use.
+        // A verdict about an outdated record is ignored.
         let current = self.stripes.picture.stripe(&stripe).ok();
         let current = current.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         let still = current.as_ref() == Some(&known);
         let is_good = still && problem.is_none();
         match (result_digest, &current) {
-            // Its home may have come back without it meanwhile, so what counts is where it belongs now.
+            // The block's home may have returned without the block, so the current record decides.
             (Some(digest), Some(current)) if current.state_on(node).is_none() => {
                 self.stripes.adopt(around!(self), node, (&stripe, index), current, digest, &mut self.out);
             }
@@ -98,7 +98,7 @@ impl Control {
         }
     }
 
-    /// A helper cannot say what it holds: the scrub goes on without its list.
+    /// A helper could not list its blocks. The scrub continues without the list.
     pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
         if self.out.questions.close(node, number).is_some() {
             tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
@@ -111,8 +111,8 @@ impl Control {
         }
     }
 
-    /// Removes the orphans among these blocks of which their own labels and the catalog prove that they may
-    /// go.
+    /// A helper has described its blocks. Removes the orphans among them if their labels and the catalog
+    /// prove that no stripe needs them.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
         let (returned, by_itself) = match self.out.questions.subject(node, ask) {
             Some(Subject::Orphans) => (false, false),
@@ -124,7 +124,7 @@ impl Control {
         };
         match last {
             true => drop(self.out.questions.close(node, ask)),
-            false => self.out.questions.wait(node, ask, self.base.now), // Each part is an answer.
+            false => self.out.questions.wait(node, ask, self.base.now), // More parts will follow.
         }
         if returned {
             return self.take_returned(node, blocks, last);
@@ -142,7 +142,7 @@ impl Control {
         }
     }
 
-    /// Forgets helpers that are no longer in mend.toml, once the catalog places nothing on them.
+    /// Removes helpers that are not in mend.toml any more, once the catalog places no block on them.
     pub(crate) fn forget_retired(&mut self) {
         let empty = |node: &NodeId| {
             self.nodes.registry.is_retired(*node)

@@ -9,7 +9,7 @@ use crate::error::{RequestError, SessionError};
 use crate::jobs::requests::{Read, policy};
 
 impl Control {
-    /// A client opens a request.
+    /// Handles a new request of a client.
     pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
         if let Err(error) = self.try_open(client, tag, request) {
             self.nodes.refuse_request(client, tag, &error, &mut self.out);
@@ -30,7 +30,7 @@ impl Control {
                 verify,
                 pretend_lost,
             } => {
-                // Its description and its old copies are kept for longer.
+                // The stripe is in use: extends the time of its description and its lease.
                 self.stripes.touch_given(around!(self), &stripe);
                 if let Ok(record) = self.stripes.stripe_record(&stripe) {
                     self.stripes.note_reader(&self.base, &record);

@@ -1,4 +1,4 @@
-//! Members that come, speak and go.
+//! Connections of members: registration, messages and disconnects.
 
 use cluster::{Network, Role};
 use repair::wire::control::{FromNode, ToNode};
@@ -17,7 +17,7 @@ use crate::stripes::state::holdings::Holdings;
 use crate::{ConnectionId, Control};
 
 impl Control {
-    /// The configuration was read anew, and says this of what lies between nodes.
+    /// The reloaded configuration has another network.
     pub(crate) fn change_network(&mut self, network: Network) {
         if network == self.base.settings.network {
             return;
@@ -30,7 +30,7 @@ impl Control {
         changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
     }
 
-    /// Tells a node or client that has just connected that it is taken.
+    /// Confirms the registration of a node or client.
     fn welcome(&mut self, node: NodeId) {
         if !self.base.store.reports_service() {
             self.stripes.picture.set_up(node, true);
@@ -71,7 +71,7 @@ impl Control {
         }
     }
 
-    /// A node is gone.
+    /// A member's connection has ended, or the coordinator ends it.
     pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
         let is_helper = self.nodes.is_helper(node);
         let Some(session) = self.nodes.disconnect(node) else { return };
@@ -116,7 +116,7 @@ impl Control {
         self.nodes.topology.remove(node);
     }
 
-    /// The store says that it has what a node holds, or has it no more.
+    /// The store has reported that a node's blocks are in service, or out of service.
     pub(crate) fn set_service(&mut self, node: NodeId, up: bool) {
         if self.stripes.picture.is_up(node) == up {
             return;
@@ -133,7 +133,7 @@ impl Control {
     }
 
     pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
-        // A helper that was never here gets its number first, and keeps it.
+        // A new helper is first given its permanent number.
         if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
             (&role, &hello)
             && check_version(*version).is_ok()
@@ -148,7 +148,7 @@ impl Control {
         self.try_admit(connection, &role, hello);
     }
 
-    /// Who it was, if it was taken.
+    /// Admits or refuses a member. Returns its number if it is admitted.
     fn try_admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Option<NodeId> {
         match self.admit(connection, role, hello) {
             Ok(node) => {
@@ -162,7 +162,7 @@ impl Control {
         }
     }
 
-    /// A helper has its number now, unless that could not be stored.
+    /// The write of a helper's number has succeeded or failed.
     pub(crate) fn join_numbered(
         &mut self,
         connection: ConnectionId,
@@ -171,7 +171,7 @@ impl Control {
         error: Option<StoreError>,
     ) {
         if !self.storing.joining.remove(&connection) {
-            return; // It has gone.
+            return; // The connection has ended in the meantime.
         }
         match error {
             Some(error) => {
@@ -250,7 +250,7 @@ impl Control {
                 "helper {name} is registered already, from {address}; stop that one, or give this one its own \
                  name and certificate"
             );
-            // The other one may be this one, before its connection was cut.
+            // The other connection may be a broken one of this same helper.
             return Err(Refusal { reason, passing: true });
         }
         if known.address.as_ref() != Some(&hello.address) {
@@ -269,7 +269,8 @@ impl Control {
         let absence = self.nodes.connect_helper(node, connection);
         self.welcome(node);
         if let Some(absence) = absence {
-            // Before all had time to come, a helper that comes was not gone for anybody.
+            // Before the end of the start-up phase, helpers do not count as absent, so the history says
+            // nothing.
             let (away, is_told) = (absence.lasts(self.base.now), self.nodes.settled);
             self.nodes.registry.note_back(node, away, is_told, &mut self.out);
         }
@@ -306,7 +307,7 @@ impl Control {
         node
     }
 
-    /// A helper is gone: what it had, and what is done about it, is told.
+    /// A helper is absent: logs its blocks and the planned recovery, and adds a history entry.
     pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
         self.repairs.nodes.absent.forget(node);
         self.repairs.nodes.look_for_room(facts!(self), &self.jobs);

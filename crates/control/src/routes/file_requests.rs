@@ -33,7 +33,7 @@ impl FileCommand {
     }
 }
 
-/// Tells a client where the stripes of a file are, which it is about to read.
+/// Returns the layout of a file, and gives the client a lease on it.
 fn open_file(control: &mut Control, name: &str) -> Result<FileLayout, RequestError> {
     let first = control.stripes.picture.files().get(name).and_then(|file| file.stripes.first()).cloned();
     if let Some(record) = first.and_then(|first| control.stripes.stripe_record(&first).ok()) {
@@ -46,7 +46,7 @@ fn remove_file(control: &mut Control, name: String, reply: Reply<FileView>) {
     match stripes_to_remove(control, &name) {
         Err(error) => answer(reply, Err::<FileView, _>(error), &mut control.out),
         Ok(stripes) => {
-            // No repair of them starts meanwhile.
+            // Suspends the stripes, so no repair of them starts during the write.
             stripes.iter().for_each(|stripe| control.repairs.scheduler.hold(stripe));
             let then = Then::FileRemoved { stripes, reply };
             control.out.store(Write::Files(FileWrite::RemoveFile(name)), then);
@@ -54,7 +54,7 @@ fn remove_file(control: &mut Control, name: String, reply: Reply<FileView>) {
     }
 }
 
-/// The stripes of a file that may be removed now.
+/// The stripes of a file, if the file can be removed now.
 fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, RequestError> {
     control.facts().check_not_behind()?;
     control.storing.check_storage()?;
@@ -63,7 +63,7 @@ fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, Req
 }
 
 impl Control {
-    /// A file has been removed, or could not be: its stripes need no repair, or may be repaired again.
+    /// The removal of a file has succeeded or failed. After a failure, its stripes can be repaired again.
     pub(super) fn file_removed(
         &mut self,
         stripes: &[StripeId],
@@ -87,7 +87,7 @@ impl Control {
         for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
             self.jobs.cancel_job(job);
         }
-        self.drain_jobs(); // The blocks that the jobs stored are recorded before their removal is asked for.
+        self.drain_jobs(); // The jobs' blocks must be recorded before they are removed.
         if self.jobs.puts.ending.insert(put) {
             self.out.store(Write::Files(FileWrite::AbortPut(put)), PutThen::Aborted { put, reply });
         } else if let Some(reply) = reply {

@@ -1,4 +1,4 @@
-//! Jobs that start, hear of something and end.
+//! Starts jobs, passes events to them, and handles their ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::jobs::owner::Owner;
 use crate::signal::Signal;
 
 impl Control {
-    /// Jobs that began without this knowledge ask every survivor, too.
+    /// Makes running jobs on a contradictory stripe check every survivor, like jobs that start later.
     pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
         let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
         for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
@@ -23,7 +23,7 @@ impl Control {
         }
     }
 
-    /// The jobs that publish blocks, each with its stripe: at most one for each stripe.
+    /// The jobs that publish blocks, each with its stripe. There is at most one per stripe.
     pub fn publishing_jobs(&self) -> impl Iterator<Item = (JobId, &StripeId)> {
         self.jobs
             .running
@@ -32,12 +32,12 @@ impl Control {
             .map(|(&job, running)| (job, &running.stripe))
     }
 
-    /// What is in flight now.
+    /// The number of jobs and writes in flight.
     pub fn in_flight(&self) -> InFlight {
         InFlight { jobs: self.jobs.running.len(), writes: self.storing.in_flight() }
     }
 
-    /// Starts a job that does not wait for room.
+    /// Starts a job that does not wait for budget.
     pub(crate) fn start_job(&mut self, owner: Owner, request: JobRequest) {
         let id = request.job;
         let mut running = self.new_job(owner, request);
@@ -49,7 +49,7 @@ impl Control {
         self.jobs.run(id, running);
     }
 
-    /// A job with its first plan, of which nothing is carried out before [`run`](Self::run).
+    /// Creates a job with its first plan. No action is carried out before `run`.
     pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
         let targets = match request.publish {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),
@@ -86,7 +86,7 @@ impl Control {
         if self.scrub.checks.has(job) {
             return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
         }
-        // Reports on jobs that have ended come late and matter to nobody.
+        // Late reports about ended jobs are ignored.
         self.with_job(job, |job, topology, now| job.handle_report(node, epoch, report, topology, now));
     }
 
@@ -94,7 +94,7 @@ impl Control {
         while let Some(id) = self.jobs.stirred.pop_first() {
             while let Some(action) = self.jobs.running.get_mut(&id).and_then(|running| running.job.poll()) {
                 self.jobs.act(facts!(self), id, action, &mut self.out);
-                self.route(); // Other jobs hear of it before they act.
+                self.route(); // Other jobs must learn of it before they act.
             }
         }
     }
@@ -129,7 +129,7 @@ impl Control {
         }
     }
 
-    /// Has a job do what may end in another plan.
+    /// Passes an event to a job that may have to make another plan.
     pub(crate) fn with_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &Topology, Duration)) {
         let Some(running) = self.jobs.running.get_mut(&id) else { return };
         let others = running.others(&self.repairs.scheduler, &self.nodes.topology);
@@ -144,7 +144,7 @@ impl Control {
         self.jobs.stirred.insert(id);
     }
 
-    /// The same for all jobs.
+    /// Passes an event to all jobs, like [`with_job`](Self::with_job).
     pub(crate) fn with_all_jobs(&mut self, act: impl Fn(&mut Job, &Topology, Duration)) {
         let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
         ids.into_iter().for_each(|id| self.with_job(id, &act));

@@ -1,4 +1,5 @@
-//! Events that concern several machines: which machine hears of each, and in which order.
+//! Handlers of events that concern several machines. They define which machines handle an event, and in which
+//! order.
 
 mod blocks;
 mod catalog_requests;

@@ -36,7 +36,7 @@ impl NodeCommand {
     }
 }
 
-/// Leaves a helper alone for a time: its blocks are not rebuilt before that is over.
+/// Starts a maintenance window: the helper's blocks are not rebuilt before it ends.
 fn maintain(
     control: &mut Control,
     name: &str,
@@ -54,7 +54,7 @@ fn end_maintenance(control: &mut Control, name: &str) -> Result<NodeView, Reques
     control.answers().node_view(node)
 }
 
-/// Takes a helper off the list that is down and holds nothing that is needed.
+/// Removes a helper that is not connected and holds no recorded block.
 fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
     match control.answers().check_removal(name) {
         Ok((node, view)) => {
@@ -66,7 +66,7 @@ fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
     }
 }
 
-/// Takes the mark of a helper back, and cancels its drains.
+/// Clears the drain mark of a helper and cancels its drains.
 fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
     let node = control.nodes.node_named(&control.base, name)?;
     for repair in control.repairs.queue.open_for(&Target::Drain(node)).collect::<Vec<_>>() {
@@ -77,7 +77,7 @@ fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestErro
 }
 
 impl Control {
-    /// The storage has forgotten a helper: so does every machine.
+    /// The storage has removed a helper: removes it from every machine.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
         self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);

@@ -49,7 +49,7 @@ impl RepairCommand {
 }
 
 impl Control {
-    /// Cancels a repair. A node that it was emptying gets blocks again.
+    /// Cancels a repair. If it was a drain, its node gets new blocks again.
     pub(super) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RepairError> {
         self.answers().check_open(id)?;
         let target = self.repairs.queue.by_id[&id].order.target.clone();
@@ -66,8 +66,8 @@ impl Control {
         self.answers().repair_state(id)
     }
 
-    /// Pauses or resumes a repair. A paused one starts no job, also after a restart of the coordinator; its
-    /// running jobs stop between two slices and keep what they have delivered.
+    /// Pauses or resumes a repair. A paused repair starts no jobs, even after a restart of the coordinator.
+    /// Its running jobs stop between two slices and keep the slices that they have delivered.
     fn pause_repair(&mut self, id: u64, paused: bool) -> Result<RepairView, RepairError> {
         self.answers().check_open(id)?;
         self.repairs.queue.set_paused(id, paused, self.base.now, &mut self.out);
@@ -85,7 +85,7 @@ impl Control {
         self.answers().repair_state(id)
     }
 
-    /// Answers requests that wait for another version of a repair, or have waited long enough.
+    /// Answers requests that wait for a change of a repair, or that have timed out.
     pub(crate) fn tell_changes(&mut self) {
         let now = self.base.now;
         if now < self.repairs.changes_told + CHANGES_EVERY {
@@ -98,7 +98,7 @@ impl Control {
         }
     }
 
-    /// An order is kept: its repair begins.
+    /// An order is durable: starts its repair.
     pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
         let (target, by_itself) = (self.facts().target_text(&order.target), order.by_itself);
         tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");

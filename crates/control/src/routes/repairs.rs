@@ -1,4 +1,4 @@
-//! The actions of the scheduler: repairs whose jobs start, go on after a pause, and end.
+//! Carries out the scheduler's actions: starts, resumes and cancels jobs, and ends repairs.
 
 use recovery::{Action, Proposal, Target};
 use repair::Job;
@@ -10,7 +10,7 @@ use crate::repairs::order_records::kept_orders;
 use crate::repairs::proposals::{Pause, Prepared};
 
 impl Control {
-    /// Queues the repairs again that an earlier coordinator did not end.
+    /// Requeues the repairs that an earlier coordinator left unfinished.
     pub(crate) fn requeue_repairs(&mut self, records: &[(String, Value)]) {
         for order in kept_orders(records) {
             let (id, order) = match order {
@@ -22,7 +22,7 @@ impl Control {
                 }
             };
             if let Target::Drain(node) = order.target {
-                self.nodes.registry.set_departure(node, &order); // The mark may not have been kept.
+                self.nodes.registry.set_departure(node, &order); // The mark may not have been recorded.
             }
             if let Some(given) = &order.given {
                 self.stripes.recall_given(around!(self), given.stripe.clone());
@@ -39,15 +39,15 @@ impl Control {
             self.repairs.expand_repairs(facts!(self), &mut self.out);
             self.resume_jobs();
         }
-        // Repairs also end while the catalog cannot be written.
+        // Repairs can end even while the catalog accepts no writes.
         self.poll_repairs();
     }
 
-    /// Carries out the scheduler's actions until there are none left.
+    /// Carries out the scheduler's actions until there are none.
     pub(crate) fn poll_repairs(&mut self) {
         while let Some(action) = self.repairs.scheduler.poll(self.base.now) {
             match action {
-                // Jobs are still cancelled while nothing may be changed, but none starts.
+                // While changes are not allowed, jobs can be cancelled but not started.
                 Action::Propose(proposal) if !self.facts().may_change() => {
                     self.repairs.scheduler.put_back(proposal.item);
                     return;
@@ -81,7 +81,7 @@ impl Control {
         }
     }
 
-    /// Resumes paused jobs whose repairs go on, as far as there is room, and cancels those whose stripe
+    /// Resumes paused jobs of resumed repairs if there is budget, and cancels paused jobs whose stripe
     /// another repair waits for.
     pub(super) fn resume_jobs(&mut self) {
         for job in self.repairs.paused_jobs.0.clone() {
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// A repair has nothing left to do: records its end, and answers who waits for it.
+    /// A repair has no work left: records its end and answers waiting requests.
     fn end_repair(&mut self, id: u64) {
         if self.repairs.end(facts!(self), &self.jobs, id, &mut self.out) {
             let view = self.answers().log_end(id);

@@ -1,4 +1,4 @@
-//! Requests of the API, by topic. Each topic's commands are carried out in a file of their own.
+//! Requests of the API, by topic. Each topic has its own file.
 
 use views::{SettingsRequest, SettingsView};
 
@@ -48,7 +48,7 @@ fn change_settings(control: &mut Control, request: &SettingsRequest) -> Result<S
     Ok(control.answers().settings_view())
 }
 
-/// Renews the findings that the status shows, where they are out of date.
+/// Repeats the checks that the status shows, where their results are too old.
 fn refresh_status(control: &mut Control) {
     let now = control.base.now;
     control.repairs.nodes.look_for_room(facts!(control), &control.jobs);

@@ -1,5 +1,5 @@
-//! Helpers that come back: the scheduler holds the stripes of their blocks until the helpers have described
-//! these.
+//! Returned helpers. The scheduler suspends the stripes of their blocks until the helpers have described
+//! these blocks.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use crate::questions::Subject;
 use crate::stripes::returned::PATIENCE;
 
 impl Control {
-    /// A known helper is back: asks for descriptions of its blocks.
+    /// A known helper has returned: asks it to describe its blocks.
     pub(crate) fn check_returned(&mut self, node: NodeId) {
-        // No helper was away when the coordinator starts; and a store that tells what is in service needs no
+        // During the start-up phase, no helper counts as returned. Stores that report service need no
         // descriptions.
         if self.base.store.reports_service()
             || !self.nodes.settled
@@ -53,7 +53,7 @@ impl Control {
         }
     }
 
-    /// Repairs count on the blocks of a returned helper from now on, though it did not describe all of them.
+    /// A returned helper did not describe all of its blocks in time. Repairs rely on its blocks from now on.
     pub(crate) fn trust_returned(&mut self, node: NodeId) {
         let unproven = self.nodes.registry.end_description(node).unwrap_or_default();
         self.repairs.let_go(&unproven.stripes);

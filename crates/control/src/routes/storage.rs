@@ -9,8 +9,8 @@ use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
 impl Control {
-    /// The storage was asked whether it works again. The driver ends the coordinator on errors that do not
-    /// pass.
+    /// The storage was asked whether it works again, and this is the result. The driver stops the coordinator
+    /// if the error is permanent.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {
@@ -27,7 +27,7 @@ impl Control {
         }
     }
 
-    /// A put whose beginning turns out to be durable although its request was refused has no client.
+    /// Aborts puts whose creation proves durable although their request was refused. They have no client.
     fn abort_refused_puts(&mut self, changes: &[StoreChange]) {
         for change in changes {
             if let StoreChange::Put(put) = change
@@ -38,7 +38,7 @@ impl Control {
         }
     }
 
-    /// While the storage fails, refuses the writes that a request waits for.
+    /// Refuses the queued writes of requests while the storage fails.
     pub(crate) fn refuse_writes(&mut self) {
         let Some(why) = self.storing.write_path.fault().cloned() else { return };
         for ask in self.storing.take_passing() {
@@ -52,13 +52,13 @@ impl Control {
         }
     }
 
-    /// The next ask for the storage.
+    /// The next request to the storage.
     pub fn poll_storage(&mut self) -> Option<Ask> {
         self.pass_on();
         self.storing.poll(self.base.now)
     }
 
-    /// The storage has carried out a write.
+    /// The storage has carried out a write: applies its changes and continues.
     pub(crate) fn stored(&mut self, number: u64, done: Done) {
         let Some(then) = self.storing.waiting.remove(&number) else { return };
         self.storing.write_path.answered(number);
@@ -71,7 +71,7 @@ impl Control {
         self.go_on(then, Ok(value));
     }
 
-    /// The storage has not carried out a write; nothing has changed.
+    /// The storage has rejected a write; nothing has changed.
     pub(crate) fn not_stored(&mut self, number: u64, error: StoreError) {
         if self.storing.write_path.hold(number, &error, self.base.now) {
             return;

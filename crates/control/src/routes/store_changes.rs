@@ -1,4 +1,4 @@
-//! Changes in the storage, by control or by others.
+//! Changes in the storage, made by control or by others.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::Control;
 use crate::signal::Signal;
 
 impl Control {
-    /// Applies changes of the storage, and tells the machines that they concern.
+    /// Applies changes of the storage, and informs the machines that they concern.
     pub(crate) fn take_changes(&mut self, changes: Vec<StoreChange>) {
         if changes.is_empty() {
             return;
@@ -30,7 +30,7 @@ impl Control {
         }
     }
 
-    /// Takes news of the store that is in no picture. Returns any other change.
+    /// Handles news that the picture does not contain. Returns any other change.
     fn take_news(&mut self, change: StoreChange) -> Option<StoreChange> {
         match change {
             StoreChange::Service(node, up) => self.set_service(node, up),

@@ -1,4 +1,4 @@
-//! Continuations: what follows an answer of the storage.
+//! Runs the continuations of writes when the storage has answered.
 
 use store_api::{Answer, StoreError};
 
@@ -123,13 +123,13 @@ impl NodeThen {
                 tracing::info!(node = %helper, "forgot a helper that is no longer in mend.toml");
                 control.drop_node(node);
             }
-            Self::Forgotten { node } => control.nodes.registry.keep_node(node), // It is tried again.
+            Self::Forgotten { node } => control.nodes.registry.keep_node(node), // It is retried.
         }
     }
 }
 
 impl Ordered {
-    /// The order is kept, or could not be: its repair begins if it is still wanted.
+    /// The write of an order has succeeded or failed. Starts the repair if it is still wanted.
     fn go_on(self, control: &mut Control, result: Stored) {
         let Self { id, order, by } = self;
         let is_wanted = control.repairs.nodes.order_kept(facts!(control), &by, result.is_ok());

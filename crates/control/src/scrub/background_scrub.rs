@@ -1,9 +1,9 @@
-//! The background scrub: reads every block again and again, in a fixed order, at the configured rate. Its
-//! position is kept in the records, so that it continues there after a restart.
+//! The background scrub reads every block again and again, in a fixed order and at the configured rate. Its
+//! position is recorded, so it continues from there after a restart.
 //!
-//! It has one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until the next
-//! round. Findings are handled as after any read. If mend.toml asks for parity checks, a stripe is checked
-//! after its blocks, which reads these once more within the same rate.
+//! It has at most one read per helper in flight. Lost blocks and blocks of absent helpers are skipped until
+//! the next round. Findings are handled as after any other read. If mend.toml asks for parity checks, each
+//! stripe is checked after its blocks. This check reads them a second time, within the same rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,17 +25,17 @@ use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
 
 const KEY: &str = "scrub/steady";
-/// How often the position is kept.
+/// How often the position is recorded.
 const KEEP_EVERY: Duration = Duration::from_secs(30);
-/// The shortest time between the beginnings of rounds, for clusters with little data.
+/// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
-/// The most unused time that is made up for after a standstill.
+/// The most unused time that is made up after a pause.
 const CREDIT: Duration = Duration::from_secs(1);
 
-/// A parity check waits at most this long for busy helpers.
+/// The longest time that a parity check waits for busy helpers.
 const YIELD_AT_MOST: Duration = Duration::from_secs(10);
 
-/// Stands for the parity of a stripe; it sorts after the blocks of the stripe.
+/// The entry for the parity check of a stripe. It sorts after the blocks of the stripe.
 const PARITY: (BlockIndex, NodeId) = (BlockIndex(u16::MAX), NodeId(u32::MAX));
 
 impl Scrubs {
@@ -45,7 +45,7 @@ impl Scrubs {
             kept.and_then(|(_, value)| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
     }
 
-    /// Time has passed, or an answer has come: starts the reads that are due.
+    /// Starts the reads that are due.
     pub(crate) fn scrub_in_background(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let Some(rate) = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0) else { return };
         if !facts.nodes.settled || facts.stripes.is_behind() || self.is_scrubbing() {
@@ -60,7 +60,8 @@ impl Scrubs {
         self.keep_place(facts.base, out);
     }
 
-    /// The next block, unless its helper is busy with another; begins the next round at the end of one.
+    /// The next block; `None` if its helper is still reading another. Starts a new round after the last
+    /// block.
     fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
         if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
@@ -108,7 +109,7 @@ impl Scrubs {
         self.background.left = Some(places.into());
     }
 
-    /// Reads a block or checks a stripe. Returns the bytes to read, or `None` if it has to wait.
+    /// Reads a block or checks a stripe. Returns the bytes to read, or `None` if it must wait.
     fn read_place(&mut self, facts: Facts<'_>, jobs: &Jobs, place: &Place, out: &mut Out) -> Option<u64> {
         if std::mem::take(&mut self.background.is_fresh) {
             self.background.parity = ParityScrubView::default();
@@ -119,7 +120,7 @@ impl Scrubs {
         }
     }
 
-    /// Checks the parity of a stripe, once its helpers are idle or it has waited for long.
+    /// Checks the parity of a stripe if its helpers are idle, or if it has waited too long.
     fn check_stripe_at(
         &mut self,
         facts: Facts<'_>,
@@ -145,7 +146,7 @@ impl Scrubs {
         Some(begun.unwrap_or(0))
     }
 
-    /// Asks for a block, if it is still there. Returns its bytes.
+    /// Requests a block if it is still there. Returns its length in bytes.
     fn ask_block_at(&mut self, facts: Facts<'_>, (stripe, index, node): &Place, out: &mut Out) -> u64 {
         self.background.kept.after = Some(key(stripe, *index, *node));
         self.background.changed = true;

@@ -1,9 +1,9 @@
-//! The scrubber, with two rates: a scrub on request reads all blocks as fast as helpers can, the
+//! The scrubber works at two rates: a scrub on request reads all blocks as fast as the helpers can, and the
 //! [`background_scrub`] reads them at a configured rate.
 //!
-//! In a scrub on request every live helper reads the blocks that the catalog places on it, a few at a time.
-//! The report lists helpers that disconnect, do not answer or cannot list their blocks; the others go on. If
-//! asked for, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its
+//! In a scrub on request, every live helper reads the blocks that the catalog places on it, a few at a time.
+//! The report lists helpers that disconnect, time out or cannot list their blocks; the others continue. On
+//! request, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its
 //! findings.
 
 pub(crate) mod background_scrub;
@@ -30,13 +30,13 @@ use crate::scrub::state::{NodeScrub, ParityRound, Scrub, Scrubs};
 use crate::storing::then::Then;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
-/// Questions that one helper has to answer at a time.
+/// The most open questions per helper.
 const OUTSTANDING: usize = 2;
-/// Findings that are listed; all are counted in the states of their blocks.
+/// The most findings that a report lists.
 const FINDINGS_LISTED: usize = 10_000;
-/// Scrubs before the last that are remembered.
+/// The most earlier scrubs that are kept.
 const PAST_SCRUBS: usize = 16;
-/// The catalog's key of the last scrub.
+/// The record key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
 
 impl Scrubs {
@@ -47,7 +47,7 @@ impl Scrubs {
             view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
     }
 
-    /// Starts a scrub. If one runs already that does what is asked for, returns that one.
+    /// Starts a scrub. If a running scrub already does what is requested, returns that one.
     pub(crate) fn start_scrub(
         &mut self,
         facts: Facts<'_>,
@@ -86,7 +86,7 @@ impl Scrubs {
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
-        // The client of the last scrub may not have seen its end yet.
+        // The client of the last scrub may still ask for its end.
         self.past.extend(self.current.take().map(|scrub| scrub.view()));
         while self.past.len() > PAST_SCRUBS {
             self.past.pop_front();
@@ -102,7 +102,7 @@ impl Scrubs {
         Ok(self.current.as_ref().expect("just started").view())
     }
 
-    /// Keeps every helper busy, but not more than that; ends the scrub when all have answered.
+    /// Gives every helper enough questions to stay busy, and ends the scrub when all are answered.
     pub(crate) fn ask_scrub(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let Some(scrub) = self.current.as_ref().filter(|scrub| scrub.is_running()) else { return };
         for node in scrub.nodes.keys().copied().collect::<Vec<_>>() {
@@ -129,7 +129,7 @@ impl Scrubs {
     ) {
         let record = facts.stripes.picture.stripe(&stripe).ok();
         let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-        // It may have been removed, or rebuilt elsewhere, since the scrub began.
+        // The block may have been removed or rebuilt elsewhere since the scrub started.
         let Some(known) = known.filter(|known| known.state_on(node).is_some()) else {
             let view = &mut self.current.as_mut().expect("a scrub runs").view;
             view.blocks -= 1;
@@ -141,7 +141,7 @@ impl Scrubs {
         }
     }
 
-    /// The parity checks of the scrub, once all blocks are read.
+    /// The parity checks of the scrub, if all blocks have been read.
     pub(crate) fn parity_round(&mut self) -> Option<&mut ParityRound> {
         let scrub = self.current.as_mut().filter(|scrub| scrub.is_running())?;
         if !scrub.nodes.values().all(NodeScrub::is_done) {
@@ -159,7 +159,7 @@ impl Scrubs {
         }
     }
 
-    /// Ends a scrub before all is checked.
+    /// Stops a scrub early.
     pub(crate) fn stop_scrub(
         &mut self,
         facts: Facts<'_>,
@@ -215,7 +215,7 @@ impl Scrubs {
         }
     }
 
-    /// A helper cannot list its blocks. They are still read, but its orphans stay unknown.
+    /// A helper could not list its blocks. They are read all the same, but its orphans stay unknown.
     pub(crate) fn unlisted_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: String, out: &mut Out) {
         let name = facts.nodes.name(node);
         let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
@@ -226,7 +226,7 @@ impl Scrubs {
         }
     }
 
-    /// A helper is gone or does not answer: the rest of its blocks is skipped.
+    /// A helper has disconnected or timed out: skips the rest of its blocks.
     pub(crate) fn skip_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: &str, out: &mut Out) {
         let name = facts.nodes.name(node);
         let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
@@ -252,7 +252,7 @@ impl Scrubs {
         }
     }
 
-    /// Ends the running scrub.
+    /// Ends the running scrub and records its report.
     fn close_scrub(&mut self, facts: Facts<'_>, state: ScrubState, out: &mut Out) {
         let orphans = facts.orphan_views();
         let Some(mut scrub) = self.current.take() else { return };
@@ -271,7 +271,7 @@ impl Scrubs {
         out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
-    /// A file that the store keeps beside blocks is damaged.
+    /// A file that the store keeps next to blocks is damaged.
     pub(crate) fn note_spoiled(
         &mut self,
         facts: Facts<'_>,
@@ -285,7 +285,7 @@ impl Scrubs {
         self.find_in_scrub(Finding { block, stripe, node, problem });
     }
 
-    /// The store has inspected its files beside blocks.
+    /// The store has inspected the files that it keeps next to blocks.
     pub(crate) fn inspected_in_scrub(&mut self, facts: Facts<'_>, id: u64, out: &mut Out) {
         if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.view.scrub == id) {
             scrub.inspecting = false;
@@ -338,7 +338,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The entry of a report for blocks that were unavailable on a helper.
+/// The report's entry for the unavailable blocks of a helper.
 fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
     let (blocks, why) = of_node.unavailable.clone();
     (blocks > 0).then_some(SkippedNode { node, blocks, why })

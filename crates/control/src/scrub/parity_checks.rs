@@ -1,11 +1,11 @@
-//! Checks of whole stripes' parity: every block of a stripe is fingerprinted where it is, and the stripe's
-//! equations are evaluated on the fingerprints (`repair::stripe_parity`). No block moves.
+//! Parity checks of whole stripes. Each helper computes fingerprints of its blocks, and the stripe's
+//! equations are evaluated on the fingerprints (`repair::stripe_parity`). No block is transferred.
 //!
-//! A check is a job to helpers, though no plan belongs to it. Blocks that cannot be read are left out. A
-//! contradiction is read again with another seed before it is believed, and a stripe whose record has changed
-//! meanwhile is not judged.
+//! Helpers see a check as a job, although it has no plan. Unreadable blocks are omitted. A contradiction must
+//! be confirmed by a second reading with another seed. A stripe whose record has changed in the meantime gets
+//! no verdict.
 //!
-//! **Invariant:** a helper reads for one check at a time.
+//! **Invariant:** a helper reads for at most one check at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use store_api::StripeRecord;
 
 use crate::questions::patience;
 
-/// The scrub that a check belongs to.
+/// The kind of scrub that a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// `mend scrub --parity`.
+    /// A scrub on request (`mend scrub --parity`).
     Scrub,
     /// The background scrub.
     Background,
@@ -36,18 +36,18 @@ pub(crate) struct Subject {
     pub record: StripeRecord,
     pub code: Arc<dyn Code>,
     pub chunking: Chunking,
-    /// The blocks that can be read, and where.
+    /// The readable blocks and their nodes.
     pub readable: BTreeMap<BlockIndex, (NodeId, LocalBlock)>,
 }
 
-/// How a check ended.
+/// A finished check.
 pub(crate) struct Checked {
     pub asker: Asker,
-    /// The stripe as it was when the check began.
+    /// The record of the stripe when the check started.
     pub record: StripeRecord,
-    /// The blocks that bore witness, and their nodes.
+    /// The blocks that were read, and their nodes.
     pub read: BTreeMap<BlockIndex, NodeId>,
-    /// Blocks that could not be read, and why.
+    /// The blocks that could not be read, and the reasons.
     pub unread: Vec<(BlockIndex, NodeId, BlockProblem)>,
     pub verdict: Verdict,
 }
@@ -55,38 +55,38 @@ pub(crate) struct Checked {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Both readings, if there were two, say so.
+    /// The result of the reading, confirmed by a second reading where needed.
     Parity(StripeParity),
-    /// The first reading contradicted itself and the second did not.
+    /// The first reading found a contradiction, and the second did not.
     Unsettled,
 }
 
 struct Check {
     subject: Subject,
-    /// The number of the reading.
+    /// The number of the current reading, from 0.
     reading: u32,
     seed: u64,
     answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
     unread: Vec<(BlockIndex, NodeId, BlockProblem)>,
-    /// The result of the reading before this one.
+    /// The result of the first reading, during the second.
     before: Option<StripeParity>,
     until: Duration,
 }
 
-/// Something to be done for the checks.
+/// An action that a check requires.
 pub(crate) enum Step {
     Tell(NodeId, ToNode),
     End(Box<Checked>),
 }
 
-/// See the module's documentation.
+/// The running checks.
 #[derive(Default)]
 pub(crate) struct ParityChecks {
     open: BTreeMap<JobId, Check>,
 }
 
 impl ParityChecks {
-    /// Begins a check; what to tell whom.
+    /// Starts a check. Returns the messages for helpers.
     pub(crate) fn begin(&mut self, job: JobId, subject: Subject, seed: u64, now: Duration) -> Vec<Step> {
         let mut check = Check {
             subject,
@@ -102,7 +102,7 @@ impl ParityChecks {
         steps
     }
 
-    /// Whether a node reads for a check.
+    /// Whether a node is reading for a check.
     pub(crate) fn occupies(&self, node: NodeId) -> bool {
         self.open.values().any(|check| check.asks(node))
     }
@@ -112,19 +112,19 @@ impl ParityChecks {
         self.open.contains_key(&job)
     }
 
-    /// The number of checks that run for a scrub.
+    /// The number of running checks of a scrub.
     pub(crate) fn open_for(&self, asker: Asker) -> usize {
         self.open.values().filter(|check| check.subject.asker == asker).count()
     }
 
-    /// Gives up the checks of a scrub. Returns the messages for nodes.
+    /// Cancels the checks of a scrub. Returns the messages for helpers.
     pub(crate) fn give_up(&mut self, asker: Asker) -> Vec<Step> {
         let jobs = self.open.iter().filter(|(_, check)| check.subject.asker == asker);
         let jobs: Vec<JobId> = jobs.map(|(&job, _)| job).collect();
         jobs.into_iter().flat_map(|job| self.forget(job)).collect()
     }
 
-    /// A helper has answered. `seed` draws the seed of another reading, if one is needed.
+    /// Handles a helper's report. `seed` yields the seed of a second reading, if one is needed.
     pub(crate) fn handle_report(
         &mut self,
         node: NodeId,
@@ -148,7 +148,7 @@ impl ParityChecks {
         self.go_on(job, seed, now)
     }
 
-    /// A node has left.
+    /// A node has disconnected: continues without its blocks.
     pub(crate) fn handle_node_lost(
         &mut self,
         node: NodeId,
@@ -163,7 +163,7 @@ impl ParityChecks {
         steps
     }
 
-    /// Time has passed.
+    /// Continues without helpers that have exceeded the time limit.
     pub(crate) fn handle_tick(&mut self, mut seed: impl FnMut() -> u64, now: Duration) -> Vec<Step> {
         let mut steps = Vec::new();
         let late = self.open.iter().filter(|(_, check)| check.until <= now);
@@ -175,7 +175,7 @@ impl ParityChecks {
         steps
     }
 
-    /// Judges a reading that is complete, and reads once more what contradicts.
+    /// Evaluates a complete reading, or starts a second one after a contradiction.
     fn go_on(&mut self, job: JobId, seed: impl FnOnce() -> u64, now: Duration) -> Vec<Step> {
         let Some(check) = self.open.get_mut(&job).filter(|check| check.silent().is_empty()) else {
             return Vec::new();
@@ -207,7 +207,7 @@ impl ParityChecks {
     }
 }
 
-/// The verdict of two readings. Two that name different blocks name neither.
+/// The verdict of two readings. If they name different wrong blocks, neither is trusted.
 fn confirmed(before: Option<StripeParity>, found: StripeParity) -> Verdict {
     use StripeParity::{Contradictory, Wrong};
     Verdict::Parity(match (before, found) {
@@ -230,7 +230,7 @@ impl Check {
         self.subject.readable.values().any(|&(asked, _)| asked == node)
     }
 
-    /// All nodes that were told something.
+    /// All nodes that received messages for this check.
     fn told(&self) -> impl Iterator<Item = NodeId> + use<> {
         let asked = self.subject.readable.values().map(|&(node, _)| node);
         let nodes: BTreeSet<NodeId> = asked.chain(self.unread.iter().map(|&(_, node, _)| node)).collect();
@@ -241,7 +241,7 @@ impl Check {
         self.subject.readable.iter().map(|(&index, &(node, _))| (index, node)).collect()
     }
 
-    /// Nodes whose answers are awaited.
+    /// The nodes that have not answered completely.
     fn silent(&self) -> BTreeSet<NodeId> {
         let waited = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
         waited.map(|(_, &(node, _))| node).collect()
@@ -258,7 +258,7 @@ impl Check {
         self.subject.readable.values().map(ask).collect()
     }
 
-    /// A node may hold several blocks, and reads one after the other.
+    /// Restarts the time limit. One node may have several blocks and reads them one after the other.
     fn wait(&mut self, now: Duration) {
         let bytes = self.subject.readable.values().map(|(_, block)| block.bytes).sum();
         self.until = now + patience(bytes);
@@ -277,7 +277,7 @@ impl Check {
         }
     }
 
-    /// The index of a block that this node was asked about: no node answers for another one's.
+    /// The index of a block that this node was asked for. Answers about blocks of other nodes do not count.
     fn index_of(&self, node: NodeId, block: &BlockId) -> Option<BlockIndex> {
         let mut asked = self.subject.readable.iter();
         asked.find(|(_, (at, asked))| *at == node && asked.id == *block).map(|(&index, _)| index)
@@ -289,7 +289,7 @@ impl Check {
         }
     }
 
-    /// A node leaves the fingerprints unanswered that it still owes.
+    /// Omits the blocks whose fingerprints a node has not sent.
     fn leave_out(&mut self, node: NodeId, why: &str) {
         let open = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
         let of_node = open.filter(|(_, (at, _))| *at == node).map(|(&index, _)| index);

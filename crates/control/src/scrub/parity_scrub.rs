@@ -1,7 +1,8 @@
-//! Scrubs of whole stripes: which are checked when, and what follows from a check.
+//! Parity scrubs: the order of checks, and the consequences of their results.
 //!
-//! A block that equations name is condemned, and repaired like any rotten one. A stripe that contradicts
-//! itself, with nothing to tell which block is wrong, is recorded as such until its parity holds.
+//! A block that the equations identify as wrong is condemned and repaired like any corrupt one. If the
+//! equations contradict each other without identifying the wrong block, the stripe is recorded as
+//! contradictory until its parity holds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,15 +23,15 @@ use crate::scrub::state::Scrubs;
 use crate::signal::Signal;
 use crate::stripes::state::condemned::contradicts_parity;
 
-/// Stripes that are looked at for one whose helpers are free, and how long it takes until others are.
+/// How many stripes are tried in search of one with idle helpers, and the pause before the next search.
 const LOOK_AHEAD: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Reads, puts and repairs keep a check from beginning on their helpers for so long at most.
+/// The longest time that a check waits for reads, puts and repairs on its helpers.
 const YIELD_AT_MOST: Duration = Duration::from_secs(10);
-/// How often a stripe is read that changes, or reads differently, while it is checked.
-/// Stripes that are named with each reason why they were not checked.
+/// The most checks of a stripe that changes, or reads differently, during the check.
+/// The most stripes that are named per reason for not checking them.
 const NAMED: usize = 20;
-/// Contradictory stripes that are listed.
+/// The most contradictory stripes that are listed.
 const LISTED: usize = 1000;
 
 const NO_SPARE: &str = "no more blocks can be read than decoding needs, so that no equation is left";
@@ -39,17 +40,17 @@ const PARTLY: &str = "some blocks are in no equation that is left";
 const CHANGED: &str = "it was changed while it was read";
 const UNSETTLED: &str = "its blocks read differently from one time to the next";
 
-/// Why a stripe is not checked now.
+/// The reason that a stripe is not checked now.
 pub(crate) enum Obstacle {
-    /// There is no such stripe any more.
+    /// The stripe does not exist any more.
     Gone,
-    /// Its helpers have something else to do.
+    /// A helper is busy with another check or with other jobs.
     Busy,
     Cannot(&'static str),
 }
 
 impl Scrubs {
-    /// Begins checks for the scrub that runs, as many as have helpers of their own.
+    /// Starts checks of the running scrub, as many as there are stripes with idle helpers.
     pub(crate) fn check_stripes(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let now = facts.base.now;
         let mut busy = 0;
@@ -77,8 +78,8 @@ impl Scrubs {
         }
     }
 
-    /// Begins the check of a stripe; the bytes that are read for it. One that is patient lets others have its
-    /// helpers.
+    /// Starts the check of a stripe. Returns the bytes that it reads. A patient check waits while other jobs
+    /// use its helpers.
     pub(crate) fn begin_check(
         &mut self,
         facts: Facts<'_>,
@@ -101,7 +102,7 @@ impl Scrubs {
         Ok(bytes)
     }
 
-    /// Does what checks want done.
+    /// Carries out the actions of checks.
     pub(crate) fn follow_checks(&mut self, facts: Facts<'_>, steps: Vec<Step>, out: &mut Out) {
         for step in steps {
             match step {
@@ -124,13 +125,13 @@ impl Scrubs {
         self.follow_checks(facts, steps, out);
     }
 
-    /// Time has passed: goes on without helpers that do not answer.
+    /// Continues checks without helpers that have exceeded the time limit.
     pub(crate) fn expire_checks(&mut self, facts: Facts<'_>, out: &mut Out) {
         let steps = self.checks.handle_tick(|| out.rng.random(), facts.base.now);
         self.follow_checks(facts, steps, out);
     }
 
-    /// A helper has left.
+    /// Continues checks without a helper that has disconnected.
     pub(crate) fn leave_out_of_checks(&mut self, facts: Facts<'_>, node: NodeId, out: &mut Out) {
         let steps = self.checks.handle_node_lost(node, || out.rng.random(), facts.base.now);
         self.follow_checks(facts, steps, out);
@@ -138,7 +139,7 @@ impl Scrubs {
 
     fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
         if let Some(round) = self.parity_round() {
-            round.look_due = Duration::ZERO; // Its helpers are free.
+            round.look_due = Duration::ZERO; // The helpers of this stripe are idle now.
         }
         let (stripe, asker) = (&checked.record.id, checked.asker);
         let is_same = facts.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
@@ -171,7 +172,7 @@ impl Scrubs {
                     out.tell(Signal::Wrong { stripe: stripe.clone(), index, node: checked.read[&index] });
                     self.note_condemned(facts, checked, index);
                 }
-                // Of an MDS code the equations that are left speak of all others.
+                // In an MDS code, the remaining equations prove all other blocks.
                 if checked.record.code.is_mds() {
                     let agree = checked.read.keys().filter(|index| !blocks.contains(index));
                     out.tell(Signal::ParityHeld { stripe: stripe.clone(), blocks: agree.copied().collect() });
@@ -195,7 +196,7 @@ impl Scrubs {
         }
     }
 
-    /// A block could not be read: what that says of it counts as after any read.
+    /// Handles a block that could not be read, as after any other read.
     fn note_unread(
         &mut self,
         facts: Facts<'_>,
@@ -230,11 +231,11 @@ impl Scrubs {
         }
     }
 
-    /// A check told nothing: the stripe is checked once more, a few times.
+    /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
         let again = match asker {
             Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
-            Asker::Background => false, // The next round comes.
+            Asker::Background => false, // The next round will check it.
         };
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));
@@ -276,7 +277,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether an equation is left for the blocks that can be read.
+/// Whether an equation is left that covers only readable blocks.
 fn has_equations(stripe: &Stripe) -> bool {
     if stripe.code.spec().is_mds() {
         return stripe.held().count() > stripe.code.data_blocks();
@@ -291,7 +292,7 @@ fn finding(record: &StripeRecord, index: BlockIndex, node: String, problem: Stri
     Finding { block, stripe: record.id.to_string(), node, problem }
 }
 
-/// Counts a stripe that could not be checked, by its reason.
+/// Adds a stripe to the count for this reason.
 pub(crate) fn note_unchecked(view: &mut ParityScrubView, stripe: &StripeId, why: &str) {
     let known = view.unchecked.iter_mut().find(|unchecked| unchecked.why == why);
     let unchecked = match known {

@@ -11,7 +11,7 @@ use views::{ParityScrubView, ScrubView};
 /// Both scrubs, and the parity checks that they have in flight.
 #[derive(Default)]
 pub(crate) struct Scrubs {
-    /// The scrub that runs, or else the last one.
+    /// The running scrub, or the last one.
     pub current: Option<Scrub>,
     pub past: VecDeque<ScrubView>,
     pub background: BackgroundScrub,
@@ -22,18 +22,18 @@ pub(crate) struct Scrubs {
 pub(crate) struct Scrub {
     pub(super) view: ScrubView,
     pub(super) nodes: BTreeMap<NodeId, NodeScrub>,
-    /// The stripes whose parity is checked after the blocks.
+    /// The parity checks that follow after the blocks, if requested.
     pub(super) parity: Option<ParityRound>,
-    /// Whether the store is still inspecting its files beside blocks.
+    /// Whether the store is still inspecting the files that it keeps next to blocks.
     pub(super) inspecting: bool,
 }
 
-/// The blocks that one helper has still to read.
+/// The blocks that a helper must still read.
 pub(super) struct NodeScrub {
     pub(super) queue: VecDeque<(StripeId, BlockIndex)>,
     pub(super) outstanding: BTreeSet<u64>,
     pub(super) listed: bool,
-    /// Blocks that were unavailable, and the last reason.
+    /// The number of unavailable blocks, and the reason for the last one.
     pub(super) unavailable: (u64, String),
 }
 
@@ -47,13 +47,13 @@ impl NodeScrub {
     }
 }
 
-/// A block on a node; a round visits all in order.
+/// A block on a node. Each round visits all of them in order.
 pub(super) type Place = (StripeId, BlockIndex, NodeId);
 
-/// The position in the records.
+/// The position, as the records store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// The last block that was asked for in the round: stripe, block and node.
+    /// The last block of the round that was requested: stripe, block and node.
     pub(super) after: Option<(String, u16, u64)>,
     pub(super) round_began_unix_ms: Option<u64>,
     pub(super) last_round_ended_unix_ms: Option<u64>,
@@ -65,15 +65,16 @@ pub(crate) struct BackgroundScrub {
     pub(super) kept: Kept,
     /// The rest of the round; `None` before the first round since the start.
     pub(super) left: Option<VecDeque<Place>>,
-    /// When the next block may be asked for.
+    /// The time at which the next block may be requested.
     pub(super) due: Duration,
     pub(super) keep_due: Duration,
-    /// Whether the position has changed since it was kept.
+    /// Whether the position has changed since it was recorded.
     pub(super) changed: bool,
-    /// The results of parity checks in this round, or in the last one until this one has read a block.
+    /// The results of parity checks in this round. Those of the last round are kept until this round has read
+    /// a block.
     pub(super) parity: ParityScrubView,
     pub(super) is_fresh: bool,
-    /// Since when the next stripe has been waiting for busy helpers.
+    /// The time since which the next stripe has been waiting for busy helpers.
     pub(super) yields_since: Option<Duration>,
 }
 
@@ -86,13 +87,13 @@ impl BackgroundScrub {
 /// Attempts at checking the parity of a stripe.
 const ATTEMPTS: u32 = 3;
 
-/// Stripes that a scrub checks one after another.
+/// The stripes that a scrub still has to check, and the results so far.
 pub(crate) struct ParityRound {
     pub(super) left: VecDeque<StripeId>,
     pub(super) attempts: BTreeMap<StripeId, u32>,
-    /// Since when nothing has begun.
+    /// The time since which no check has started.
     pub(super) idle_since: Duration,
-    /// When stripes are looked at next, if no check ends before.
+    /// The time of the next search, unless a check ends before.
     pub(super) look_due: Duration,
     pub(crate) view: ParityScrubView,
 }
@@ -107,7 +108,7 @@ impl ParityRound {
         self.left.is_empty()
     }
 
-    /// Whether a stripe may be checked once more.
+    /// Queues a stripe for another check, if it has attempts left. Returns whether it has.
     pub(super) fn tries_again(&mut self, stripe: &StripeId) -> bool {
         let attempts = self.attempts.entry(stripe.clone()).or_default();
         *attempts += 1;

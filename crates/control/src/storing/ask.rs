@@ -1,20 +1,20 @@
-//! Asks to the storage.
+//! Requests to the storage.
 
 use store_api::Snapshot;
 use store_api::Write;
 
 use crate::effect::Reply;
 
-/// A task of the storage.
+/// A request to the storage, which its thread carries out.
 #[derive(Debug)]
 pub enum Ask {
     /// Carry out this write, and answer with this number.
     #[allow(missing_docs, reason = "the fields say no more than their names")]
     Write { number: u64, write: Write },
-    /// Copy everything for a request.
+    /// Make a snapshot for a request.
     Snapshot(Reply<Box<dyn Snapshot>>),
-    /// Keep a copy beside the original.
+    /// Keep a backup copy of the catalog.
     KeepCopy,
-    /// Check whether it works again after a fault.
+    /// Check whether the storage works again after a fault.
     Recover,
 }

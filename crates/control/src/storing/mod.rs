@@ -1,11 +1,12 @@
 //! Writes in flight to the storage, each with its continuation.
 //!
-//! Control never waits: a [`Write`] goes out as an [`Ask`] with a number, its continuation ([`Then`]) is
-//! kept, and the storage answers by `Stored` or `Failed`. Until then the
+//! Control never waits. A [`Write`] goes out as an [`Ask`] with a number, its continuation ([`Then`]) is
+//! kept, and the storage answers with `Stored` or `Failed`. Until then, the
 //! [`Picture`](crate::stripes::picture::Picture) shows the old state. Acknowledgements to clients and
-//! messages to helpers belong to the continuation, so that they are durable first. The storage carries out
-//! asks in order and refuses contradictions. Decisions that only control knows are reserved while a write is
-//! in flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and stripes held in the scheduler).
+//! messages to helpers are part of the continuation, so they are sent only when the write is durable. The
+//! storage carries out requests in order and refuses contradictory ones. Decisions that only control makes
+//! are reserved while a write is in flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and
+//! stripes that the scheduler suspends).
 
 pub(crate) mod ask;
 pub(crate) mod then;
@@ -32,26 +33,26 @@ use crate::{ConnectionId, Event};
 
 /// The most writes in flight; further requests are refused.
 const WRITES_WAITING: usize = 4096;
-/// A catalog that changes is copied this often.
+/// How often a changed catalog is copied.
 const COPY_EVERY: Duration = Duration::from_secs(600);
 
-/// See the module's documentation.
+/// The writes in flight and their continuations.
 #[derive(Default)]
 pub(crate) struct Storing {
     next: u64,
     out: VecDeque<Ask>,
     pub(crate) waiting: BTreeMap<u64, Then>,
-    /// Connections whose helper waits for its number.
+    /// Connections of helpers that wait for their number.
     pub joining: BTreeSet<ConnectionId>,
-    /// The number of changes so far.
+    /// How often the storage has changed so far.
     pub changes: u64,
-    /// When the catalog was last copied, and how many changes it had seen then.
+    /// The time of the last copy of the catalog, and the number of changes until then.
     pub copied: Option<(Duration, u64)>,
-    /// Whether the storage takes writes.
+    /// The state of the storage: working or failing.
     pub write_path: WritePath,
 }
 
-/// The contents of a storage at the start.
+/// The contents of a storage at the start of the coordinator.
 pub struct Opened {
     pub(crate) picture: Picture,
     pub(crate) store: StorePolicy,
@@ -62,11 +63,11 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Begins a term and reads everything. Puts that an earlier coordinator left unfinished are aborted;
-    /// their clients have seen an error.
+    /// Starts a term and reads the whole storage. Puts that an earlier coordinator left unfinished are
+    /// aborted, because their clients have seen an error.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// Any error of the storage.
     pub fn read(storage: &mut Storage) -> Result<Self, StoreError> {
         let term = storage.begin_term()?;
         let mut left = Vec::new();
@@ -97,14 +98,14 @@ impl Opened {
         })
     }
 
-    /// The term that asks carry.
+    /// The term that requests to the storage carry.
     pub fn term(&self) -> Term {
         self.term
     }
 }
 
-/// Carries out writes in one transaction, and recovers. Returns the events for control, and the asks that are
-/// left to the driver.
+/// Carries out the writes in one transaction, and recovery checks. Returns the events for control, and the
+/// requests that are left to the driver.
 pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
     let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
@@ -136,19 +137,19 @@ impl Event {
 }
 
 impl Storing {
-    /// Whether a block that was found is being recorded on a node.
+    /// Whether a found block is being recorded on a node.
     pub(crate) fn adopts_on(&self, node: NodeId) -> bool {
         self.waiting.values().any(
             |then| matches!(then, Then::Stripe(StripeThen::Adopted { node: other, .. }) if *other == node),
         )
     }
 
-    /// Puts asks in front of all others.
+    /// Queues requests in front of all others.
     pub(crate) fn put_back(&mut self, asks: impl DoubleEndedIterator<Item = Ask>) {
         asks.rev().for_each(|ask| self.out.push_front(ask));
     }
 
-    /// Removes the asks that do not outlast a fault of the storage.
+    /// Removes and returns the requests that are refused during a fault of the storage.
     pub(crate) fn take_passing(&mut self) -> Vec<Ask> {
         let outlasts = |ask: &Ask| match ask {
             Ask::Write { number, write } => self.waiting[number].outlasts_faults(write),
@@ -160,7 +161,7 @@ impl Storing {
         passing.into()
     }
 
-    /// The next ask for the storage.
+    /// The next request to the storage; during a fault, only a recovery check.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Ask> {
         if self.write_path.is_failing() {
             return self.write_path.is_due(now).then_some(Ask::Recover);
@@ -174,7 +175,7 @@ impl Storing {
         Some(ask)
     }
 
-    /// Takes over the asks of the machines.
+    /// Queues the requests of the machines, and keeps their continuations.
     pub(crate) fn take(&mut self, out: &mut Out) {
         while let Some(wish) = out.wishes.pop_front() {
             match wish {
@@ -191,7 +192,7 @@ impl Storing {
 }
 
 impl Storing {
-    /// Whether the storage takes further writes of requests.
+    /// Returns an error if the storage cannot accept further writes of requests.
     pub(crate) fn check_storage(&self) -> Result<(), StorageError> {
         self.write_path.check()?;
         match self.waiting.len() {
@@ -200,7 +201,7 @@ impl Storing {
         }
     }
 
-    /// Whether the catalog is to be copied now: at the start, and every ten minutes if it has changed. Counts
+    /// Whether to copy the catalog now: at the start, and every ten minutes if it has changed. If so, counts
     /// it as copied.
     pub(crate) fn begin_copy(&mut self, now: Duration) -> bool {
         let changes = self.changes;

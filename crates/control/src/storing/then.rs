@@ -1,4 +1,4 @@
-//! Continuations of writes, wrapped for all machines.
+//! Continuations of writes, as one enum for all machines.
 
 use repair::StripeId;
 use store_api::{RecordWrite, Write};
@@ -10,15 +10,15 @@ use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::RepairThen;
 use crate::stripes::continuation::StripeThen;
 
-/// The continuation of a write; the machine that asked owns its variant.
+/// The continuation of a write. Each machine owns its variant.
 pub(crate) enum Then {
     /// No continuation; a failure is logged.
     Nothing,
-    /// More numbers for jobs and repairs are there.
+    /// More numbers for jobs and repairs are reserved.
     Numbers,
     Put(PutThen),
     Published(Published),
-    /// A file is removed.
+    /// A file was removed.
     FileRemoved {
         stripes: Vec<StripeId>,
         reply: Reply<FileView>,
@@ -26,13 +26,13 @@ pub(crate) enum Then {
     Stripe(StripeThen),
     Repair(RepairThen),
     Node(NodeThen),
-    /// The store has looked at its files beside blocks for this scrub.
+    /// The store has inspected the files that it keeps next to blocks, for this scrub.
     Inspected {
         scrub: u64,
     },
 }
 
-/// Continuations of one machine, as those of all.
+/// Wraps the continuations of each machine.
 macro_rules! continuations {
     ($($variant:ident($then:ty)),+) => { $(
         impl From<$then> for Then {
@@ -46,11 +46,11 @@ macro_rules! continuations {
 continuations!(Put(PutThen), Published(Published), Stripe(StripeThen), Repair(RepairThen), Node(NodeThen));
 
 impl Then {
-    /// Whether its write is held during a fault of the storage, rather than refused.
+    /// Whether its write is kept during a fault of the storage instead of being refused.
     pub(crate) fn outlasts_faults(&self, write: &Write) -> bool {
         match self {
             Self::Stripe(StripeThen::Known { .. }) | Self::Numbers => true,
-            // A late discard could remove what has become the last copy.
+            // A delayed removal could hit what has become the last copy.
             Self::Nothing => {
                 matches!(write, Write::Records(record) if !matches!(record, RecordWrite::Discard(..)))
             }

@@ -1,8 +1,8 @@
-//! Faults of the storage, and the writes that wait for their end.
+//! Faults of the storage, and the writes that wait for the recovery.
 //!
-//! A failed storage is asked every second whether it works again, and gets no other ask meanwhile. Requests
-//! are refused with the reason. Writes that must not be lost, such as states of blocks found lost, wait here
-//! and are stored in order after the recovery.
+//! While the storage fails, it is asked every second whether it works again, and gets no other requests. API
+//! requests are refused with the reason. Writes that must not be lost, such as the states of bad blocks, wait
+//! here and are stored in order after the recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use store_api::{CatalogError, StoreError, Write};
 
 use crate::error::StorageError;
 
-/// How often a storage that failed is tried again.
+/// How often a failing storage is asked again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// See the module's documentation.
+/// The current fault, and the writes that must survive it.
 #[derive(Default)]
 pub(crate) struct WritePath {
     failing: Option<Failing>,
-    /// Writes that must not be lost and that the storage is carrying out, by number.
+    /// Writes in flight that must not be lost, by number.
     in_flight: BTreeMap<u64, Write>,
-    /// Writes that the storage failed to carry out.
+    /// Writes that failed because of the fault and wait for the recovery.
     held: BTreeMap<u64, Write>,
 }
 
@@ -40,17 +40,17 @@ impl WritePath {
         self.failing.as_ref().map(|failing| &failing.why)
     }
 
-    /// A write that must not be lost goes to the storage.
+    /// A write that must not be lost is sent to the storage.
     pub(crate) fn sent(&mut self, number: u64, write: Write) {
         self.in_flight.insert(number, write);
     }
 
-    /// The storage has answered a write without a fault of its own.
+    /// The storage has answered a write without a fault.
     pub(crate) fn answered(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
 
-    /// The storage failed to carry out a write. Returns whether the write is held here.
+    /// The storage failed to carry out a write. Returns whether the write is kept.
     fn failed(&mut self, number: u64, why: &StoreError, now: Duration) -> bool {
         self.failing.get_or_insert_with(|| Failing { why: why.clone(), retry_at: now, asked: false });
         let held = self.in_flight.remove(&number).map(|write| self.held.insert(number, write));
@@ -72,13 +72,13 @@ impl WritePath {
         }
     }
 
-    /// The storage works again. Returns the writes that were held.
+    /// The storage works again. Returns the writes that were kept.
     pub(crate) fn works(&mut self) -> BTreeMap<u64, Write> {
         self.failing = None;
         std::mem::take(&mut self.held)
     }
 
-    /// Notes a fault of the storage. Returns whether the write waits here for its end.
+    /// Handles an error of a write. Returns whether the write is kept until the recovery.
     pub(crate) fn hold(&mut self, number: u64, error: &StoreError, now: Duration) -> bool {
         let is_fault =
             matches!(error, StoreError::Catalog(CatalogError::Storage { .. }) | StoreError::Fenced { .. });
@@ -92,7 +92,7 @@ impl WritePath {
         self.failed(number, error, now)
     }
 
-    /// Refuses requests while the storage fails.
+    /// Returns an error while the storage fails.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         match self.fault() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Changes of the storage, applied to the picture.
+//! Applies changes of the storage to the picture.
 
 use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, StoreChange, StripeRecord};
@@ -9,7 +9,7 @@ use crate::signal::Signal;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Applies a change to the picture. Returns the nodes whose blocks it concerns.
+    /// Applies a change to the picture. Returns the nodes that hold blocks of the changed stripe.
     pub(crate) fn apply_change(
         &mut self,
         around: Around<'_>,

@@ -7,14 +7,14 @@ use crate::effect::Reply;
 
 /// The continuation of a write about blocks or the age of the catalog.
 pub(crate) enum StripeThen {
-    /// States of blocks are recorded; these blocks are good.
+    /// States of blocks are recorded; these blocks are healthy.
     Known { good: Vec<(BlockId, NodeId)> },
-    /// A block that was found is recorded on its node.
+    /// A found block is recorded on its node.
     Adopted { node: NodeId, block: BlockId },
     /// The removal of a block by its node is recorded.
     Discarded { node: NodeId, block: BlockId },
     /// An orphan is marked for removal.
     Needless { node: NodeId, block: BlockId },
-    /// The catalog counts as current from now on.
+    /// The catalog counts as current again.
     Accepted { view: Box<AcceptedView>, reply: Reply<AcceptedView> },
 }

@@ -19,11 +19,11 @@ use crate::stripes::indices::indexed;
 use crate::stripes::state::contradictions::Contradiction;
 use views::{FoundBy, HistoryEvent};
 
-/// Keys of contradictions begin with this; the stripe's name follows.
+/// The prefix of the record keys of contradictions; the stripe's name follows.
 const PREFIX: &str = "contradiction/";
 
 impl Stripes {
-    /// Contradictions that an earlier coordinator knew of.
+    /// Restores the contradictions that an earlier coordinator recorded.
     pub(crate) fn recall_contradictions(
         &mut self,
         around: Around<'_>,
@@ -32,7 +32,7 @@ impl Stripes {
     ) {
         for (stripe, kept) in recall::<Contradiction>(records, PREFIX) {
             let id = StripeId(stripe.to_owned());
-            // In a store that others run, stripes become known after the start, or are described.
+            // In a store that others run, stripes are listed after the start or described by plug-ins.
             let is_gone = around.base.store.owns_files() && self.picture.stripe(&id).is_err();
             match kept {
                 Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
@@ -41,7 +41,7 @@ impl Stripes {
         }
     }
 
-    /// Parity equations over these blocks of a stripe do not hold, and nothing tells which of them is wrong.
+    /// Records that parity equations over these blocks failed and that the wrong block is unknown.
     pub(crate) fn note_contradiction(
         &mut self,
         around: Around<'_>,
@@ -64,8 +64,8 @@ impl Stripes {
         out.tell(Signal::ContradictionAdded(stripe.clone()));
     }
 
-    /// Parity was seen to hold over these blocks of a stripe. A contradiction is settled if every block that
-    /// counts as good is among them.
+    /// A parity check over these blocks has passed. It settles a contradiction if it covers every block that
+    /// counts as good.
     pub(crate) fn parity_held(
         &mut self,
         around: Around<'_>,
@@ -97,7 +97,7 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// How many stripes contradict themselves. Those that nobody knows now are not counted.
+    /// The number of stripes with a contradiction. Stripes that are missing from the picture are not counted.
     pub(crate) fn contradictory_stripes(&self) -> u64 {
         let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
         self.contradictions.0.keys().filter(known).count() as u64
@@ -110,7 +110,7 @@ impl Stripes {
     }
 }
 
-/// What the first line of the status says of contradictions; nothing if there are none.
+/// The part of the status line about contradictions; `None` if there are none.
 pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
     (contradictory > 0).then(|| {
         format!(
@@ -121,7 +121,7 @@ pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
 }
 
 impl<'a> Facts<'a> {
-    /// How the contradiction of a stripe may be settled.
+    /// Advice on how to settle a stripe's contradiction.
     pub(crate) fn settled_by(self, record: &StripeRecord) -> String {
         let waits = |block: &&BlockRecord| self.counts(block) && self.readable_at(block).is_none();
         let down = record.blocks.iter().filter(waits).flat_map(BlockRecord::holders);

@@ -17,23 +17,23 @@ use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 use views::{GivenBlock, GivenStripe, StripeView};
 
-/// A stripe that nobody asks for is forgotten after this time.
+/// How long a given stripe is kept after its last use.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
-/// One that the storage tells of as well is looked up there again after this time.
+/// How long a description takes precedence over the storage's listing of the same stripe.
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
-/// So many are remembered; more are refused.
+/// The most given stripes; further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
-/// Whose stripes are that came with a repair of an earlier coordinator.
+/// The owner of stripes that came with the repairs of an earlier coordinator.
 const OF_RECORDS: &str = "repairs that are not done";
-/// A block is no longer.
+/// The largest length of a block, in bytes.
 const MOST_BLOCK_BYTES: u64 = 1 << 44;
-/// A stripe's or block's name is no longer.
+/// The largest length of a stripe's or block's name, in bytes.
 const NAME_BYTES: usize = 255;
 
 impl Stripes {
-    /// Takes a stripe's description, in place of an earlier one. A stripe that is only read may be described
-    /// anew with its blocks elsewhere: readers tell of it as they find it, and must not keep those out who
-    /// want it repaired.
+    /// Accepts the description of a stripe, replacing an earlier one. A stripe that is only being read may be
+    /// described again with its blocks on other nodes. Otherwise readers, which describe the stripe as they
+    /// see it, would block clients that want it repaired.
     pub(crate) fn describe_stripe(
         &mut self,
         around: Around<'_>,
@@ -57,7 +57,7 @@ impl Stripes {
         Ok(view)
     }
 
-    /// Forgets given stripes that nobody has asked for in a while.
+    /// Drops given stripes that were not used for some time.
     pub(crate) fn forget_given(&mut self, around: Around<'_>, jobs: &Jobs, repairs: &Repairs) {
         let now = around.base.now;
         let due: Vec<StripeId> =
@@ -72,7 +72,7 @@ impl Stripes {
         }
     }
 
-    /// When a described stripe is forgotten, if nobody asks for it meanwhile.
+    /// The time at which a given stripe is dropped if it is not used before.
     fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
         let is_told = self.picture.stripe(stripe).is_ok();
         around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
@@ -84,14 +84,14 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// A stripe that came with a repair of an earlier coordinator.
+    /// Restores a stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
         let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
     }
 
-    /// Somebody asks for a given stripe: it is remembered from now on.
+    /// A given stripe is used: extends its time.
     pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
         let until = self.remembered_until(around, stripe);
         if let Some(given) = self.given.until.get_mut(stripe) {
@@ -100,13 +100,13 @@ impl Stripes {
     }
 }
 
-/// Checks what a plug-in describes against the facts.
+/// Checks a plug-in's description against the facts.
 struct DescriptionCheck<'a> {
     facts: Facts<'a>,
 }
 
 impl DescriptionCheck<'_> {
-    /// The record of a described stripe.
+    /// The record of the described stripe.
     fn record(&self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
@@ -180,7 +180,7 @@ impl DescriptionCheck<'_> {
 }
 
 impl<'a> Facts<'a> {
-    /// The blocks that a plug-in wants, each with the node that shall have it.
+    /// The blocks that a plug-in wants repaired, each with its new node.
     pub(crate) fn given_homes(
         self,
         stripe: &StripeId,
@@ -208,7 +208,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether what a plug-in describes is the stripe that the storage tells of, wherever its blocks are.
+/// Whether a description matches the stripe that the storage has listed, apart from the places of blocks.
 fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
     let named = told.blocks.iter().map(|block| (block.id.0.as_str(), block.bytes));
     told.code.to_string() == given.code
@@ -222,7 +222,7 @@ fn check_name(name: &str) -> Result<(), RequestError> {
     if is_plain { Ok(()) } else { Err(GivenError::NoName(name.escape_default().to_string()).into()) }
 }
 
-/// The size of a given stripe's chunks, if it has several.
+/// The chunk size of a given stripe, if its blocks have several chunks.
 fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
     Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
 }

@@ -1,4 +1,4 @@
-//! The memory that described stripes may take: of one plug-in, and of all.
+//! Limits on the memory of given stripes: per plug-in and in total.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::{GivenError, RequestError};
 
-/// A stripe of 14 blocks takes some 3 KiB: this is for 20,000 of them.
+/// The limit per plug-in. A stripe of 14 blocks needs about 3 KiB, so 20,000 of them fit.
 const MOST_OF_ONE: u64 = 64 << 20;
-/// Of all together.
+/// The limit for all plug-ins together.
 const MOST_OF_ALL: u64 = 192 << 20;
 
-/// See the module's documentation.
+/// The memory that given stripes use, by owner.
 #[derive(Default)]
 pub(crate) struct GivenBytes {
     all: u64,
@@ -21,8 +21,7 @@ pub(crate) struct GivenBytes {
 }
 
 impl GivenBytes {
-    /// Takes the memory of a stripe that `owner` describes, in place of what an earlier description of it
-    /// took.
+    /// Reserves the memory of a stripe that `owner` describes, and releases that of an earlier description.
     pub(crate) fn take(&mut self, record: &StripeRecord, owner: &str) -> Result<(), RequestError> {
         let bytes = bytes_of(record);
         let before = self.free(&record.id);
@@ -42,13 +41,13 @@ impl GivenBytes {
         Ok(())
     }
 
-    /// Takes the memory of a stripe that has to be there, whatever there is of it.
+    /// Reserves the memory of a stripe regardless of the limits.
     pub(crate) fn force(&mut self, record: &StripeRecord, owner: &str) {
         self.free(&record.id);
         self.add(&record.id, owner.to_owned(), bytes_of(record));
     }
 
-    /// Gives back what a stripe takes; whose it was, and how much.
+    /// Releases the memory of a stripe. Returns its owner and the number of bytes.
     pub(crate) fn free(&mut self, stripe: &StripeId) -> Option<(String, u64)> {
         let (owner, bytes) = self.of.remove(stripe)?;
         self.all -= bytes;
@@ -67,7 +66,7 @@ impl GivenBytes {
     }
 }
 
-/// What a described stripe takes in memory, its name as a key of three maps included.
+/// The memory of a given stripe, including its name as a key in three maps.
 fn bytes_of(record: &StripeRecord) -> u64 {
     const KEYS: usize = 4;
     let name = |name: &str| name.len() + size_of::<String>();
@@ -103,7 +102,7 @@ mod tests {
         }
     }
 
-    /// How many stripes somebody may describe now.
+    /// Describes stripes until one is refused. Returns how many were accepted, and the error.
     fn fill(bytes: &mut GivenBytes, first: u32, owner: &str) -> (u32, String) {
         for name in first.. {
             if let Err(error) = bytes.take(&stripe(name), owner) {
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_plug_in_leaves_room_for_others_and_all_together_have_a_bound() {
+    fn memory_is_limited_per_plug_in_and_in_total() {
         let mut bytes = GivenBytes::default();
         let (of_one, error) = fill(&mut bytes, 0, "plug-in a");
         assert!((100..2_000).contains(&of_one), "{of_one}");

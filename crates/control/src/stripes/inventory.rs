@@ -20,7 +20,7 @@ use crate::stripes::state::holdings::Holdings;
 use views::OrphansView;
 
 impl Stripes {
-    /// All helpers have come that are expected: what was put off is done now.
+    /// The start-up phase has ended: runs the comparisons and removals that were postponed.
     pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
         for node in around.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(around, node, out);
@@ -30,8 +30,9 @@ impl Stripes {
 }
 
 impl Jobs {
-    /// Whether a block is this cluster's, an orphan here, not newer than the catalog, and either of no
-    /// stripe, or a copy without which its stripe survives all that the code tolerates.
+    /// Whether an orphan may be removed. The block must belong to this cluster, must not be newer than the
+    /// catalog, and must not be in use. It must belong to no stripe, or its stripe must tolerate as many
+    /// losses without this copy as its code allows.
     pub(crate) fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
         let ours =
             block.label.as_ref().is_some_and(|(_, label)| label.cluster == facts.base.settings.cluster_id);
@@ -52,7 +53,7 @@ impl Jobs {
 }
 
 impl Stripes {
-    /// Holds what a node has against what the catalog thinks it has.
+    /// Compares the blocks of a node with those that the catalog places on it.
     pub(crate) fn compare(&mut self, around: Around<'_>, node: NodeId, blocks: &[HeldBlock], out: &mut Out) {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
@@ -127,7 +128,7 @@ impl Stripes {
         }
     }
 
-    /// Something was found to be bad: whether anybody else has it.
+    /// A block was found bad: looks for copies of it among the orphans of all helpers.
     pub(crate) fn find_all_homes(&mut self, around: Around<'_>, out: &mut Out) {
         if around.nodes.settled && !self.is_behind() {
             around
@@ -139,7 +140,7 @@ impl Stripes {
         }
     }
 
-    /// Has the orphans of a node verified that the catalog places on somebody who does not have them.
+    /// Verifies the orphans of a node that the catalog places on another node that has lost them.
     fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
         let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) else { return };
         let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
@@ -157,7 +158,7 @@ impl Stripes {
         }
     }
 
-    /// Has the next block verified that was bad and is there again, or that is somebody else's who lost it.
+    /// Verifies the next queued block of a node.
     pub(crate) fn recheck_next(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
         while let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node)
             && let Some((stripe, index)) = rechecks.pop_front()
@@ -172,7 +173,7 @@ impl Stripes {
         }
     }
 
-    /// Records that a block is on a node that the catalog did not place it on, which has just read all of it.
+    /// Records a block on a node where the catalog did not place it. The node has just read the whole block.
     pub(crate) fn adopt(
         &mut self,
         around: Around<'_>,
@@ -182,7 +183,8 @@ impl Stripes {
         digest: Option<Digest>,
         out: &mut Out,
     ) {
-        // Without a digest, any block of the name will do, unless two of them contradicted each other.
+        // A block without a recorded digest is accepted by its name, unless two such blocks contradicted each
+        // other.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.is_removing(node, &known.id)
@@ -198,22 +200,22 @@ impl Stripes {
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
-    /// A block that was found is recorded where it is.
+    /// An adopted block is recorded on its node.
     pub(crate) fn adopted(&mut self, around: Around<'_>, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %around.nodes.name(node), "found a block that was lost");
         self.drop_orphan(node, block);
-        self.removals_due = around.base.now; // Its stripe may be whole without other copies now.
+        self.removals_due = around.base.now; // Other copies of its stripe's blocks may have become surplus.
     }
 
-    /// A block on a node is one that nobody knows no more.
+    /// A block on a node is not an orphan any more.
     pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
         if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
             orphans.remove(block);
         }
     }
 
-    /// Begins to remove the orphans of all helpers that are up: those of which it can be shown that nothing
-    /// refers to them. How many there are.
+    /// Starts to remove the orphans of all connected helpers that can be proven unreferenced. Returns the
+    /// number of orphans.
     pub(crate) fn remove_orphans(
         &mut self,
         around: Around<'_>,

@@ -1,10 +1,10 @@
-//! How a file is cut into stripes.
+//! The layout of a file in stripes.
 //!
-//! Contiguous: a stripe holds the next `k · block_bytes` bytes of the file, and its block `i` holds bytes
-//! `i · block_bytes` and following of those. The last stripe has the smallest blocks that its bytes fit in,
-//! rounded up to what the kernels need, or to whole chunks; zeros fill them. If they fit in less than a chunk they are
-//! a smaller one, so that a small file takes little room. All blocks of a stripe have the same length. A file of 0 bytes has no
-//! stripes.
+//! The layout is contiguous: a stripe contains the next `k · block_bytes` bytes of the file, and block `i`
+//! contains the bytes from `i · block_bytes` of these. All blocks of a stripe have the same length. The last
+//! stripe has the smallest blocks that fit its bytes, rounded up to the unit of the kernels or to whole
+//! chunks, and padded with zeros. If its bytes fit in less than one chunk, each block is one smaller chunk,
+//! to save space. A file of 0 bytes has no stripes.
 
 use codes::Code;
 use store_api::BlockSize;
@@ -17,41 +17,41 @@ const PAGE_BYTES: u64 = 4096;
 /// One stripe's part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StripeExtent {
-    /// Its blocks.
+    /// The size of its blocks.
     pub size: BlockSize,
-    /// Where its first byte is in the file.
+    /// The offset of its first byte in the file.
     pub file_offset: u64,
-    /// Bytes of the file that it holds.
+    /// The number of the file's bytes in it.
     pub data_bytes: u64,
 }
 
-/// A size that is not possible.
+/// A block or chunk size that is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadSize {
-    /// That of blocks.
+    /// The block size is not possible.
     Block(BadBytes),
-    /// That of chunks.
+    /// The chunk size is not possible.
     Chunk(BadBytes),
 }
 
-/// The nearest sizes to one that is not possible.
+/// The possible sizes nearest to the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadBytes {
-    /// What sizes must be a multiple of.
+    /// All possible sizes are multiples of this.
     pub unit: u64,
-    /// The nearest possible size that is smaller, if there is one.
+    /// The next smaller possible size, if there is one.
     pub below: Option<u64>,
-    /// The nearest possible size that is larger.
+    /// The next larger possible size.
     pub above: u64,
 }
 
-/// What block and chunk sizes must be a multiple of under this code.
+/// The unit of block and chunk sizes under this code.
 fn line(code: &dyn Code) -> u64 {
     LINE_BYTES * code.sub_blocks() as u64
 }
 
-/// The blocks that a user asks for, if they are possible. Codes without sub-blocks have no use for chunks, and a chunk as
-/// long as the block is none.
+/// Validates the sizes that a user requests. Chunks are ignored for codes without sub-blocks, and if a chunk
+/// is as long as the block.
 pub(crate) fn checked(
     code: &dyn Code,
     block_bytes: u64,
@@ -74,12 +74,12 @@ fn check(bytes: u64, unit: u64) -> Result<(), BadBytes> {
     Err(BadBytes { unit, below: (below > 0).then_some(below), above: below.saturating_add(unit) })
 }
 
-/// Number of stripes of a file.
+/// The number of stripes of a file.
 pub(crate) fn stripe_count(code: &dyn Code, bytes: u64, size: BlockSize) -> u64 {
     bytes.div_ceil(stripe_bytes(code, size))
 }
 
-/// The part of a file that its stripe at `position` holds.
+/// The extent of the stripe at `position` of a file.
 ///
 /// # Panics
 /// If the file has no such stripe.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_blocks_have_whole_chunks_or_are_a_smaller_one() {
+    fn blocks_of_the_last_stripe_are_whole_chunks_or_one_smaller_chunk() {
         let code = code("hitchhiker-xor-4-2");
         let size = checked(&*code, 64 << 10, Some(4096)).unwrap();
         let last = |bytes: u64| extent(&*code, (128 << 10) + bytes, size, 1).size;

@@ -10,7 +10,8 @@ use crate::out::Out;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Blocks of a stripe were made and recorded. The store may list an older copy by now.
+    /// Remembers the rebuilt blocks of a stripe. The store may already list an older copy instead, which is
+    /// then verified.
     pub(crate) fn note_made(
         &mut self,
         around: Around<'_>,
@@ -36,7 +37,7 @@ impl Stripes {
         self.read_displaced(around, &record, out);
     }
 
-    /// The store has told of a stripe: a copy that took the place of a block that was made lately is read.
+    /// The store has listed a stripe: verifies copies that displaced recently rebuilt blocks.
     pub(crate) fn read_displaced(&mut self, around: Around<'_>, now: &StripeRecord, out: &mut Out) {
         for (index, node) in self.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();

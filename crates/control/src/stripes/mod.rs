@@ -1,4 +1,4 @@
-//! From the catalog's record of a stripe to what the planner and people see of it.
+//! The state of all stripes, and their views for the planner and the API.
 
 mod changes;
 pub(crate) mod continuation;
@@ -44,45 +44,45 @@ use crate::stripes::state::store_news::StoreNews;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::LostBlock;
 
-/// Where each block is, and what is doubted, claimed or asked of it.
+/// The location of each block, with all doubts, claims and pending checks.
 #[derive(Default)]
 pub(crate) struct Stripes {
-    /// What the storage says.
+    /// The stripes, files and nodes as the storage has recorded them.
     pub picture: Picture,
     pub codes: Codes,
     pub contradictions: Contradictions,
     pub given: Given,
     pub orphans: Orphans,
-    /// What the helpers hold that are connected.
+    /// The differences between each connected helper's blocks and the catalog.
     pub holdings: BTreeMap<NodeId, Holdings>,
     pub condemned: Condemned,
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
-    /// What the store says keeps it from its work.
+    /// Problems that the store reports and that keep it from working.
     pub troubles: Vec<String>,
-    /// Blocks of which something bad is known and not stored yet. Nobody reads them, and no other copy of
-    /// them goes.
+    /// Blocks found bad whose new state is not yet recorded. They are not read, and no other copy of them is
+    /// removed.
     pub doubted: BTreeSet<(BlockId, NodeId)>,
     pub made_lately: MadeLately,
     pub readers: Readers,
     pub lost_lately: VecDeque<LostBlock>,
-    /// When removals that had to wait are looked at again.
+    /// The time at which postponed removals are reconsidered.
     pub removals_due: Duration,
 }
 
 impl Stripes {
-    /// Whether something bad is known of a block on a node and not stored yet.
+    /// Whether a block on a node was found bad and its new state is not yet recorded.
     pub(crate) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
         !self.doubted.is_empty() && self.doubted.contains(&(block.clone(), node))
     }
 
-    /// Stripes with a block of which something bad is known and not stored yet.
+    /// Blocks that were found bad and whose new state is not yet recorded.
     pub(crate) fn doubted_blocks(&self) -> impl Iterator<Item = &BlockId> {
         self.doubted.iter().map(|(block, _)| block)
     }
 
-    /// A block is as it is stored, and no longer as it was thought to be.
+    /// Clears doubts about blocks whose recorded state has changed.
     pub(crate) fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
         if self.doubted.is_empty() {
             return;
@@ -96,12 +96,12 @@ impl Stripes {
         }
     }
 
-    /// Whether a node has been told to remove this block and has not answered.
+    /// Whether a node was told to remove this block and has not answered.
     pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
         self.holdings.get(&node).is_some_and(|held| held.removing.contains(block))
     }
 
-    /// Nodes that have been told to remove something and have not answered.
+    /// Nodes that were told to remove a block and have not answered.
     pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.holdings.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
     }
@@ -110,15 +110,14 @@ impl Stripes {
         Self { picture, news: StoreNews::new(unlisted), ..Self::default() }
     }
 
-    /// Where the catalog has a block of exactly this name.
+    /// The catalog's record of the block with exactly this name.
     pub(crate) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
         let (stripe, index) = self.picture.find_block(block).ok()?;
         let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
         (record.id == *block).then_some((stripe, index, record))
     }
 
-    /// What a job checks that publishes blocks of a stripe, or decodes them for a reader, if it was to check
-    /// so much.
+    /// The checks of a job that publishes or decodes blocks of a stripe. A contradiction adds a parity check.
     pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
         let doubted = self.contradictions.has(stripe);
         Verify { parity: parity || doubted, doubted, ..Verify::default() }

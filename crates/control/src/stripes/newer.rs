@@ -18,7 +18,7 @@ use crate::stripes::continuation::StripeThen;
 use crate::stripes::state::newer::REJECTED;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
-/// Blocks of a claim that are named.
+/// The most blocks of a claim that the status names.
 const NAMED: usize = 3;
 
 impl Stripes {
@@ -41,8 +41,8 @@ impl Stripes {
         }
     }
 
-    /// Goes on without the blocks that are newer than the catalog; they are orphans from then on. Or a helper
-    /// is not believed.
+    /// Continues without the blocks that are newer than the catalog, which become orphans. If the request
+    /// rejects a helper, only disregards that helper's claim.
     pub(crate) fn accept_catalog(
         &mut self,
         around: Around<'_>,
@@ -66,7 +66,7 @@ impl Stripes {
         view: AcceptedView,
         out: &mut Out,
     ) -> AcceptedView {
-        // Claims that came meanwhile stay.
+        // Claims that arrived during the write are kept.
         let Self { newer, picture, .. } = self;
         newer.retain(|block| picture.is_from_the_future(block));
         if !self.doubts_catalog() {
@@ -79,7 +79,7 @@ impl Stripes {
         view
     }
 
-    /// Disregards a helper's claims until it is taken off the list of helpers.
+    /// Disregards a helper's claims until the helper is removed.
     fn reject_claims(
         &mut self,
         around: Around<'_>,
@@ -98,12 +98,12 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Whether helpers hold blocks of stripes that the catalog has yet to count, and confirm each other.
+    /// Whether several helpers confirm that the catalog is outdated.
     pub(crate) fn is_behind(&self) -> bool {
         !self.newer.confirmed.is_empty()
     }
 
-    /// Whether some helper claims so.
+    /// Whether any helper claims that the catalog is outdated.
     pub(crate) fn doubts_catalog(&self) -> bool {
         !self.newer.claims.is_empty()
     }

@@ -13,7 +13,7 @@ use crate::stripes::Stripes;
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 impl Stripes {
-    /// Asks helpers what their orphans say of themselves, if some of these may go.
+    /// Asks helpers to describe their orphans, if some of these can be removed.
     pub(crate) fn tidy_orphans(&mut self, around: Around<'_>, out: &mut Out) {
         if !around.base.store.owns_files()
             || !around.nodes.settled
@@ -31,7 +31,7 @@ impl Stripes {
         }
     }
 
-    /// A helper has said what its blocks are: what is still there stays.
+    /// A helper has described its blocks. The orphans that are still there are kept.
     pub(crate) fn end_tidying(&mut self, around: Around<'_>, node: NodeId) {
         let left: Vec<BlockId> = around.with(self).removable_orphans(node).cloned().collect();
         self.orphans.refused.entry(node).or_default().extend(left);
@@ -39,7 +39,7 @@ impl Stripes {
 }
 
 impl<'a> Facts<'a> {
-    /// The orphans of a helper that nothing refers to and that have not been refused yet.
+    /// The unreferenced orphans of a helper, without those that a check has already kept.
     fn removable_orphans(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
         let orphans = self.stripes.holdings.get(&node).map(|held| &held.orphans);
         let refused = self.stripes.orphans.refused.get(&node);

@@ -8,7 +8,7 @@ use crate::jobs::Jobs;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Lets the blocks go that nobody reads any more.
+    /// Ends expired leases, so the blocks of their stripes can be removed.
     pub(crate) fn expire_readers(&mut self, base: &Base, jobs: &Jobs) {
         let read = |stripe: &StripeId| self.readers.get(stripe).cloned();
         let running: Vec<StripeRecord> =
@@ -21,14 +21,14 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Somebody reads a stripe now, or is about to.
+    /// Renews the lease for a stripe that a client reads.
     pub(crate) fn note_reader(&mut self, base: &Base, stripe: &StripeRecord) {
         if base.store.owns_files() {
             self.readers.lease(stripe, base.now);
         }
     }
 
-    /// A stripe is gone from the catalog.
+    /// A stripe was removed from the catalog.
     pub(crate) fn retire_stripe(&mut self, base: &Base, stripe: StripeRecord) {
         self.readers.retire(stripe, base.now);
     }

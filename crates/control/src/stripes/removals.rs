@@ -1,4 +1,4 @@
-//! What helpers shall remove, and what comes of it.
+//! Removal of blocks that helpers must not keep.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 use crate::stripes::state::holdings::Holdings;
 
-/// Removals that one helper is asked for at a time.
+/// The most removals in flight per helper.
 const REMOVALS_AT_ONCE: usize = 256;
-/// What a helper could not remove is asked for again after this time.
+/// The time after which a failed removal is retried.
 const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 
 impl Stripes {
-    /// Tells a node to remove what it shall not hold any more, except what a running job may bring there
-    /// anew.
+    /// Tells a node to remove blocks that it must not keep, except blocks that a running job may deliver
+    /// there.
     pub(crate) fn remove_discards(&mut self, around: Around<'_>, jobs: &Jobs, node: NodeId, out: &mut Out) {
-        // Until all helpers have said what they hold, an old catalog passes for the newest.
+        // Until all helpers have listed their blocks, an outdated catalog cannot be detected.
         if !around.nodes.settled || !around.with(self).may_remove() {
             return;
         }
@@ -43,7 +43,7 @@ impl Stripes {
                 continue;
             }
             match self.record_of(&block) {
-                // It is a copy of a block that has another home.
+                // The block is a copy; its recorded home is another node.
                 Some((stripe, index, _)) => {
                     told += 1;
                     out.tell(Signal::Surplus { node, stripe, index });
@@ -59,7 +59,7 @@ impl Stripes {
         }
     }
 
-    /// Removes a copy of a block whose stripe is whole without it, if it is still one too many.
+    /// Removes a node's copy of a block, if the copy is still surplus.
     pub(crate) fn remove_copy(
         &mut self,
         around: Around<'_>,
@@ -72,7 +72,7 @@ impl Stripes {
             && !jobs.is_worked_on(around.with(self), &block)
             && around.with(self).may_go(node, &block);
         let Some(Holdings { removing, stuck, .. }) = self.holdings.get_mut(&node) else { return };
-        // What is too much at once is told again when these are gone.
+        // Removals beyond the limit are sent when earlier ones are done.
         if goes
             && !stuck.contains_key(&block)
             && removing.len() < REMOVALS_AT_ONCE
@@ -82,8 +82,8 @@ impl Stripes {
         }
     }
 
-    /// The scheduler needs a copy of a block no more: removes it, unless the stripe would survive less
-    /// without it.
+    /// The scheduler does not need a copy any more: removes the copy, unless the stripe would tolerate fewer
+    /// losses without it.
     pub(crate) fn drop_surplus(
         &mut self,
         around: Around<'_>,
@@ -99,7 +99,7 @@ impl Stripes {
     }
 
     pub(crate) fn note_removed(&mut self, node: NodeId, block: &BlockId, out: &mut Out) {
-        // It counts as being removed until that is stored, so that it is not asked for again.
+        // The block stays in `removing` until the removal is recorded, so the node is not told twice.
         let Some(Holdings { removing, .. }) = self.holdings.get_mut(&node) else { return };
         if removing.contains(block) {
             let write = RecordWrite::Discarded(node, block.clone());
@@ -107,7 +107,8 @@ impl Stripes {
         }
     }
 
-    /// That a node has removed a block is stored, or could not be: then it is asked again.
+    /// The write that records a removal has succeeded or failed. After a failure, the node is told again to
+    /// remove the block.
     pub(crate) fn block_discarded(
         &mut self,
         around: Around<'_>,
@@ -121,11 +122,11 @@ impl Stripes {
         let last = removing.is_empty();
         self.drop_orphan(node, block);
         if last {
-            self.remove_discards(around, jobs, node, out); // There may be more than were asked for at once.
+            self.remove_discards(around, jobs, node, out); // There may be more than the limit allowed before.
         }
     }
 
-    /// A node cannot remove a block. It is asked again later, and not before.
+    /// A node could not remove a block. The removal is retried later.
     pub(crate) fn note_stuck(
         &mut self,
         around: Around<'_>,
@@ -151,10 +152,10 @@ impl Stripes {
         }
     }
 
-    /// Asks again for removals that failed some time ago.
+    /// Retries removals that failed some time ago.
     pub(crate) fn retry_removals(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
         if around.base.now >= self.removals_due {
-            // Some waited for another copy to be readable.
+            // Some removals were waiting until another copy became readable.
             self.removals_due = around.base.now + REMOVE_AGAIN;
             around
                 .nodes
@@ -177,8 +178,7 @@ impl Stripes {
 }
 
 impl Jobs {
-    /// Whether a running job publishes blocks of the stripe that this block is named after, or somebody still
-    /// reads it.
+    /// Whether a running job publishes this block's stripe, or a reader has a lease on it.
     pub(crate) fn is_worked_on(&self, facts: Facts<'_>, block: &BlockId) -> bool {
         facts.stripes.readers.hold(block)
             || self.running.values().any(|running| {

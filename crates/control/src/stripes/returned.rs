@@ -1,8 +1,8 @@
-//! Helpers that come back while their blocks are being rebuilt.
+//! Helpers that return while their blocks are being rebuilt.
 //!
-//! A returned helper describes its blocks by their checksum files, without reading them, and the descriptions
-//! are compared with the recorded digests. Until then the scheduler holds the stripes of these blocks: no
-//! needless repair starts, and no repair ends as needless that may be wanted after all.
+//! A returned helper describes its blocks by their checksum files, without reading the blocks. The
+//! descriptions are compared with the recorded digests. Until then, the scheduler suspends the stripes of
+//! these blocks: it starts no repair that may be unnecessary, and ends no repair that may still be necessary.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::facts::Around;
 use crate::out::Out;
 use crate::stripes::Stripes;
 
-/// How long the scheduler holds stripes for descriptions.
+/// How long the scheduler suspends stripes while it waits for descriptions.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stripes {
-    /// The block whose recorded digest differs from the one that its node tells, if it counts as healthy
-    /// there.
+    /// The block whose recorded digest differs from the described one, if it is recorded as healthy on this
+    /// node.
     pub(crate) fn contradicted_by(&self, node: NodeId, told: &Description) -> Option<(StripeId, BlockIndex)> {
         let (stripe, index) = self.picture.find_block(&told.id).ok()?;
         let record = self.picture.stripe(&stripe).ok()?;

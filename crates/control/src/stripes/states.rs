@@ -1,4 +1,4 @@
-//! States of blocks that are found good or bad, recorded in the storage.
+//! Records in the storage which blocks were found good or bad.
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -10,8 +10,8 @@ use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 
 impl Stripes {
-    /// Records states of blocks. A bad block counts as bad at once, and until its state is recorded:
-    /// otherwise the last good copy might be removed.
+    /// Records states of blocks. A bad block counts as bad immediately, even before the write is durable.
+    /// Otherwise the last good copy could be removed in the meantime.
     pub(crate) fn store_states(
         &mut self,
         _around: Around<'_>,

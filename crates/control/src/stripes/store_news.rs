@@ -6,7 +6,8 @@ use crate::out::Out;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// The store has not been listed yet, for this reason; or it has: helpers' blocks are compared with it.
+    /// Notes the reason that the store is not listed, or compares the kept block lists after the first
+    /// listing.
     pub(crate) fn note_unlisted(&mut self, around: Around<'_>, why: Option<&String>, out: &mut Out) {
         for (node, blocks) in self.news.set_unlisted(why) {
             if around.nodes.is_helper(node) {
@@ -18,7 +19,7 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Refuses what would say of an empty picture that all is well.
+    /// Returns an error while the store is not listed, because an empty picture would look healthy.
     pub(crate) fn check_listed(&self) -> Result<(), ScrubError> {
         self.news.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
     }

@@ -1,8 +1,7 @@
-//! Blocks that are on more nodes than one, in stores where a server that comes back brings what was made anew
-//! elsewhere.
+//! Surplus copies, in stores where a returning server may bring back blocks that were rebuilt elsewhere.
 //!
-//! A surplus copy goes only when the stripe is whole without it and survives as many losses of nodes, nobody
-//! works on it, and the copy that stays has just been read and is good.
+//! A surplus copy is removed only if the stripe is whole without it and tolerates as many node failures, no
+//! job works on the stripe, and the copy that stays was just verified.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,11 +15,11 @@ use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::storing::then::Then;
 
-/// How often surplus copies are looked for, and asked about again.
+/// How often surplus copies are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Copies that are to stay and are being read, and when that is asked for again.
+/// The copies that will stay, while they are being verified, and the time at which to retry.
 #[derive(Default)]
 pub(crate) struct Surplus {
     due: Duration,
@@ -28,7 +27,7 @@ pub(crate) struct Surplus {
 }
 
 impl Surplus {
-    /// Has the copies read that are to stay.
+    /// Verifies the copies that will stay.
     pub(crate) fn look_for_surplus(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         if !facts.base.store.reports_service()
             || !facts.nodes.settled
@@ -53,7 +52,7 @@ impl Surplus {
         }
     }
 
-    /// A copy has been read and is good: others of it may go.
+    /// A copy was verified: the other copies of the block may be removed.
     pub(crate) fn drop_copies_besides(
         &mut self,
         facts: Facts<'_>,
@@ -80,7 +79,7 @@ impl Surplus {
 }
 
 impl Jobs {
-    /// Blocks of which copies could go, if the one that stays is good.
+    /// Blocks with copies that could be removed if the remaining copy is good.
     fn surplus_of(&self, facts: Facts<'_>, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
         let whole =
             stripe.blocks.iter().all(|block| facts.readable_at(block).is_some() && !facts.is_lost(block));

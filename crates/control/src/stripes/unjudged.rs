@@ -1,7 +1,7 @@
-//! Stripes of which the store's answers do not tell how they stand.
+//! Stripes whose state cannot be determined from the store's answers.
 //!
-//! The picture has none of them, so they are counted apart: as long as there is one, nobody can say that
-//! everything is safe; and their blocks are no orphans.
+//! They are not part of the picture and are counted separately. While there is one, the cluster is not
+//! reported as safe, and blocks of these stripes do not count as orphans.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use views::UnjudgedStripe;
 
 use crate::counts::count;
 
-/// See the module's documentation.
+/// The stripes of unknown state, and their blocks.
 #[derive(Default)]
 pub(crate) struct UnjudgedStripes {
     stripes: Vec<Unjudged>,
@@ -19,7 +19,7 @@ pub(crate) struct UnjudgedStripes {
 }
 
 impl UnjudgedStripes {
-    /// Takes in which stripes there are.
+    /// Replaces the list of stripes of unknown state.
     pub fn set(&mut self, stripes: &[Unjudged]) {
         self.stripes = stripes.to_vec();
         self.blocks = stripes.iter().flat_map(|stripe| &stripe.blocks).cloned().collect();
@@ -29,7 +29,7 @@ impl UnjudgedStripes {
         self.stripes.is_empty()
     }
 
-    /// Whether a block is said to be of such a stripe.
+    /// Whether a block belongs to a stripe of unknown state.
     pub fn have(&self, block: &BlockId) -> bool {
         self.blocks.contains(block)
     }
@@ -43,14 +43,14 @@ impl UnjudgedStripes {
         self.stripes.iter().map(view).collect()
     }
 
-    /// A sentence for each.
+    /// One sentence per stripe.
     pub fn advice(&self) -> impl Iterator<Item = String> + '_ {
         let line =
             |it: &Unjudged| format!("{} cannot be judged: {}; next: {}", it.stripe, it.why, it.next_step);
         self.stripes.iter().map(line)
     }
 
-    /// The first line of the status, given that of all other stripes.
+    /// The first line of the status, given the line for all other stripes.
     pub fn first_line(&self, others: String) -> String {
         match self.stripes.len() as u64 {
             0 => others,

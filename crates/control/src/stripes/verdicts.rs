@@ -10,7 +10,7 @@ use crate::questions::state_for;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Has a block looked at that could not be read for a reason that says nothing of it.
+    /// Has a block verified after a failed read that says nothing about the block itself.
     pub(crate) fn look_again(
         &mut self,
         around: Around<'_>,
@@ -58,7 +58,7 @@ impl Stripes {
         self.remember_loss(around, node, block, problem.to_owned(), out);
     }
 
-    /// Remembers a bad block for the status.
+    /// Adds a bad block to the status and to the history.
     pub(crate) fn remember_loss(
         &mut self,
         around: Around<'_>,
@@ -83,7 +83,7 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Counts a block as lost from now on, until it is made anew.
+    /// Condemns a block: it counts as lost until it is rebuilt.
     pub(crate) fn condemn(
         &mut self,
         around: Around<'_>,

@@ -1,4 +1,4 @@
-//! The steady scrub: its rate, what it finds, and that it goes on after a restart.
+//! The background scrub: its rate, its findings, and that it continues after a restart.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn left(scene: &mut Scene) -> u64 {
 }
 
 #[test]
-fn it_reads_as_much_as_it_may_and_finds_what_is_rotten() {
+fn it_reads_at_its_rate_and_finds_corrupt_blocks() {
     let (mut scene, file) = scene(4);
     let rotten = block(&file, 2);
     scene.rotten.insert(rotten.clone());
@@ -34,7 +34,7 @@ fn it_reads_as_much_as_it_may_and_finds_what_is_rotten() {
 }
 
 #[test]
-fn it_goes_on_where_it_was_after_a_restart() {
+fn it_continues_from_its_position_after_a_restart() {
     let (mut scene, _) = scene(1);
     scene.wait(Duration::from_secs(31));
     let before = left(&mut scene);

@@ -1,4 +1,4 @@
-//! Plans that are made while others move.
+//! Plans that are made while other jobs move data.
 
 use crate::commands::FileCommand;
 use repair::Class;
@@ -6,7 +6,7 @@ use repair::Class;
 use super::*;
 
 impl Scene {
-    /// The helpers that read blocks in the jobs of a class, whether they have begun or not.
+    /// The helpers that are assigned block reads in jobs of a class.
     fn readers(&mut self, class: Class) -> BTreeSet<String> {
         self.answers();
         let reads = |message: &ToNode| match message {
@@ -18,8 +18,7 @@ impl Scene {
     }
 }
 
-/// A stripe of six blocks, any two of which are enough, that lacks its first one; everybody receives and does
-/// nothing.
+/// A stripe of six blocks, of which any two are enough, with its first block lost. All nodes are frozen.
 fn damaged() -> (Scene, FileLayout) {
     let mut scene = Scene::new(7);
     let request = PutRequest {
@@ -42,7 +41,7 @@ fn damaged() -> (Scene, FileLayout) {
 }
 
 impl Scene {
-    /// Helpers say how many tasks they are busy with, of which nobody knows how large they are.
+    /// Helpers report their number of tasks, which says nothing about the size of the tasks.
     fn say_tasks(&mut self, tasks: impl Fn(&String) -> u32) {
         for name in self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect::<Vec<_>>() {
             let tasks = tasks(&name);
@@ -67,7 +66,7 @@ impl Scene {
 }
 
 #[test]
-fn a_read_goes_to_helpers_that_a_repair_leaves_alone() {
+fn a_read_avoids_helpers_that_a_repair_uses() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
         let (mut scene, file) = damaged();
         let stripe = file.layout[0].stripe.stripe.clone();
@@ -82,9 +81,9 @@ fn a_read_goes_to_helpers_that_a_repair_leaves_alone() {
     }
 }
 
-/// A job that makes another plan does not keep away from helpers for what it moves itself.
+/// A job that plans again must not count its own reservation as traffic of others.
 #[test]
-fn what_a_job_moves_itself_is_nothing_of_others() {
+fn a_job_does_not_plan_around_its_own_reservation() {
     let (mut scene, file) = damaged();
     scene.read_lost(2, &file, Scheme::Pipelined);
     let before: Vec<String> = scene.readers(Class::Read).into_iter().collect();

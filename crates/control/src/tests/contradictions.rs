@@ -1,4 +1,4 @@
-//! Blocks that contradict each other, from the first notice to the proof that they do not.
+//! Contradictory blocks, from their detection to the proof that their parity holds.
 
 use crate::commands::{FileCommand, ScrubCommand};
 use views::{FoundBy, HistoryEvent, Severity};
@@ -48,7 +48,7 @@ fn restart(scene: &mut Scene) {
 }
 
 #[test]
-fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() {
+fn a_contradiction_survives_restarts_until_a_check_covers_every_good_block() {
     let (mut scene, stripe, file) = contradicted();
     assert_contradicted(&mut scene);
     assert_eq!(scene.status().severity, Severity::Critical);
@@ -78,7 +78,7 @@ fn a_contradiction_is_kept_over_restarts_until_every_good_block_bears_witness() 
 }
 
 #[test]
-fn a_block_that_is_known_to_be_bad_need_not_bear_witness() {
+fn a_check_need_not_cover_blocks_known_to_be_bad() {
     let (mut scene, stripe, file) = contradicted();
     scene.rotten.insert(block(&file, 3));
     scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();

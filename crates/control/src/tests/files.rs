@@ -1,4 +1,4 @@
-//! Files are put, read and removed.
+//! Puts, reads and removals of files.
 
 use super::*;
 use crate::commands::{FileCommand, NodeCommand};
@@ -39,7 +39,7 @@ fn an_empty_file_has_no_stripes() {
 }
 
 #[test]
-fn too_few_helpers_are_counted_and_named() {
+fn a_put_with_too_few_helpers_is_refused_with_the_absent_ones() {
     let mut scene = Scene::new(4);
     scene.kill("h3");
     let error = scene.begin("f", 1).unwrap_err();
@@ -50,7 +50,7 @@ fn too_few_helpers_are_counted_and_named() {
 }
 
 #[test]
-fn bad_puts_are_refused_with_what_would_be_right() {
+fn bad_puts_are_refused_with_the_nearest_valid_values() {
     let mut scene = Scene::new(4);
     let mut refused = |code: &str, block_bytes| {
         let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
@@ -72,7 +72,7 @@ fn bad_puts_are_refused_with_what_would_be_right() {
 }
 
 #[test]
-fn an_aborted_put_leaves_nothing() {
+fn an_aborted_put_leaves_no_blocks() {
     let mut scene = Scene::new(4);
     let put = scene.begin("f", 8192).unwrap().put;
     scene.open(1, ClientRequest::PutStripe { put, position: 0 });
@@ -85,7 +85,7 @@ fn an_aborted_put_leaves_nothing() {
 }
 
 #[test]
-fn a_put_whose_client_has_gone_is_aborted() {
+fn a_put_is_aborted_after_its_client_disconnects() {
     let mut scene = Scene::new(4);
     let put = scene.begin("f", 8192 * 2).unwrap().put;
     scene.open(1, ClientRequest::PutStripe { put, position: 0 });
@@ -120,7 +120,7 @@ fn a_helper_that_dies_in_a_put_is_replaced() {
 }
 
 #[test]
-fn a_removed_file_leaves_nothing_even_on_a_helper_that_was_down() {
+fn a_removed_file_leaves_no_blocks_even_on_a_helper_that_was_down() {
     let mut scene = Scene::new(4);
     scene.put("f", 2);
     scene.kill("h2");
@@ -128,7 +128,7 @@ fn a_removed_file_leaves_nothing_even_on_a_helper_that_was_down() {
     scene.play();
     assert_eq!(scene.node("h2").disk.len(), 2);
     scene.start("h2");
-    scene.wait(Duration::from_secs(40)); // Somebody may still read it.
+    scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
     assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
     assert!(scene.status().orphans.is_empty());
 }
@@ -136,7 +136,7 @@ fn a_removed_file_leaves_nothing_even_on_a_helper_that_was_down() {
 // ---- reads ----
 
 #[test]
-fn a_read_uses_the_scheme_only_for_what_is_lost() {
+fn a_read_uses_the_scheme_only_for_lost_blocks() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let stripe = file.layout[0].stripe.stripe.clone();

@@ -1,11 +1,11 @@
-//! Stripes that a plug-in describes.
+//! Given stripes, which a plug-in describes.
 
 use crate::commands::{RepairCommand, StripeCommand};
 use views::{GivenBlock, GivenStripe, Home, StripeView};
 
 use super::*;
 
-/// A stripe of rs-4-2 with block `foreign-I` on helper h(I + 1), but for those that are lost.
+/// A stripe of rs-4-2 with block `foreign-I` on helper h(I + 1); the blocks in `lost` have no node.
 fn described(lost: &[u16]) -> GivenStripe {
     let block = |index: u16| GivenBlock {
         block: format!("foreign-{index}"),
@@ -36,7 +36,7 @@ fn refused(scene: &mut Scene, request: RepairRequest) -> String {
     scene.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err().to_string()
 }
 
-/// Helpers h1 to h6 and a plug-in; the described blocks are on the helpers' disks.
+/// Helpers h1 to h6 with the described blocks on their disks, and a plug-in.
 fn scene() -> Scene {
     let mut scene = Scene::new(6);
     for index in 0..4 {
@@ -49,23 +49,23 @@ fn scene() -> Scene {
 }
 
 #[test]
-fn named_blocks_of_a_given_stripe_go_where_the_plug_in_says() {
+fn named_blocks_of_a_given_stripe_are_placed_as_the_plug_in_requests() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1, 2])).unwrap();
-    // By the name by which its own system knows the server beside which h6 is.
+    // This is the address of h6's server in the plug-in's system, used in place of the name h6.
     let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!((repair.state.name(), repair.blocks_rebuilt), ("done", 1), "{repair:?}");
     assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
-    // The other one was not asked for.
+    // The other lost block was not requested.
     let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
     let nodes: Vec<Option<&str>> = view.blocks.iter().map(|block| block.node.as_deref()).collect();
     assert_eq!(nodes, [Some("h1"), Some("h6"), None, Some("h4")]);
-    // Nothing of this is in the catalog, or counts for the cluster.
+    // The repair adds nothing to the catalog and is not counted in the status.
     assert_eq!(scene.status().stripes.stripes, 0);
 }
 
 #[test]
-fn what_is_wrong_with_a_description_is_said() {
+fn bad_descriptions_are_refused_with_the_reason() {
     let mut scene = scene();
     let file = scene.put("film", 1);
     let mut own = described(&[1]);
@@ -99,7 +99,7 @@ fn what_is_wrong_with_a_description_is_said() {
 }
 
 #[test]
-fn homes_are_for_described_stripes_and_for_nothing_else() {
+fn homes_are_accepted_only_for_given_stripes() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1])).unwrap();
     let named = homes(&[(1, "h5")]);
@@ -113,14 +113,14 @@ fn homes_are_for_described_stripes_and_for_nothing_else() {
         assert!(error.contains("exactly one of"), "{other:?}: {error}");
     }
     assert!(scene.status().leaving.is_empty());
-    // A repair of anything else is no plug-in's business.
+    // Plug-ins have no access to other repairs.
     let own = scene.repair_all().repair;
     assert!(scene.ask(|reply| RepairCommand::GivenState(own, reply)).is_err());
     assert!(scene.ask(|reply| RepairCommand::CancelGiven(own, reply)).is_err());
 }
 
 #[test]
-fn a_plug_in_reads_what_it_described_and_nothing_else() {
+fn a_plug_in_reads_only_given_stripes() {
     let mut scene = scene();
     let file = scene.put("film", 1);
     describe(&mut scene, &described(&[1])).unwrap();
@@ -150,7 +150,7 @@ fn a_plug_in_reads_what_it_described_and_nothing_else() {
 }
 
 #[test]
-fn a_repair_of_a_given_stripe_outlives_the_coordinator() {
+fn a_repair_of_a_given_stripe_survives_a_restart() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1])).unwrap();
     scene.frozen.insert("h6".into());
@@ -168,11 +168,11 @@ fn a_repair_of_a_given_stripe_outlives_the_coordinator() {
 }
 
 #[test]
-fn a_rotten_block_of_a_given_stripe_is_not_read_again() {
+fn a_corrupt_block_of_a_given_stripe_is_not_read_again() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1])).unwrap();
     scene.rotten.insert(BlockId("foreign-0".into()));
-    // By the name by which its own system knows the server beside which h6 is.
+    // This is the address of h6's server in the plug-in's system, used in place of the name h6.
     let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
     assert_eq!(repair.state.name(), "done", "{repair:?}");
     let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
@@ -180,7 +180,7 @@ fn a_rotten_block_of_a_given_stripe_is_not_read_again() {
 }
 
 #[test]
-fn a_given_stripe_is_forgotten_when_nobody_asks_for_it() {
+fn an_unused_given_stripe_is_dropped() {
     let mut scene = scene();
     describe(&mut scene, &described(&[1])).unwrap();
     scene.now += Duration::from_secs(601);

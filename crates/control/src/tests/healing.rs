@@ -1,4 +1,4 @@
-//! Repairs of single stripes that nobody asked for, in a store of our own.
+//! Automatic repairs of single stripes, in Mend's own store.
 
 use crate::commands::{ClusterCommand, NodeCommand, RepairCommand, ScrubCommand};
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl Scene {
 }
 
 #[test]
-fn rot_that_a_scrub_finds_is_repaired_at_once_unless_nothing_is_to_begin_by_itself() {
+fn corrupt_blocks_are_repaired_at_once_unless_automatic_repair_is_off() {
     let mut scene = scene(4);
     let file = scene.put("f", 1);
     scene.set_repair_after("never");
@@ -44,12 +44,12 @@ fn rot_that_a_scrub_finds_is_repaired_at_once_unless_nothing_is_to_begin_by_itse
 }
 
 #[test]
-fn the_last_redundancy_waits_for_a_minute_and_a_single_loss_for_the_whole_time() {
+fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() {
     let mut scene = scene(8);
     let file = scene.put("f", 12);
     let (first, second) = (home(&file, 0), home(&file, 1));
     scene.set_repair_after("1h");
-    scene.wait(Duration::from_secs(200)); // Long after the start.
+    scene.wait(Duration::from_secs(200)); // This is long after the start.
     scene.kill(&first);
     scene.wait(Duration::from_secs(300));
     assert_eq!((scene.all_repairs().len(), scene.status().waiting.len()), (0, 0));
@@ -71,7 +71,7 @@ fn the_last_redundancy_waits_for_a_minute_and_a_single_loss_for_the_whole_time()
 }
 
 #[test]
-fn a_maintenance_holds_its_own_blocks_back_and_no_others() {
+fn maintenance_delays_only_the_blocks_of_its_own_helper() {
     let mut scene = scene(8);
     let file = scene.put("f", 1);
     let (tended, dead) = (home(&file, 0), home(&file, 1));
@@ -89,7 +89,7 @@ fn a_maintenance_holds_its_own_blocks_back_and_no_others() {
 }
 
 #[test]
-fn a_helper_that_comes_back_with_an_empty_disk_is_waited_for() {
+fn a_helper_that_returns_with_an_empty_disk_gets_a_grace_period() {
     let mut scene = scene(5);
     let file = scene.put("f", 6);
     let name = home(&file, 0);
@@ -107,7 +107,7 @@ fn a_helper_that_comes_back_with_an_empty_disk_is_waited_for() {
     scene.start(&name);
     scene.wait(Duration::from_secs(5));
     assert!(scene.status().healthy && scene.all_repairs().is_empty());
-    // One block of many that is gone is no such thing.
+    // A helper that lacks a single block of many is not hollow.
     scene.node(&name).disk.remove(&block(&file, 0));
     scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();

@@ -1,4 +1,4 @@
-//! Helpers come, go, and say what they have.
+//! Registration of helpers and clients, and the blocks that helpers list.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn a_name_registers_once_at_a_time() {
     let reason = scene.node("h1").refused.take().unwrap();
     assert!(reason.starts_with("helper h1 is registered already, from h1.example:7410; stop"), "{reason}");
 
-    // Once the first has gone, there is room for another, which gets the same number.
+    // After the first has disconnected, a second one can register and gets the same number.
     scene.handle(Event::Left { connection: first.connection, why: "killed".into() });
     scene.start("h1");
     assert_eq!(scene.node("h1").refused, None);
@@ -20,7 +20,7 @@ fn a_name_registers_once_at_a_time() {
 }
 
 #[test]
-fn who_does_not_belong_is_refused_with_the_reason() {
+fn foreign_members_are_refused_with_the_reason() {
     let mut scene = Scene::new(0);
     let helper = |version, cluster_id: &str| FromNode::RegisterHelper {
         version,
@@ -50,9 +50,9 @@ fn who_does_not_belong_is_refused_with_the_reason() {
     assert_eq!(scene.status().nodes_up, [""; 0]);
 }
 
-/// Plans count the trunks between helpers and a client that says where it stands, and what it keeps to.
+/// Plans take account of the trunk between helpers and a client, and of the client's own limit.
 #[test]
-fn a_client_stands_where_it_says() {
+fn a_client_is_placed_in_its_stated_rack() {
     let mut scene = Scene::new(1);
     for (name, rack) in [("in-r1", Some("r1")), ("anywhere", None)] {
         let rack = rack.map(str::to_owned);
@@ -70,7 +70,7 @@ fn a_client_stands_where_it_says() {
 }
 
 #[test]
-fn what_a_helper_lacks_is_missing_until_it_is_back_and_verified() {
+fn a_missing_block_counts_again_only_after_verification() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let (name, lost) = (home(&file, 1), block(&file, 1));

@@ -1,8 +1,9 @@
-//! What the whole core costs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which lacks a
-//! block.
+//! Measures the processing time of Control with 1,000 helpers and 100,000 stripes of RS(14,10), each with one
+//! lost block.
 //!
-//! `TMPDIR=/dev/shm cargo test --release -p mend-coordinator measure -- --ignored --nocapture` prints it, in
-//! some minutes, most of which fill the catalog. `MEND_STRIPES` and `MEND_HELPERS` change the size.
+//! `TMPDIR=/dev/shm cargo test --release -p control measure -- --ignored --nocapture` prints the results
+//! after some minutes, most of which it spends on filling the catalog. `MEND_STRIPES` and `MEND_HELPERS`
+//! change the size.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long the coordinator takes")]
 
@@ -12,19 +13,19 @@ use std::time::Instant;
 use store_api::{Answer, BlockRecord, BlockSize, FileWrite, Records, StripeWrite, Transaction, Write};
 
 use super::*;
-/// Writes that the storage carries out together, at most.
+/// The most writes in one transaction.
 const TOGETHER: usize = 256;
 
-/// Events after those that queue everything.
+/// The number of measured events after all repairs are queued.
 const EVENTS: usize = 40_000;
-/// Heartbeats for each event of a job.
+/// The number of heartbeats per event of a job.
 const HEARTBEATS: usize = 1;
 
 fn size(name: &str, usual: u32) -> u32 {
     std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// Stripes whose first block is on no disk.
+/// A catalog whose stripes have all lost their first block.
 fn damaged(helpers: u32, stripes: u32) -> Scene {
     let folder = tempfile::tempdir().unwrap();
     DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();
@@ -61,7 +62,7 @@ fn damaged(helpers: u32, stripes: u32) -> Scene {
         }));
         on_disks.push(chosen);
     }
-    // Many in one transaction, as the storage's thread does it.
+    // Several stripes share a transaction, as on the storage thread.
     for (places, on_disks) in places.chunks(TOGETHER).zip(on_disks.chunks(TOGETHER)) {
         let mut publish = Vec::new();
         for (done, chosen) in catalog.carry_out(term, places).into_iter().zip(on_disks) {
@@ -118,7 +119,7 @@ fn measure_a_thousand_helpers() {
                 (format!("h{}", at % helpers as usize), FromNode::Pong { free_bytes: 1 << 30, tasks: 1 });
             let heartbeats = std::iter::repeat_n(pong, HEARTBEATS);
             for (name, message) in heartbeats.chain([(name, answer)]) {
-                scene.stuck = true; // What the storage does is done on another thread.
+                scene.stuck = true; // In a real coordinator, the storage has its own thread.
                 let begun = Instant::now();
                 scene.say(&name, message);
                 let took = begun.elapsed();

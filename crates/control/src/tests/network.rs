@@ -1,4 +1,4 @@
-//! What the planner is told of the network: configured, seen, measured, slow.
+//! The network as the planner sees it: configured, observed and measured rates, and slow nodes.
 
 use crate::commands::{NetworkCommand, StripeCommand};
 use cluster::Network;
@@ -39,7 +39,7 @@ fn note_slow(scene: &mut Scene, nodes: &[(NodeId, f64)]) {
 }
 
 #[test]
-fn plans_are_made_for_the_links_that_are_configured() {
+fn plans_follow_the_configured_links() {
     let mut scene = Scene::new(0);
     for (number, rack) in [(1, "r1"), (2, "r1"), (3, "r2"), (4, "r2"), (5, "r3")] {
         let up = (number == 2).then_some(50_000_000);
@@ -73,7 +73,7 @@ fn plans_are_made_for_the_links_that_are_configured() {
         requestor: Some("client".into()),
         ..PlanRequestView::default()
     };
-    // With what is left, something of r1 or over the thin link of h3 has to come to the client.
+    // With the remaining bandwidth, some slices must leave r1 or use the thin link of h3.
     let plan = scene.ask(|reply| StripeCommand::Explain(request, reply)).unwrap();
     assert!(
         plan.text.contains("bottleneck: trunk out of r1") || plan.text.contains("link from h3"),
@@ -83,7 +83,7 @@ fn plans_are_made_for_the_links_that_are_configured() {
 }
 
 #[test]
-fn a_helper_that_held_up_a_repair_is_slow_until_it_is_seen_to_be_faster() {
+fn a_helper_that_held_up_a_repair_is_slow_until_a_faster_transfer() {
     let mut scene = Scene::new(3);
     let node = scene.nodes["h2"].node.expect("it is registered");
     note_slow(&mut scene, &[(node, 5e6)]);
@@ -96,7 +96,7 @@ fn a_helper_that_held_up_a_repair_is_slow_until_it_is_seen_to_be_faster() {
 }
 
 #[test]
-fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
+fn of_two_suspects_the_one_that_passes_its_trial_is_cleared() {
     let mut scene = Scene::new(4);
     let [fast, slow] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
     scene.frozen.insert("h3".into());
@@ -110,7 +110,7 @@ fn of_two_that_may_be_slow_the_one_that_passes_a_trial_is_not() {
 }
 
 #[test]
-fn who_is_suspected_again_while_it_is_tried_is_tried_once() {
+fn a_suspect_under_trial_gets_no_second_trial() {
     let mut scene = Scene::new(4);
     let [a, b, c] = ["h2", "h3", "h4"].map(|name| scene.nodes[name].node.expect("it is registered"));
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
@@ -125,7 +125,7 @@ fn who_is_suspected_again_while_it_is_tried_is_tried_once() {
 }
 
 #[test]
-fn links_are_measured_and_suspects_tried_one_after_the_other() {
+fn probes_and_trials_do_not_overlap() {
     let mut scene = Scene::new(4);
     let [a, b] = ["h2", "h3"].map(|name| scene.nodes[name].node.expect("it is registered"));
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
@@ -136,7 +136,7 @@ fn links_are_measured_and_suspects_tried_one_after_the_other() {
     let view = scene.ask(NetworkCommand::Probes).unwrap();
     assert_eq!((view.running, view.links.len()), (false, 2), "{view:?}");
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
-    // The other way round.
+    // In the opposite order, trials and then probes.
     scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
     assert_eq!(scene.status().jobs.len(), 1);
@@ -146,7 +146,7 @@ fn links_are_measured_and_suspects_tried_one_after_the_other() {
 }
 
 #[test]
-fn who_alone_held_up_a_repair_is_not_tried() {
+fn a_single_suspect_gets_no_trial() {
     let mut scene = Scene::new(3);
     let node = scene.nodes["h2"].node.expect("it is registered");
     note_slow(&mut scene, &[(node, 5e6)]);
@@ -156,7 +156,7 @@ fn who_alone_held_up_a_repair_is_not_tried() {
 }
 
 #[test]
-fn links_are_measured_one_after_another_and_kept() {
+fn links_are_measured_one_after_another_and_recorded() {
     let mut scene = Scene::new(4);
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h2".into(), "h3".into()], pairs: true, bytes: None };
     let begun = scene.ask(|reply| NetworkCommand::Probe(probe.clone(), reply)).unwrap();
@@ -183,7 +183,7 @@ fn links_are_measured_one_after_another_and_kept() {
 }
 
 #[test]
-fn a_measurement_of_nobody_or_of_who_is_gone_is_refused_and_one_ends_with_its_helper() {
+fn measuring_absent_helpers_is_refused_and_a_disconnect_ends_a_probe() {
     let mut scene = Scene::new(3);
     let mut refused = |nodes: &[&str]| {
         let nodes = nodes.iter().map(|&name| name.into()).collect();
@@ -207,9 +207,10 @@ fn a_measurement_of_nobody_or_of_who_is_gone_is_refused_and_one_ends_with_its_he
     assert!(view.links.iter().all(|link| link.error.is_some()), "{view:?}");
 }
 
-/// Otherwise it would seem to have a better link than all helpers, and be sent raw blocks by all of them.
+/// Otherwise the client would seem to have a better link than all helpers, which would all send it raw
+/// blocks.
 #[test]
-fn a_client_that_says_nothing_is_taken_for_a_helper() {
+fn a_client_without_a_stated_bandwidth_gets_the_assumed_rate() {
     let mut scene = Scene::new(0);
     let hello = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
     scene.join("c", Role::Client("c".parse().unwrap()), hello);

@@ -1,4 +1,4 @@
-//! What happens by itself, and what an operator asks and says.
+//! Automatic repairs, and the requests of operators.
 
 use crate::commands::{ClusterCommand, NodeCommand, RepairCommand};
 use views::{
@@ -58,7 +58,7 @@ impl Scene {
         nodes.iter().find(|node| node.name == name).unwrap().blocks
     }
 
-    /// All helpers but these come back to a coordinator that was started again.
+    /// All helpers except `dead` reconnect to a restarted coordinator.
     fn come_back_without(&mut self, dead: &[&str]) {
         let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
         names.iter().filter(|name| !dead.contains(&name.as_str())).for_each(|name| self.start(name));
@@ -66,7 +66,7 @@ impl Scene {
 }
 
 #[test]
-fn a_helper_that_stays_away_is_rebuilt_by_itself_and_once() {
+fn an_absent_helper_is_rebuilt_automatically_and_once() {
     let mut scene = Scene::new(6);
     let file = scene.put("f", 2);
     let dead = home(&file, 0);
@@ -103,7 +103,7 @@ fn a_helper_that_stays_away_is_rebuilt_by_itself_and_once() {
 }
 
 #[test]
-fn a_helper_that_is_back_in_time_is_not_rebuilt() {
+fn a_helper_that_returns_in_time_is_not_rebuilt() {
     let mut scene = Scene::new(6);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("30s");
@@ -122,7 +122,7 @@ fn a_helper_that_is_back_in_time_is_not_rebuilt() {
 }
 
 #[test]
-fn maintenance_puts_a_repair_off_and_nobody_is_told_to_repair() {
+fn maintenance_postpones_a_recovery_and_its_advice() {
     let mut scene = Scene::new(6);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("10s");
@@ -135,7 +135,7 @@ fn maintenance_puts_a_repair_off_and_nobody_is_told_to_repair() {
     assert!(!format!("{}{:?}", status.summary, status.advice).contains("mend repair"), "{status:?}");
     scene.wait(Duration::from_secs(15));
     assert!(scene.status().healthy, "maintenance is over, and so is the grace period");
-    // One that is ended early begins at once what was put off.
+    // Ending the maintenance early starts the recovery immediately.
     let dead = home(&scene.file("f"), 1);
     scene.maintain(&dead, Duration::from_secs(1000));
     scene.kill(&dead);
@@ -149,7 +149,7 @@ fn maintenance_puts_a_repair_off_and_nobody_is_told_to_repair() {
 }
 
 #[test]
-fn settings_maintenance_and_absences_outlive_the_coordinator() {
+fn settings_maintenance_and_absences_survive_a_restart() {
     let mut scene = Scene::new(6);
     let file = scene.put("f", 1);
     let (dead, tended) = (home(&file, 0), home(&file, 1));
@@ -170,7 +170,7 @@ fn settings_maintenance_and_absences_outlive_the_coordinator() {
 }
 
 #[test]
-fn a_repair_that_began_by_itself_is_not_begun_twice_after_a_restart() {
+fn an_automatic_repair_is_not_started_twice_after_a_restart() {
     let mut scene = Scene::new(6);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("5s");
@@ -190,7 +190,7 @@ fn a_repair_that_began_by_itself_is_not_begun_twice_after_a_restart() {
 }
 
 #[test]
-fn what_somebody_calls_off_does_not_begin_by_itself_again() {
+fn a_cancelled_recovery_does_not_restart_automatically() {
     let mut scene = Scene::new(6);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("5s");
@@ -207,7 +207,7 @@ fn what_somebody_calls_off_does_not_begin_by_itself_again() {
     scene.come_back_without(&[&dead]);
     scene.wait(Duration::from_secs(60));
     assert_eq!(scene.gone(&dead).recovery, RecoveryState::Cancelled);
-    // A new absence is a new one.
+    // A new absence starts a new recovery.
     scene.start(&dead);
     scene.kill(&dead);
     scene.wait(Duration::from_secs(10));
@@ -215,16 +215,16 @@ fn what_somebody_calls_off_does_not_begin_by_itself_again() {
 }
 
 #[test]
-fn a_repair_that_no_helper_can_take_begins_when_one_can() {
+fn a_recovery_without_room_starts_when_a_helper_has_room() {
     let mut scene = Scene::new(4);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("5s");
-    scene.kill(&dead); // Nobody is left who could take the block.
+    scene.kill(&dead); // No helper is left that could accept the block.
     scene.wait(Duration::from_secs(30));
     assert_eq!((scene.repairs().len(), scene.gone(&dead).recovery), (0, RecoveryState::NoRoom));
     let text = scene.gone(&dead).text;
     assert!(text.contains("no helper can take any of them") && text.contains("mend node add"), "{text}");
-    // Somebody tries all the same: why it failed is told until all is whole.
+    // A manual attempt fails, and its reason stays in the status until everything is whole.
     assert_eq!(scene.repair_all().state, RepairState::Failed);
     let told = |scene: &mut Scene| {
         scene.status().advice.concat().contains("failed: 1 stripe: no helper can take 1 block")
@@ -236,7 +236,7 @@ fn a_repair_that_no_helper_can_take_begins_when_one_can() {
 }
 
 #[test]
-fn while_most_helpers_are_gone_nothing_begins_by_itself() {
+fn no_recovery_starts_while_most_helpers_are_absent() {
     let mut scene = Scene::new(7);
     scene.put("f", 8);
     scene.repair_after("5s");
@@ -253,7 +253,7 @@ fn while_most_helpers_are_gone_nothing_begins_by_itself() {
 }
 
 #[test]
-fn what_may_be_stopped_and_removed_follows_from_the_stripes() {
+fn stop_and_removal_checks_follow_from_the_stripes() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     let homes: Vec<String> = (0..4).map(|index| home(&file, index)).collect();
@@ -287,7 +287,7 @@ fn what_may_be_stopped_and_removed_follows_from_the_stripes() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_by_file_and_bytes_with_who_would_help() {
+fn unreadable_parts_are_listed_by_file_and_bytes_with_the_helpers_to_start() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 2);
     let homes: Vec<String> = (0..3).map(|index| home(&file, index)).collect();
@@ -305,13 +305,13 @@ fn what_cannot_be_read_is_named_by_file_and_bytes_with_who_would_help() {
     );
     let bytes: u64 = first.ranges.iter().map(|range| range.last - range.first + 1).sum();
     assert!(bytes == 4096 || bytes == 8192, "{first:?}");
-    // Two more blocks are rotten: one helper is not enough any more.
+    // After the helper's return, all stripes are readable again.
     scene.start(&homes[0]);
     assert!(scene.status().unreadable.is_empty());
 }
 
 #[test]
-fn the_history_outlives_the_coordinator_and_has_a_bound() {
+fn the_history_survives_restarts_and_is_bounded() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.kill("h1");
@@ -332,7 +332,7 @@ fn the_history_outlives_the_coordinator_and_has_a_bound() {
 }
 
 #[test]
-fn bad_blocks_of_one_helper_are_one_entry() {
+fn bad_blocks_of_a_helper_share_one_history_entry() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 9);
     let bad = home(&file, 0);
@@ -384,7 +384,7 @@ fn blocks_move_from_full_helpers_to_empty_ones() {
 }
 
 #[test]
-fn a_dead_helper_is_replaced_by_the_one_that_is_named() {
+fn a_dead_helper_is_replaced_by_the_named_one() {
     let mut scene = Scene::new(6);
     let file = scene.put("f", 4);
     let dead = home(&file, 0);
@@ -403,7 +403,7 @@ fn a_dead_helper_is_replaced_by_the_one_that_is_named() {
 }
 
 #[test]
-fn nobody_is_ok_to_stop_while_helpers_are_still_coming() {
+fn no_helper_is_ok_to_stop_while_others_are_registering() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.restart();
@@ -413,7 +413,7 @@ fn nobody_is_ok_to_stop_while_helpers_are_still_coming() {
 }
 
 #[test]
-fn what_is_in_maintenance_is_not_rebuilt_with_what_begins_by_itself() {
+fn automatic_repairs_leave_helpers_in_maintenance_alone() {
     let mut scene = Scene::new(8);
     let file = scene.put("f", 1);
     let (dead, tended) = (home(&file, 0), home(&file, 1));
@@ -428,7 +428,7 @@ fn what_is_in_maintenance_is_not_rebuilt_with_what_begins_by_itself() {
 }
 
 #[test]
-fn what_is_called_off_after_a_restart_does_not_begin_by_itself_again() {
+fn a_recovery_cancelled_after_a_restart_does_not_start_again() {
     let mut scene = Scene::new(6);
     let dead = home(&scene.put("f", 1), 0);
     scene.repair_after("5s");
@@ -445,7 +445,7 @@ fn what_is_called_off_after_a_restart_does_not_begin_by_itself_again() {
 }
 
 #[test]
-fn a_helper_that_leaves_is_given_nothing_to_even_out() {
+fn a_rebalance_moves_no_block_to_a_drained_helper() {
     let mut scene = Scene::new(5);
     scene.put("f", 12);
     let drain = RepairRequest { drain: Some("h5".into()), ..RepairRequest::default() };

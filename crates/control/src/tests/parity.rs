@@ -1,4 +1,4 @@
-//! Whole stripes held against their code's equations: what is said of whom, and when nothing is said.
+//! Parity checks of whole stripes: which blocks they name, and when they give no verdict.
 
 use crate::commands::{FileCommand, ScrubCommand};
 use views::{ParityScrubView, ScrubView};
@@ -16,12 +16,12 @@ impl Scene {
         self.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap()
     }
 
-    /// A node gives other bytes of a block than were stored, with checksums that fit.
+    /// Replaces a block on its node by other bytes with matching checksums.
     fn forge(&mut self, file: &FileLayout, index: usize) {
         self.node(&home(file, index)).forged.insert(block(file, index));
     }
 
-    /// A frozen node answers everything else.
+    /// Lets a frozen node answer all messages except requests for fingerprints.
     fn answer_all_but_fingerprints(&mut self, name: &str) {
         let messages = std::mem::take(&mut self.node(name).backlog);
         for message in messages {
@@ -35,7 +35,7 @@ impl Scene {
         }
     }
 
-    /// The fingerprints that a frozen node was asked for.
+    /// The requests for fingerprints that a frozen node has received.
     fn asked(&mut self, name: &str) -> Vec<ToNode> {
         let node = self.node(name);
         node.backlog.append(&mut node.inbox);
@@ -49,7 +49,7 @@ fn parity(scrub: &ScrubView) -> &ParityScrubView {
 }
 
 #[test]
-fn what_parity_names_stays_lost_until_it_is_made_anew() {
+fn a_condemned_block_stays_lost_until_it_is_rebuilt() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 3);
     assert_eq!((parity(&scene.scrub_parity()).stripes, parity(&scene.scrub_parity()).checked), (3, 3));
@@ -59,7 +59,7 @@ fn what_parity_names_stays_lost_until_it_is_made_anew() {
     let found: Vec<_> = scrub.findings.iter().map(|finding| finding.block.clone()).collect();
     assert_eq!(found, [block(&file, 1).0], "{:?}", scrub.findings);
     assert_eq!(states(&scene.file("f")), ["healthy", "corrupt", "healthy", "healthy"]);
-    // Its checksums hold, and prove nothing.
+    // A read finds correct checksums, which proves nothing.
     scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
     assert_eq!(states(&scene.file("f"))[1], "corrupt");
@@ -77,7 +77,7 @@ fn what_parity_names_stays_lost_until_it_is_made_anew() {
 }
 
 #[test]
-fn with_one_block_away_nobody_is_named_and_with_two_nothing_is_known() {
+fn with_one_absent_block_none_is_named_and_with_two_parity_is_unknown() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.forge(&file, 1);
@@ -93,7 +93,7 @@ fn with_one_block_away_nobody_is_named_and_with_two_nothing_is_known() {
 }
 
 #[test]
-fn a_contradiction_that_is_not_there_the_second_time_is_none() {
+fn a_contradiction_must_be_confirmed_by_a_second_reading() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let name = home(&file, 1);
@@ -105,7 +105,7 @@ fn a_contradiction_that_is_not_there_the_second_time_is_none() {
         scene.play();
         let messages = std::mem::take(&mut scene.node(&name).backlog);
         for message in messages {
-            // It gives something else only the first time, each time the stripe is looked at.
+            // In each check, the node returns other bytes only in the first reading.
             let second = matches!(&message, ToNode::Fingerprint { epoch, .. } if epoch.0 == 1);
             answered += usize::from(matches!(message, ToNode::Fingerprint { .. }));
             if second {
@@ -124,7 +124,7 @@ fn a_contradiction_that_is_not_there_the_second_time_is_none() {
 }
 
 #[test]
-fn of_a_stripe_that_changes_while_it_is_read_nothing_is_said() {
+fn a_stripe_that_changes_during_its_check_gets_no_verdict() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     let name = home(&file, 1);
@@ -135,7 +135,7 @@ fn of_a_stripe_that_changes_while_it_is_read_nothing_is_said() {
         scene.play();
         scene.answer_all_but_fingerprints(&name);
     }
-    // All others have answered. Before this one does, the stripe is removed.
+    // All other helpers have answered. The stripe is removed before the last answer.
     scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
     scene.frozen.clear();
     scene.play();
@@ -147,7 +147,7 @@ fn of_a_stripe_that_changes_while_it_is_read_nothing_is_said() {
 }
 
 #[test]
-fn a_scrub_is_stopped_in_the_middle_of_stripes() {
+fn a_parity_scrub_can_be_stopped() {
     let mut scene = Scene::new(4);
     scene.put("f", 2);
     scene.frozen.insert("h2".into());
@@ -171,7 +171,7 @@ fn a_scrub_is_stopped_in_the_middle_of_stripes() {
 }
 
 #[test]
-fn one_helper_reads_for_one_stripe_at_a_time() {
+fn a_helper_reads_for_one_stripe_at_a_time() {
     let mut scene = Scene::new(4);
     scene.put("f", 5);
     scene.ask(|reply| ScrubCommand::Start(true, reply)).unwrap();
@@ -191,7 +191,7 @@ fn one_helper_reads_for_one_stripe_at_a_time() {
 }
 
 #[test]
-fn the_steady_scrub_checks_stripes_after_their_blocks_and_out_of_the_same_rate() {
+fn the_background_scrub_checks_stripes_after_their_blocks_within_its_rate() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 2);
     scene.forge(&file, 2);

@@ -1,4 +1,4 @@
-//! Whole nodes: recovered, emptied, paused, capped, and back in the middle.
+//! Recovery, drains, pauses and caps, and helpers that return in the middle.
 
 use crate::commands::{NetworkCommand, NodeCommand, RepairCommand};
 use repair::Caps;
@@ -21,7 +21,7 @@ impl Scene {
         self.ask(|reply| NetworkCommand::ChangeCaps(request, reply)).unwrap()
     }
 
-    /// The caps that a helper was told last, of those it has not looked at yet.
+    /// The last caps in the messages that a helper has not handled yet.
     fn told(&mut self, name: &str) -> Option<Caps> {
         let node = self.node(name);
         let waiting: Vec<ToNode> = node.inbox.drain(..).collect();
@@ -33,7 +33,7 @@ impl Scene {
         told.last().copied()
     }
 
-    /// The coordinator is killed and started again, and those that are up come back to it.
+    /// Restarts the coordinator; all helpers except `gone` reconnect.
     fn restart_all(&mut self, gone: &[&str]) {
         self.restart();
         let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
@@ -56,7 +56,7 @@ impl Scene {
 }
 
 #[test]
-fn a_dead_node_is_recovered_where_it_may_be() {
+fn a_dead_node_is_recovered_onto_the_named_helpers() {
     let mut scene = Scene::new(7);
     scene.put("f", 12);
     let request = RepairRequest { node: Some("h1".into()), ..RepairRequest::default() };
@@ -70,12 +70,12 @@ fn a_dead_node_is_recovered_where_it_may_be() {
     let rebuilt_there = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum::<u64>() - before;
     assert!(rebuilt_there > 0 && rebuilt_there == repair.blocks_rebuilt, "{repair:#?}");
     assert!(repair.blocks_rebuilt <= lost);
-    // Stripes with blocks on both have nowhere to go.
+    // Stripes with blocks on both named helpers cannot be placed.
     assert!(repair.items.iter().all(|item| ["done", "failed"].contains(&item.state.name())), "{repair:#?}");
 }
 
 #[test]
-fn a_drained_node_gets_nothing_until_the_mark_is_taken_back() {
+fn a_drained_node_gets_no_blocks_until_its_mark_is_cleared() {
     let mut scene = Scene::new(6);
     scene.put("f", 12);
     let held = scene.node_view("h2").blocks;
@@ -96,7 +96,7 @@ fn a_drained_node_gets_nothing_until_the_mark_is_taken_back() {
 }
 
 #[test]
-fn a_node_is_emptied_in_the_way_that_was_asked_for() {
+fn a_drain_uses_the_requested_way() {
     let mut scene = Scene::new(7);
     scene.put("f", 12);
     let schemes = |repair: &RepairView| -> BTreeSet<String> {
@@ -113,7 +113,7 @@ fn a_node_is_emptied_in_the_way_that_was_asked_for() {
 }
 
 #[test]
-fn a_drain_goes_on_as_a_recovery_after_a_restart_and_repairs_nothing_twice() {
+fn a_drain_of_a_dead_node_continues_after_a_restart_and_repairs_no_block_twice() {
     let mut scene = Scene::new(7);
     scene.put("f", 30);
     let held = scene.node_view("h3").blocks;
@@ -130,7 +130,7 @@ fn a_drain_goes_on_as_a_recovery_after_a_restart_and_repairs_nothing_twice() {
 }
 
 #[test]
-fn what_was_being_copied_from_a_node_that_dies_is_rebuilt() {
+fn blocks_in_migration_are_rebuilt_when_their_source_dies() {
     let mut scene = Scene::new(7);
     scene.put("f", 8);
     let held = scene.node_view("h3").blocks;
@@ -144,7 +144,7 @@ fn what_was_being_copied_from_a_node_that_dies_is_rebuilt() {
 }
 
 #[test]
-fn what_has_ended_cannot_be_called_off_or_paused() {
+fn an_ended_repair_cannot_be_cancelled_or_paused() {
     let mut scene = Scene::new(5);
     scene.put("f", 4);
     scene.kill("h1");
@@ -158,7 +158,7 @@ fn what_has_ended_cannot_be_called_off_or_paused() {
 }
 
 #[test]
-fn a_paused_repair_stays_so_over_a_restart() {
+fn a_paused_repair_stays_paused_after_a_restart() {
     let mut scene = Scene::new(6);
     scene.put("f", 120);
     scene.kill("h1");
@@ -179,7 +179,7 @@ fn a_paused_repair_stays_so_over_a_restart() {
 }
 
 #[test]
-fn caps_are_dealt_out_and_kept() {
+fn caps_are_distributed_and_recorded() {
     let mut scene = Scene::new(4);
     scene.freeze();
     let request = CapsRequest {
@@ -191,11 +191,11 @@ fn caps_are_dealt_out_and_kept() {
     let kept = scene.cap(request);
     let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
     assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
-    // The others share what is left by a helper that may have less.
+    // The other helpers share what remains after a helper with a lower cap of its own.
     let share = (40_000_000 - 3_000_000) / 3;
     assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
     assert_eq!(scene.told("h3"), Some(sends(share)));
-    // They share what a helper that is gone had.
+    // The remaining helpers share the part of a dead helper.
     scene.kill("h4");
     assert_eq!(scene.told("h3"), Some(sends(18_500_000)));
     assert_eq!(scene.told("h1"), None, "nothing has changed there");
@@ -212,7 +212,7 @@ fn caps_are_dealt_out_and_kept() {
 }
 
 #[test]
-fn a_common_cap_is_dealt_anew_by_what_helpers_leave_of_it() {
+fn a_shared_cap_is_redistributed_by_unused_shares() {
     let mut scene = Scene::new(6);
     scene.put("f", 12);
     scene.kill("h1");
@@ -236,11 +236,11 @@ fn a_common_cap_is_dealt_anew_by_what_helpers_leave_of_it() {
         assert!(now.iter().sum::<u64>() <= 50_000_000, "{now:?}");
     }
     assert!(now[0] > 45_000_000, "{now:?}");
-    // A helper that dies gives its share back.
+    // The share of a dead helper is redistributed.
     scene.kill("h2");
     let left: u64 = shares(&mut scene)[1..].iter().map(|share| share.expect("all have more now")).sum();
     assert!((49_999_990..=50_000_000).contains(&left), "{left}");
-    // Nothing runs any more: the next repair begins with even shares.
+    // After a pause without repairs, the next repair starts with even shares.
     scene.thaw();
     scene.wait(Duration::from_secs(10));
     scene.freeze();
@@ -255,7 +255,8 @@ fn a_copy_stays_until_its_stripe_is_whole() {
     let names: Vec<String> = (0..2).map(|index| home(&file, index)).collect();
     scene.kill(&names[0]);
     assert_eq!(scene.repair_all().state.name(), "done");
-    // Another block is lost before the first node is back: its copy may be needed yet.
+    // Another block is lost before the first node returns, so the copy of the first block may still be
+    // needed.
     scene.kill(&names[1]);
     scene.start(&names[0]);
     scene.wait(Duration::from_secs(90));
@@ -266,7 +267,7 @@ fn a_copy_stays_until_its_stripe_is_whole() {
 }
 
 #[test]
-fn a_node_that_is_back_with_other_blocks_is_not_believed() {
+fn blocks_with_other_digests_on_a_returned_node_count_as_bad() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     let name = home(&file, 0);
@@ -283,14 +284,14 @@ fn a_node_that_is_back_with_other_blocks_is_not_believed() {
 }
 
 #[test]
-fn progress_is_told_beside_the_bound() {
+fn progress_is_reported_with_the_bound() {
     let mut scene = Scene::new(6);
     scene.put("f", 12);
     scene.kill("h1");
     scene.freeze();
     let running = scene.repair_all();
     let progress = running.progress.expect("its stripes are known");
-    // Links are taken to carry 1 Gb/s; two of four blocks of 4 KiB for each that is lost.
+    // Links are assumed to carry 1 Gb/s. Each lost block needs two of four blocks of 4 KiB.
     assert!(progress.bound_ms.is_some(), "{progress:?}");
     assert_eq!(progress.soonest_ms, None, "nothing has moved");
     scene.wait(Duration::from_secs(1));
@@ -301,7 +302,7 @@ fn progress_is_told_beside_the_bound() {
 }
 
 #[test]
-fn the_stripes_of_a_repair_come_page_by_page() {
+fn the_stripes_of_a_repair_are_paged() {
     let mut scene = Scene::new(6);
     scene.put("f", 12);
     scene.kill("h1");

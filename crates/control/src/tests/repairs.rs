@@ -1,4 +1,4 @@
-//! What is lost is rebuilt, by reads and by repairs.
+//! Reads and repairs that rebuild lost blocks.
 
 use crate::commands::{RepairCommand, ScrubCommand, StripeCommand};
 use recovery::JOBS_AT_ONCE;
@@ -6,13 +6,13 @@ use recovery::JOBS_AT_ONCE;
 use super::*;
 
 #[test]
-fn a_corrupt_block_is_found_by_a_read_and_noted() {
+fn a_corrupt_block_is_found_by_a_read_and_recorded() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 0));
     scene.frozen.insert("admin".into());
     scene.read(1, &file.layout[0].stripe.stripe, 0, &[]);
-    // It waits for slices that never come.
+    // The client waits for slices that never arrive.
     scene.node("admin").backlog.retain(|message| !matches!(message, ToNode::Assign(_)));
     scene.frozen.clear();
     scene.wait(Duration::from_secs(10));
@@ -24,7 +24,7 @@ fn a_corrupt_block_is_found_by_a_read_and_noted() {
 // ---- repairs ----
 
 #[test]
-fn what_is_lost_is_rebuilt_elsewhere_and_removed_from_who_comes_back() {
+fn lost_blocks_are_rebuilt_elsewhere_and_removed_from_returned_helpers() {
     let mut scene = Scene::new(6);
     scene.put("f", 3);
     scene.kill("h1");
@@ -46,7 +46,7 @@ fn what_is_lost_is_rebuilt_elsewhere_and_removed_from_who_comes_back() {
 }
 
 #[test]
-fn a_helper_that_comes_back_during_the_repair_makes_it_needless() {
+fn a_helper_that_returns_during_the_repair_makes_it_unnecessary() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     let (name, lost) = (home(&file, 0), block(&file, 0));
@@ -89,7 +89,7 @@ fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
 }
 
 #[test]
-fn what_the_store_does_not_take_where_it_was_is_rebuilt_elsewhere() {
+fn a_block_that_the_store_refuses_on_its_node_is_rebuilt_elsewhere() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
@@ -108,7 +108,7 @@ fn what_the_store_does_not_take_where_it_was_is_rebuilt_elsewhere() {
 }
 
 #[test]
-fn where_nobody_else_may_have_a_block_who_refused_it_is_tried_again() {
+fn a_refusing_node_is_tried_again_if_no_other_can_take_the_block() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.rotten.insert(block(&file, 3));
@@ -147,7 +147,7 @@ fn the_stripes_most_at_risk_come_first() {
 }
 
 #[test]
-fn what_cannot_be_repaired_is_listed_and_the_rest_goes_on() {
+fn unrepairable_stripes_are_listed_and_the_rest_is_repaired() {
     let mut scene = Scene::new(7);
     scene.put("f", 40);
     ["h1", "h2", "h3"].into_iter().for_each(|name| scene.kill(name));
@@ -172,7 +172,7 @@ fn what_cannot_be_repaired_is_listed_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() {
+fn a_repair_with_contradictory_sources_fails_without_publishing() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     scene.node(&home(&file, 0)).disk.remove(&block(&file, 0));
@@ -194,7 +194,7 @@ fn a_repair_whose_sources_contradict_each_other_says_so_and_publishes_nothing() 
 }
 
 #[test]
-fn without_a_node_to_take_a_block_the_repair_says_so() {
+fn a_repair_without_a_node_for_a_block_gives_the_reason() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.kill("h4");
@@ -226,7 +226,7 @@ fn a_cancelled_repair_stops() {
 // ---- restarts ----
 
 #[test]
-fn a_coordinator_that_starts_again_takes_up_repairs_and_drops_puts() {
+fn a_restarted_coordinator_resumes_repairs_and_aborts_puts() {
     let mut scene = Scene::new(6);
     scene.put("f", 4);
     let put = scene.begin("half", 8192).unwrap().put;

@@ -1,10 +1,10 @@
-//! Blocks are looked at and removed where they are.
+//! Scrubs, and removals of blocks on helpers.
 
 use super::*;
 use crate::commands::{FileCommand, ScrubCommand};
 
 #[test]
-fn a_scrub_asks_each_helper_two_things_at_a_time() {
+fn a_scrub_keeps_two_questions_open_per_helper() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 10);
     scene.frozen.insert("h1".into());
@@ -30,7 +30,7 @@ fn a_scrub_asks_each_helper_two_things_at_a_time() {
 }
 
 #[test]
-fn a_helper_that_does_not_answer_is_told_of_and_the_scrub_ends() {
+fn a_scrub_reports_a_silent_helper_and_ends() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
@@ -45,7 +45,7 @@ fn a_helper_that_does_not_answer_is_told_of_and_the_scrub_ends() {
 }
 
 #[test]
-fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
+fn a_scrub_waits_for_a_helper_that_is_held_back_by_a_cap() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
@@ -66,7 +66,7 @@ fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
     for _ in 0..10 {
         scene.wait(Duration::from_secs(60));
         scene.say("h1", FromNode::Verifying { ask });
-        // Nobody speaks for another.
+        // A report of one helper must not extend the time of another.
         scene.say("h2", FromNode::Verifying { ask });
         let state = scene.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
         assert_eq!((state.state.name(), state.skipped.len()), ("running", 0));
@@ -77,7 +77,7 @@ fn a_helper_whose_cap_holds_back_a_scrub_is_waited_for_as_long_as_it_says_so() {
 }
 
 #[test]
-fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
+fn temporary_problems_of_a_helper_do_not_mark_its_blocks_bad() {
     let mut scene = Scene::new(4);
     scene.put("f", 1);
     scene.frozen.insert("h1".into());
@@ -104,13 +104,13 @@ fn what_a_machine_cannot_do_at_the_moment_says_nothing_of_its_blocks() {
 }
 
 #[test]
-fn a_removal_that_failed_is_asked_for_again_and_not_at_once() {
+fn a_failed_removal_is_retried_later() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let (name, block) = (home(&file, 0), block(&file, 0));
     scene.frozen.insert(name.clone());
     scene.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
-    scene.wait(Duration::from_secs(40)); // Somebody may still read it.
+    scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
     let asked = |scene: &mut Scene| {
         let backlog = std::mem::take(&mut scene.node(&name).backlog);
         backlog.iter().filter(|message| matches!(message, ToNode::Remove { .. })).count()

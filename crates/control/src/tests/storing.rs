@@ -1,4 +1,4 @@
-//! A storage that is slow, and one that fails.
+//! A slow storage, and a failing one.
 
 use crate::commands::{FileCommand, NodeCommand, RepairCommand};
 use views::{FileView, NodeView};
@@ -6,14 +6,14 @@ use views::{FileView, NodeView};
 use super::*;
 
 impl Scene {
-    /// The storage goes on.
+    /// The storage resumes its work.
     fn go_on(&mut self) {
         self.stuck = false;
         self.pump();
         self.play();
     }
 
-    /// That what is in memory is what a coordinator would read that starts now.
+    /// Asserts that a restarted coordinator would read the same state as this one has.
     fn check_picture(&mut self) {
         let (listed, stripes) = (self.files(), self.stripe_views());
         let nodes: Vec<NodeView> = self.ask(NodeCommand::List).unwrap();
@@ -32,7 +32,7 @@ impl Scene {
         files.into_iter().map(|file| file.name).collect()
     }
 
-    /// Which blocks are where, by what is stored.
+    /// The recorded location and state of each block.
     fn stripe_views(&mut self) -> Vec<(String, Option<String>, bool)> {
         let mut all = Vec::new();
         for file in self.files() {
@@ -48,7 +48,7 @@ impl Scene {
 }
 
 #[test]
-fn reads_and_heartbeats_go_on_while_the_storage_is_stuck() {
+fn reads_and_heartbeats_continue_while_the_storage_is_stuck() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     scene.kill(&home(&file, 0));
@@ -87,13 +87,13 @@ fn nothing_is_acknowledged_or_removed_before_it_is_stored() {
         scene.answered::<FileView>(again).unwrap(),
         Err(RequestError::File(FileError::NoSuchFile(_)))
     ));
-    scene.wait(Duration::from_secs(40)); // Somebody may still read it.
+    scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
     assert_eq!(scene.node(&name).removed, [block(&file, 0)]);
     scene.check_picture();
 }
 
 #[test]
-fn of_two_puts_of_one_name_one_becomes_the_file() {
+fn of_two_puts_with_one_name_only_the_first_commit_succeeds() {
     let mut scene = Scene::new(4);
     let request = || PutRequest {
         name: "f".into(),
@@ -114,7 +114,7 @@ fn of_two_puts_of_one_name_one_becomes_the_file() {
 }
 
 #[test]
-fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
+fn a_failing_storage_changes_nothing_and_is_retried() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     scene.broken = true;
@@ -136,7 +136,7 @@ fn a_storage_that_fails_changes_nothing_and_can_be_asked_again() {
     assert_eq!(scene.files(), ["f"]);
     scene.broken = false;
     scene.wait(Duration::from_secs(2));
-    // A repair whose block cannot be recorded is not done, and nobody is told to remove anything.
+    // A repair is not finished while its block cannot be recorded, and no removal is sent.
     scene.kill(&home(&file, 0));
     scene.stuck = true;
     let repair = scene.await_later(|reply| RepairCommand::Queue(all, reply));
@@ -170,7 +170,7 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
 }
 
 #[test]
-fn a_helper_that_goes_before_it_has_a_number_is_forgotten() {
+fn a_helper_that_disconnects_before_it_has_a_number_can_register_again() {
     let mut scene = Scene::new(1);
     scene.stuck = true;
     scene.join("h2", helper_role("h2"), hello("h2", &BTreeMap::new()));
@@ -183,7 +183,7 @@ fn a_helper_that_goes_before_it_has_a_number_is_forgotten() {
 }
 
 #[test]
-fn what_others_change_in_the_store_is_seen() {
+fn changes_of_the_store_by_others_are_applied() {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
     let id = StripeId(file.layout[0].stripe.stripe.clone());
@@ -197,11 +197,11 @@ fn what_others_change_in_the_store_is_seen() {
 }
 
 #[test]
-fn the_last_good_copy_stays_while_the_loss_of_the_other_is_being_stored() {
+fn the_last_good_copy_is_kept_while_the_loss_of_the_other_is_in_flight() {
     let mut scene = Scene::new(5);
     let file = scene.put("f", 1);
     let (name, lost) = (home(&file, 0), block(&file, 0));
-    // It is repaired elsewhere while its home is down, which has a copy to remove when it comes back.
+    // The block is repaired elsewhere while its home is down. The old home then has a surplus copy.
     scene.kill(&name);
     let all = RepairRequest { all: true, ..RepairRequest::default() };
     scene.repair(all);
@@ -209,7 +209,7 @@ fn the_last_good_copy_stays_while_the_loss_of_the_other_is_being_stored() {
     assert_ne!(new_home, name);
     scene.kill(&new_home);
     scene.node(&new_home).disk.remove(&lost);
-    // The new home comes back without the block, and the storage is slow to take that in.
+    // The new home returns without the block, and the storage is slow to record this.
     scene.stuck = true;
     scene.start(&new_home);
     scene.start(&name);

@@ -1,4 +1,4 @@
-//! Copies of blocks on several nodes, in a store that others run and where nodes may have several blocks of a stripe.
+//! Surplus copies, in a store that others run and where a node may have several blocks of a stripe.
 
 use store_api::{
     BlockState, Ownership, RecordWrite, Replica, Service, Spread, StoreChange, StorePolicy, StripeRecord,
@@ -7,8 +7,8 @@ use store_api::{
 use super::*;
 
 impl Scene {
-    /// A stripe, of which the store says for each block the helper where it belongs, and others that have it. The store takes
-    /// what it is asked and does nothing.
+    /// A stripe in a store that reports, for each block, its home and further holders. The storage carries
+    /// out no requests.
     fn over_store(shares_nodes: bool, nodes: &[&[u32]]) -> (Self, StripeRecord) {
         let mut scene = Self::new(5);
         let file = scene.put("f", 1);
@@ -35,7 +35,7 @@ impl Scene {
         (scene, record)
     }
 
-    /// The copies that Control has the store remove.
+    /// The copies that Control asks the store to remove.
     fn removed_of(nodes: &[&[u32]]) -> BTreeSet<(String, usize)> {
         let (mut scene, record) = Self::over_store(true, nodes);
         scene.wait(Duration::from_secs(10));
@@ -53,24 +53,24 @@ impl Scene {
 }
 
 #[test]
-fn a_copy_goes_where_the_stripe_survives_as_many_nodes_without_it() {
+fn a_copy_is_removed_if_the_stripe_survives_as_many_nodes_without_it() {
     let removed = Scene::removed_of(&[&[1], &[2], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
-    // Two blocks are on h1 all the same.
+    // Two blocks are on h1 in either case.
     let removed = Scene::removed_of(&[&[1], &[1], &[3], &[4, 5]]);
     assert_eq!(removed, BTreeSet::from([("h5".to_owned(), 3)]));
 }
 
 #[test]
-fn a_copy_stays_that_makes_a_stripe_survive_more_nodes() {
-    // With it any two nodes may die; without it h1 and any other are too many.
+fn a_copy_is_kept_if_it_lets_the_stripe_survive_more_nodes() {
+    // With the copy, any two nodes may fail. Without it, losing h1 and another node would be too much.
     assert_eq!(Scene::removed_of(&[&[1], &[1, 5], &[3], &[4]]), BTreeSet::new());
-    // Both copies together make up for h1's four blocks, neither of them alone.
+    // Without either copy, three blocks would depend on h1, more than the stripe can lose.
     assert_eq!(Scene::removed_of(&[&[1], &[1], &[1, 2], &[1, 3]]), BTreeSet::new());
 }
 
 #[test]
-fn there_is_room_for_a_lost_block_where_placement_finds_some() {
+fn spare_room_agrees_with_placement() {
     let stuck = |shares_nodes, full: &[u32], nodes: &[&[u32]]| {
         let (mut scene, record) = Scene::over_store(shares_nodes, nodes);
         for number in full {

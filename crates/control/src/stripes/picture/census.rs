@@ -1,4 +1,4 @@
-//! Stripes counted by what they lack, so that nobody need count them again: a change costs what it changes.
+//! Running counts of stripes by lost blocks. Each change updates only the counts that it affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::stripes::picture::domains::{Fleet, Together};
 use crate::stripes::picture::entry::{Entry, Shared};
 use codes::{BlockIndex, CodeSpec};
 
-/// Stripes of files by code, lost blocks and how the others share helpers, of which there are few kinds.
+/// Stripes of files, counted by code, lost blocks and shared helpers. There are few distinct combinations.
 #[derive(Default)]
 pub(crate) struct Counts {
     kinds: BTreeMap<Key, Count>,
@@ -15,7 +15,7 @@ pub(crate) struct Counts {
 
 type Key = (u16, Vec<u16>, Together);
 
-/// The key of a stripe.
+/// The combination that a stripe is counted under.
 fn key(entry: &Entry, fleet: &Fleet) -> Key {
     let is_up = |node| fleet.is_up(node);
     (entry.code, entry.lost(is_up), fleet.together(&entry.readers(is_up)))
@@ -25,19 +25,19 @@ fn key(entry: &Entry, fleet: &Fleet) -> Key {
 struct Count {
     stripes: u64,
     block_bytes: u64,
-    /// Which they are, if they lack anything or share helpers.
+    /// The slots of these stripes; empty if the stripes are whole and share no helpers.
     slots: BTreeSet<Slot>,
 }
 
-/// Stripes that are alike.
+/// Stripes with the same code, lost blocks and shared helpers.
 pub(crate) struct Kind<'p> {
     pub code: &'p CodeSpec,
     pub lost: Vec<BlockIndex>,
     pub together: &'p Together,
     pub stripes: u64,
-    /// Of one block of each of them, all together.
+    /// The sum of their block lengths, one block per stripe.
     pub block_bytes: u64,
-    /// Which they are, if they lack anything or share helpers.
+    /// The slots of these stripes; empty if the stripes are whole and share no helpers.
     pub slots: &'p BTreeSet<Slot>,
 }
 
@@ -57,7 +57,7 @@ impl Counts {
     }
 
     /// # Panics
-    /// If it was not added as it is now.
+    /// If the stripe was not added in its present state.
     pub(crate) fn remove(&mut self, slot: Slot, entry: &Entry, fleet: &Fleet) {
         if entry.pending {
             return;
@@ -77,7 +77,7 @@ impl Counts {
         damaged.flat_map(|(_, count)| count.slots.iter().copied())
     }
 
-    /// Stripes of which some helper has several blocks.
+    /// Stripes with several blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = Slot> + '_ {
         let doubled = self.kinds.iter().filter(|((_, _, together), _)| together.shares_nodes());
         doubled.flat_map(|(_, count)| count.slots.iter().copied())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repair::NodeId;
 
-/// Nodes that are up, and where each node stands.
+/// The nodes in service, and the host and rack of each node.
 #[derive(Default)]
 pub(crate) struct Fleet {
     up: BTreeSet<NodeId>,
@@ -12,15 +12,15 @@ pub(crate) struct Fleet {
     racks: Names,
 }
 
-/// Nodes by the name of the host or rack that they are in.
+/// Nodes by the name of their host or rack.
 #[derive(Default)]
 struct Names {
     numbers: BTreeMap<String, u32>,
     of: BTreeMap<NodeId, u32>,
 }
 
-/// How many readable blocks of a stripe share a failure domain: for each domain with more than one block their
-/// number, the largest first.
+/// How the readable blocks of a stripe share failure domains: the number of blocks in each domain with more
+/// than one block, in descending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Together {
     nodes: Vec<u16>,
@@ -28,7 +28,7 @@ pub(crate) struct Together {
     racks: Vec<u16>,
 }
 
-/// How many domains of each kind a stripe can lose, whichever they are.
+/// The number of domains of each kind that a stripe can lose, in the worst case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Survives {
     pub nodes: u32,
@@ -66,7 +66,7 @@ impl Fleet {
         self.racks.set(node, rack);
     }
 
-    /// Whether several hosts are known; a cluster on a single machine has nothing to count.
+    /// Whether nodes are on several hosts. On a single machine, hosts are not counted.
     pub(crate) fn has_hosts(&self) -> bool {
         self.hosts.are_several()
     }
@@ -75,7 +75,7 @@ impl Fleet {
         self.racks.are_several()
     }
 
-    /// How the readable blocks of a stripe share domains, given the node that each is read from.
+    /// How the readable blocks of a stripe share domains, given the node of each block.
     pub(crate) fn together(&self, readers: &[NodeId]) -> Together {
         Together {
             nodes: shared(readers.iter().copied()),
@@ -105,7 +105,7 @@ impl Names {
         self.of.values().collect::<BTreeSet<_>>().len() > 1
     }
 
-    /// A node of which nothing is known stands alone.
+    /// The number of a node's host or rack. A node without a known place counts as a place of its own.
     fn place(&self, node: NodeId) -> Result<u32, NodeId> {
         self.of.get(&node).copied().ok_or(node)
     }
@@ -136,7 +136,7 @@ impl Together {
     }
 }
 
-/// How many domains may fail: the fullest ones fail first, and all others have one block.
+/// The number of domains that may fail in the worst case: the fullest ones first, then those with one block.
 fn losses(shared: &[u16], blocks: u32) -> u32 {
     let mut left = blocks;
     for (lost, &size) in (0..).zip(shared) {
@@ -148,7 +148,7 @@ fn losses(shared: &[u16], blocks: u32) -> u32 {
     shared.len() as u32 + left
 }
 
-/// The host of an address: what stands before the port.
+/// The host of an address, without the port.
 pub(crate) fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_racks_are_counted_where_they_are_known() {
+    fn known_hosts_and_racks_are_counted() {
         let mut fleet = Fleet::default();
         assert!(!fleet.has_hosts());
         for (node, host) in [(1, "10.0.0.1:7000"), (2, "10.0.0.1:7001"), (3, "[fd00::3]:7000")] {

@@ -1,4 +1,4 @@
-//! A stripe in little memory.
+//! A compact representation of a stripe.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use codes::CodeSpec;
 use repair::{BlockId, Digest, FilePart, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, Replica, StripeRecord};
 
-/// A node that nobody is.
+/// The number that stands for no node.
 const NOBODY: u32 = u32::MAX;
 
-/// What many stripes have in common.
+/// Data that many stripes share.
 #[derive(Default)]
 pub(crate) struct Shared {
     codes: Vec<CodeSpec>,
-    /// Kinds of digests; the first has number 1.
+    /// Kinds of digests, numbered from 1.
     kinds: Vec<String>,
-    /// Sizes of chunks; the first has number 1.
+    /// Chunk sizes, numbered from 1.
     chunks: Vec<u64>,
-    /// What stripes say of their files, by the name of the put; the position is each stripe's own.
+    /// The data about a file that all stripes of a put share, by the put's name. The stripe's position is not
+    /// part of it.
     parts: BTreeMap<String, Arc<FilePart>>,
 }
 
@@ -46,9 +47,9 @@ impl Shared {
         self.parts.len()
     }
 
-    /// A stripe is no more: nor is what only it says of its file.
+    /// A stripe was removed: drops the data about its file if no other stripe shares it.
     pub(crate) fn forget(&mut self, entry: &Entry) {
-        // Two are left: this stripe's, and the one that is kept.
+        // Two references are left: this stripe's, and the one in the map.
         if let Some((part, _)) = &entry.file
             && Arc::strong_count(part) <= 2
         {
@@ -57,7 +58,7 @@ impl Shared {
     }
 }
 
-/// The place of what is like this, which is added if there is none.
+/// The index of a matching element, which is added if there is none.
 fn number<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     all.iter().position(is).unwrap_or_else(|| {
         all.push(new());
@@ -65,7 +66,7 @@ fn number<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T)
     })
 }
 
-/// A block of it.
+/// The location and state of a block.
 #[derive(Clone, Copy)]
 struct Place {
     node: u32,
@@ -82,14 +83,14 @@ impl Place {
     }
 }
 
-/// What blocks are called.
+/// The scheme of block names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// The stripe's name, a point and the index.
+    /// The stripe's name, a dot and the index.
     Index,
-    /// The stripe's name, `.ec` and the index in two digits.
+    /// The stripe's name, `.ec` and the index with two digits.
     Shard,
-    /// Otherwise.
+    /// Any other names, which are stored one by one.
     Listed,
 }
 
@@ -111,7 +112,7 @@ impl Naming {
     }
 }
 
-/// A block's stripe and index, if its name is made of them. Whether there is such a block is not looked at.
+/// The stripe and index that a block's name contains. The block need not exist.
 pub(crate) fn parse_name(block: &BlockId) -> Option<(StripeId, u16)> {
     let (stripe, text) = block.0.rsplit_once('.')?;
     let index: u16 = text.strip_prefix("ec").unwrap_or(text).parse().ok()?;
@@ -119,28 +120,30 @@ pub(crate) fn parse_name(block: &BlockId) -> Option<(StripeId, u16)> {
     [Naming::Index, Naming::Shard].into_iter().any(is).then(|| (StripeId(stripe.to_owned()), index))
 }
 
-/// What differs from the usual: each block has the stripe's length, a name that is made of the stripe's, and one place.
+/// Deviations from the normal case, where each block has the stripe's length, a derived name and one
+/// location.
 #[derive(Default)]
 struct Odd {
-    /// Empty if they can be made.
+    /// Block names; empty if they can be derived.
     names: Vec<BlockId>,
-    /// Empty if all are as long as the stripe says.
+    /// Block lengths; empty if all blocks have the stripe's length.
     bytes: Vec<u64>,
-    /// Further places, by block.
+    /// The further copies of blocks: the block's index and the location of the copy.
     replicas: Vec<(u16, Place)>,
 }
 
-/// A stripe.
+/// A stripe in its compact form.
 pub(crate) struct Entry {
     name: Arc<str>,
     pub code: u16,
     pub pending: bool,
     naming: Naming,
-    /// The size of its chunks, from 1; 0 if it has none.
+    /// The number of its chunk size, from 1; 0 if it has none.
     chunks: u32,
     pub block_bytes: u64,
     places: Box<[Place]>,
-    /// Of each block the number of the kind, the length, and the bytes; a zero if it has none.
+    /// For each block: the number of the digest's kind, its length and its bytes; a single zero if it has
+    /// none.
     digests: Box<[u8]>,
     file: Option<(Arc<FilePart>, u32)>,
     odd: Option<Box<Odd>>,
@@ -185,24 +188,24 @@ impl Entry {
         self.places.len()
     }
 
-    /// Whether its blocks' names are not made of its own.
+    /// Whether its block names cannot be derived from its own name.
     pub(crate) fn is_odd(&self) -> bool {
         self.naming == Naming::Listed
     }
 
-    /// Whether its block of this index is called so, but for what people leave out of the stripe's name.
+    /// Whether the block at this index has this name, ignoring parts of the stripe's name that people omit.
     pub(crate) fn names_so(&self, block: &BlockId, index: u16) -> bool {
         let ending = |name: &BlockId| name.0.rsplit('.').next().map(str::to_owned);
         let own = self.naming.name(&self.name, index.into());
         own.is_some_and(|own| ending(&own) == ending(block))
     }
 
-    /// The names of its blocks, if they are not made of its own.
+    /// The names of its blocks, if they are stored one by one.
     pub(crate) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
         self.odd.iter().flat_map(|odd| &odd.names)
     }
 
-    /// Whether some block is on more than one node.
+    /// Whether a block has copies on several nodes.
     pub(crate) fn has_replicas(&self) -> bool {
         !self.replicas().is_empty()
     }
@@ -211,7 +214,7 @@ impl Entry {
         self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
     }
 
-    /// The blocks that some nodes are known to have got, and those nodes.
+    /// The recorded places of its blocks, including those of missing and corrupt blocks.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
         let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
         let replicas = self.replicas().iter().copied();
@@ -222,7 +225,7 @@ impl Entry {
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
-    /// The indices of the blocks that are not good on any node that is up.
+    /// The indices of blocks without a healthy copy on a node in service.
     pub(crate) fn lost(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<u16> {
         let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
         let elsewhere = |index: u16| self.replicas().iter().any(|(of, place)| *of == index && good(place));
@@ -230,7 +233,7 @@ impl Entry {
         lost.map(|(index, _)| index).collect()
     }
 
-    /// The node from which each readable block is read.
+    /// For each readable block, the node from which it is read.
     pub(crate) fn readers(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
         let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
         let elsewhere = |index: u16| {
@@ -244,7 +247,7 @@ impl Entry {
         (0..).zip(&self.places).filter_map(reader).map(NodeId).collect()
     }
 
-    /// All that was stored of it.
+    /// The full record of the stripe.
     pub(crate) fn record(&self, shared: &Shared) -> StripeRecord {
         let mut digests = &*self.digests;
         let odd = |at: usize| self.odd.as_ref().expect("it lists its names").names[at].clone();

@@ -1,15 +1,15 @@
-//! Files, puts, and what nodes shall remove.
+//! Files, puts, and the blocks that nodes must remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use repair::{BlockId, NodeId};
 use store_api::{FileRecord, PutError, PutId, PutRecord, StoreChange};
 
-/// See the module's documentation.
+/// The files, the open puts, and the blocks to remove from each node.
 #[derive(Default)]
 pub(crate) struct FilesPicture {
     files: BTreeMap<String, FileRecord>,
-    /// Bytes of all files.
+    /// The total bytes of all files.
     bytes: u64,
     puts: BTreeMap<PutId, PutRecord>,
     discards: BTreeMap<NodeId, BTreeSet<BlockId>>,
@@ -67,25 +67,25 @@ impl FilesPicture {
             .take_while(move |file| file.name.starts_with(prefix))
     }
 
-    /// Number of files, and their bytes.
+    /// The number of files and their total bytes.
     pub(crate) fn in_all(&self) -> (u64, u64) {
         (self.files.len() as u64, self.bytes)
     }
 
-    /// A put that is under way.
+    /// The record of an open put.
     pub(crate) fn put(&self, put: PutId) -> Result<&PutRecord, PutError> {
         self.puts.get(&put).ok_or(PutError::NoSuchPut(put))
     }
 
-    /// The blocks that shall be removed from a node, in the order of their names.
+    /// The blocks to remove from a node, in the order of their names.
     ///
-    /// A block that a running job delivers to that node must not be removed before the job has ended and this list has
-    /// been read again: publishing the block takes it off the list.
+    /// A block on this list must not be removed while a running job delivers it to that node. After the job
+    /// has ended, the list must be read again, because publishing the block takes it off the list.
     pub(crate) fn discards(&self, node: NodeId) -> impl Iterator<Item = &BlockId> {
         self.discards.get(&node).into_iter().flatten()
     }
 
-    /// How many there are.
+    /// The number of blocks to remove from a node.
     pub(crate) fn discard_count(&self, node: NodeId) -> usize {
         self.discards.get(&node).map_or(0, BTreeSet::len)
     }

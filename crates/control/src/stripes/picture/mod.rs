@@ -1,11 +1,11 @@
-//! What the storage says, in memory: Control decides by this and never waits for a store.
+//! The picture: the storage's contents in memory. Control decides by it and never waits for a store.
 //!
-//! It is made of [`StoreChange`]s, at the start and ever after, and holds what is durable and nothing else: what was asked
-//! for and is not stored yet is not in it, and what failed never was.
+//! It is built only from [`StoreChange`]s, at the start and afterwards, and contains only what is durable: no
+//! write in flight and no failed write.
 //!
-//! A stripe of 14 blocks takes some 700 bytes (`docs/decisions/0013`): nodes are numbers, block names are made of the
-//! stripe's and the index where the store's are, further holders of a block cost only where there are some, digests are packed, and what all stripes of a put say
-//! of their file is kept once.
+//! A stripe of 14 blocks needs about 700 bytes (`docs/decisions/0013`). Nodes are numbers. Block names are
+//! derived from the stripe's name and the index where possible. Further copies of blocks take memory only
+//! where they exist. Digests are packed, and all stripes of a put share their file's data.
 
 mod census;
 mod domains;
@@ -31,22 +31,22 @@ use entry::{Entry, Shared};
 use files::FilesPicture;
 pub(crate) use without::Loss;
 
-/// A stripe's place in memory.
+/// The index of a stripe in memory.
 pub(crate) type Slot = u32;
 
-/// See the module's documentation.
+/// The contents of the storage.
 #[derive(Default)]
 pub(crate) struct Picture {
     stripes: Vec<Option<Entry>>,
     free: Vec<Slot>,
     names: BTreeMap<Arc<str>, Slot>,
-    /// Blocks whose names say nothing of their stripes.
+    /// Blocks whose stripe cannot be derived from their name.
     odd: BTreeMap<BlockId, (Slot, BlockIndex)>,
-    /// Stripes of which some block is on several nodes.
+    /// Stripes with a block on several nodes.
     replicated: BTreeSet<Slot>,
-    /// Stripes of files with a block that is good nowhere, even if all nodes are up.
+    /// Stripes of files with a block that has no healthy copy, even if all nodes were in service.
     rotten: BTreeSet<Slot>,
-    /// The blocks that each node holds or held last.
+    /// For each node, the blocks whose recorded place is this node, including missing and corrupt ones.
     holders: BTreeMap<NodeId, BTreeSet<(Slot, u16)>>,
     fleet: Fleet,
     shared: Shared,
@@ -59,7 +59,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Takes in how something is from now on.
+    /// Applies a change of the storage.
     pub(crate) fn apply(&mut self, change: StoreChange) {
         match change {
             StoreChange::Stripe(stripe, pending) => self.set_stripe(&stripe, pending),
@@ -115,7 +115,7 @@ impl Picture {
         }
     }
 
-    /// Takes a stripe out of everything but the list of names.
+    /// Removes a stripe from every index but the names.
     fn take(&mut self, slot: Slot) {
         let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
         self.replicated.remove(&slot);
@@ -139,12 +139,12 @@ impl Picture {
         }
     }
 
-    /// Whether what a node holds is in service.
+    /// Whether a node's blocks are in service.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.fleet.is_up(node)
     }
 
-    /// What a node holds is in service from now on, or is not.
+    /// Sets whether a node's blocks are in service.
     pub(crate) fn set_up(&mut self, node: NodeId, up: bool) {
         if self.fleet.is_up(node) != up {
             self.recount(node, |fleet| fleet.set_up(node, up));
@@ -157,14 +157,14 @@ impl Picture {
         }
     }
 
-    /// A node is in this rack, or in none that is known.
+    /// Sets the rack of a node; `None` if it is unknown.
     pub(crate) fn set_rack(&mut self, node: NodeId, rack: Option<&str>) {
         if !self.fleet.is_in_rack(node, rack) {
             self.recount(node, |fleet| fleet.set_rack(node, rack));
         }
     }
 
-    /// Counts the stripes of a node anew, as something else is known of it.
+    /// Changes a property of a node and updates the counts of its stripes.
     fn recount(&mut self, node: NodeId, change: impl FnOnce(&mut Fleet)) {
         let mut slots: Vec<Slot> =
             self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
@@ -175,22 +175,22 @@ impl Picture {
         slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.fleet));
     }
 
-    /// The nodes from which the blocks of a stripe can be read, one for each.
+    /// The nodes from which the readable blocks of a stripe can be read, one per block.
     pub(crate) fn readers_of(&self, stripe: &StripeId) -> Vec<NodeId> {
         self.entry(stripe).map_or_else(|_| Vec::new(), |entry| entry.readers(|node| self.is_up(node)))
     }
 
-    /// How blocks that are read from these nodes share domains.
+    /// How blocks that are read from these nodes share failure domains.
     pub(crate) fn together(&self, readers: &[NodeId]) -> Together {
         self.fleet.together(readers)
     }
 
-    /// Whether several hosts are known, and several racks.
+    /// Whether nodes are on several hosts, and in several racks.
     pub(crate) fn knows_domains(&self) -> (bool, bool) {
         (self.fleet.has_hosts(), self.fleet.has_racks())
     }
 
-    /// Stripes of files of which some helper has several readable blocks.
+    /// Stripes of files with several readable blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = StripeRecord> + '_ {
         self.counts.doubled().map(|slot| self.record(slot))
     }
@@ -202,7 +202,7 @@ impl Picture {
         }
     }
 
-    /// The one stripe of a count, for people who leave the era out.
+    /// The only stripe with this number, for people who omit the era. Several matches are an error.
     fn slot_of_count(&self, id: &StripeId) -> Result<Slot, CatalogError> {
         let count: Option<u64> = id.0.parse().ok();
         if count.is_none_or(|count| count.to_string() != id.0) {
@@ -231,12 +231,12 @@ impl Picture {
         self.stripes[slot as usize].as_ref().expect("a slot in use").record(&self.shared)
     }
 
-    /// A stripe by name.
+    /// The record of a stripe, by name.
     pub(crate) fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
         Ok(self.record(self.slot(id)?))
     }
 
-    /// The stripe and index of a block.
+    /// The stripe and the index of a block, by name.
     pub(crate) fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
         let missing = || CatalogError::NoSuchBlock(block.clone());
         if let Some(&(slot, index)) = self.odd.get(block) {
@@ -253,12 +253,13 @@ impl Picture {
         Ok((StripeId(entry.name().to_string()), BlockIndex(index)))
     }
 
-    /// Whether a stripe is part of a put that is not committed, so that it need not be repaired; `None` if there is none.
+    /// Whether a stripe belongs to an uncommitted put, and therefore needs no repair; `None` if the stripe
+    /// does not exist.
     pub(crate) fn is_pending(&self, id: &StripeId) -> Option<bool> {
         self.entry(id).ok().map(|entry| entry.pending)
     }
 
-    /// The blocks that a node holds or held last.
+    /// The blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
         let name =
             |slot: Slot| self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string();
@@ -266,19 +267,19 @@ impl Picture {
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
     }
 
-    /// The stripes of files, by name.
+    /// The stripes of files, in the order of their names.
     pub(crate) fn of_files(&self) -> impl Iterator<Item = StripeId> {
         let entry = |&slot: &Slot| self.stripes[slot as usize].as_ref().expect("a slot in use");
         let names = self.names.iter().filter(move |(_, slot)| !entry(slot).pending);
         names.map(|(name, _)| StripeId(name.to_string()))
     }
 
-    /// The stripes of which some block is on several nodes.
+    /// The stripes with a block on several nodes.
     pub(crate) fn replicated(&self) -> Vec<StripeRecord> {
         self.replicated.iter().map(|&slot| self.record(slot)).collect()
     }
 
-    /// The stripes with a block on this node of which some block is on other nodes as well.
+    /// Stripes that have a block on this node and some block on several nodes.
     pub(crate) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
         if self.replicated.is_empty() {
             return Vec::new();
@@ -291,41 +292,41 @@ impl Picture {
         replicated.map(|entry| StripeId(entry.name().to_string())).collect()
     }
 
-    /// How many blocks a node holds or held last.
+    /// The number of blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn block_count(&self, node: NodeId) -> usize {
         self.holders.get(&node).map_or(0, BTreeSet::len)
     }
 
-    /// Stripes of files, no more than `most`, taken evenly.
+    /// An evenly spaced sample of at most `most` stripes of files.
     pub(crate) fn sample(&self, most: usize) -> Vec<StripeRecord> {
         let step = self.stripes.len().div_ceil(most).max(1);
         let of_files = self.stripes.iter().step_by(step).flatten().filter(|entry| !entry.pending);
         of_files.map(|entry| entry.record(&self.shared)).collect()
     }
 
-    /// The stripes of files that lack a block now, by name.
+    /// The stripes of files with lost blocks, in the order of their names.
     pub(crate) fn damaged(&self) -> Vec<StripeRecord> {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
         damaged.sort_by(|a, b| a.id.cmp(&b.id));
         damaged
     }
 
-    /// The stripes of files with a block that is good nowhere, even if all nodes are up.
+    /// The stripes of files with a block that has no healthy copy, even if all nodes were in service.
     pub(crate) fn rotten(&self) -> &BTreeSet<Slot> {
         &self.rotten
     }
 
-    /// The stripe in a place.
+    /// The stripe at an index in memory.
     pub(crate) fn stripe_in(&self, slot: Slot) -> StripeRecord {
         self.record(slot)
     }
 
-    /// The kinds of stripes that there are, and how many of each.
+    /// The distinct combinations of code, lost blocks and shared helpers, with their counts.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind<'_>> {
         self.counts.kinds(&self.shared)
     }
 
-    /// The blocks that a stripe of a file lacks by what is stored.
+    /// The lost blocks of a file's stripe, by the recorded states.
     pub(crate) fn lost_of(&self, id: &StripeId) -> Option<Vec<BlockIndex>> {
         let entry = self.entry(id).ok().filter(|entry| !entry.pending)?;
         Some(entry.lost(|node| self.fleet.is_up(node)).into_iter().map(BlockIndex).collect())
@@ -336,29 +337,29 @@ impl Picture {
         self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string()
     }
 
-    /// What files there are, and what goes with them.
+    /// Files, puts and blocks to remove.
     pub(crate) fn files(&self) -> &FilesPicture {
         &self.files
     }
 
-    /// All nodes that have a number.
+    /// All registered nodes.
     pub(crate) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
         &self.nodes
     }
 
-    /// The number of a node.
+    /// The node with this name.
     pub(crate) fn node_named(&self, name: &str) -> Option<&NodeRecord> {
         self.nodes.values().find(|node| node.name == name)
     }
 
-    /// Whether a block of this name would be of a stripe that is yet to be counted, by a coordinator that this catalog knows
-    /// nothing of.
+    /// Whether a block's stripe number has not been reached yet, and was given by a coordinator that this
+    /// catalog has no record of.
     pub(crate) fn is_from_the_future(&self, block: &BlockId) -> bool {
         is_from_the_future(block, self.counted.max(1)) && self.eras.may_be_lost(block)
     }
 
-    /// Whether a coordinator over this catalog gave a block its name: what no stripe has of it was removed, or never became
-    /// part of a file.
+    /// Whether a coordinator over this catalog named this block. If no stripe contains the block, it was then
+    /// removed or never committed.
     pub(crate) fn was_given(&self, block: &BlockId) -> bool {
         self.eras.were_given(block, self.counted.max(1))
     }

@@ -1,4 +1,4 @@
-//! The picture against stripes that are simply kept, whatever changes in whatever order.
+//! Compares the picture with a plain map of stripes under random changes.
 
 use codes::CodeSpec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use store_api::{BlockRecord, BlockState, Replica};
 
 use super::*;
 
-/// One thing that happens.
+/// A random change.
 #[derive(Clone, Debug)]
 enum Step {
     Stripe { at: u8, nodes: Vec<Option<u32>>, states: Vec<u8>, odd: u8, pending: bool, more: Vec<(u32, u8)> },
@@ -35,7 +35,7 @@ fn name(at: u8) -> StripeId {
 const STATES: [BlockState; 4] =
     [BlockState::Healthy, BlockState::Missing, BlockState::Corrupt, BlockState::NotStored];
 
-/// `more` are nodes that have the middle block as well.
+/// A stripe of three blocks; `more` are further nodes that have the middle block.
 fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u8)]) -> StripeRecord {
     let replicas = |index: usize| {
         let mut others: Vec<Replica> = Vec::new();
@@ -84,7 +84,7 @@ fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u
     }
 }
 
-/// Everything that can be asked, held against all stripes walked one by one.
+/// Compares every query with a walk over all stripes.
 fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up: &BTreeSet<NodeId>) {
     let is_good = |block: &BlockRecord| {
         block.holders().any(|holder| holder.state == BlockState::Healthy && up.contains(&holder.node))
@@ -117,7 +117,7 @@ fn check(picture: &Picture, truth: &BTreeMap<StripeId, (StripeRecord, bool)>, up
         *kinds.entry(lost).or_default() += 1;
     }
     assert_eq!(picture.damaged(), damaged);
-    // Kinds also differ by how the stripes' blocks share nodes.
+    // The picture also distinguishes stripes by how their blocks share nodes.
     let mut counted: BTreeMap<Vec<BlockIndex>, u64> = BTreeMap::new();
     picture.kinds().for_each(|kind| *counted.entry(kind.lost).or_default() += kind.stripes);
     assert_eq!(counted, kinds);
@@ -145,7 +145,7 @@ impl Picture {
 
 proptest! {
     #[test]
-    fn it_is_what_a_walk_over_all_stripes_finds(steps in proptest::collection::vec(step(), 1..60)) {
+    fn queries_agree_with_a_walk_over_all_stripes(steps in proptest::collection::vec(step(), 1..60)) {
         let (mut picture, mut truth, mut up) = (Picture::default(), BTreeMap::new(), BTreeSet::new());
         for step in steps {
             match step {
@@ -169,7 +169,7 @@ proptest! {
 }
 
 #[test]
-fn blocks_that_nobody_names_are_not_found() {
+fn unknown_block_names_are_not_found() {
     let mut picture = Picture::default();
     picture.apply(StoreChange::Stripe(stripe(1, &[Some(1), None, None], &[0, 1, 1], 0, &[]), false));
     picture.apply(StoreChange::Stripe(stripe(2, &[Some(1), None, None], &[0, 1, 1], 1, &[]), false));
@@ -190,7 +190,7 @@ fn blocks_that_nobody_names_are_not_found() {
     assert_eq!(picture.find_block(&BlockId("1.2".to_owned())), Err(error));
 }
 
-/// Run by itself, so that it finds no memory that others freed:
+/// Run this alone, because memory that other tests freed would distort the result:
 /// `cargo test --release -p control memory_of_a_picture -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]

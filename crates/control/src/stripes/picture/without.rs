@@ -1,4 +1,4 @@
-//! What would be left without some nodes.
+//! The consequences of losing some nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use repair::NodeId;
 
 use crate::stripes::picture::{Picture, Slot, Together};
 
-/// A code, what is lost now, what would be lost, and how the others would share helpers.
+/// The code, the blocks lost now, the blocks lost without the nodes, and how the rest would share helpers.
 type KindWithout = (u16, Vec<u16>, Vec<u16>, Together);
 
-/// Stripes that lack the same blocks now, and would lack the same without some nodes.
+/// Stripes that have lost the same blocks now, and would have lost the same blocks without some nodes.
 pub(crate) struct Loss<'p> {
     pub code: &'p CodeSpec,
     pub lost: Vec<BlockIndex>,
     pub lost_without: Vec<BlockIndex>,
     pub together_without: Together,
-    /// Their names.
+    /// The names of the stripes.
     pub stripes: Vec<&'p str>,
 }
 
 impl Picture {
-    /// The stripes of files with blocks on these nodes, by what they lack.
+    /// The stripes of files with blocks on these nodes, grouped by what they would lose.
     pub(crate) fn without(&self, nodes: &BTreeSet<NodeId>) -> Vec<Loss<'_>> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
         let slots: BTreeSet<Slot> = held.flatten().map(|&(slot, _)| slot).collect();
@@ -47,7 +47,7 @@ impl Picture {
         kinds.into_iter().map(loss).collect()
     }
 
-    /// Bytes of the blocks that a node holds or held last.
+    /// The total bytes of the blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn bytes_on(&self, node: NodeId) -> u64 {
         let slots = self.holders.get(&node).into_iter().flatten();
         let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");

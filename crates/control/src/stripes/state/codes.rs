@@ -1,4 +1,4 @@
-//! Codes, built once and shared, and what stripes of each survive.
+//! Codes, built once and shared, and the cached fault tolerance of each.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Codes {
         Ok(code)
     }
 
-    /// How many further blocks a stripe survives the loss of; `None` if it cannot be read.
+    /// The number of further blocks that a stripe can lose; `None` if it is not readable.
     pub(crate) fn survives(&self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         self.redundancy.borrow_mut().survives(code, lost)
     }

@@ -1,8 +1,8 @@
-//! Blocks that the parity of their stripes has shown to be wrong, though their checksums hold.
+//! Blocks that parity has shown to be wrong, although their checksums are correct.
 //!
-//! Checksums are the weaker witness: a block that is replaced together with its checksums fools every read.
-//! So a condemned block stays lost, whatever its helper says of it, until it is made anew. That is kept over
-//! restarts.
+//! Checksums are weaker evidence than parity: if a block is replaced together with its checksums, every read
+//! accepts it. A condemned block therefore counts as lost, whatever its helper reports, until it is rebuilt.
+//! The records keep condemned blocks across restarts.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use store_api::StripeRecord;
 use crate::out::Out;
 use crate::records::recall;
 
-/// Keys begin with this; the number of the node and the name of the block follow.
+/// The prefix of the record keys; the node's number and the block's name follow.
 const PREFIX: &str = "condemned/";
 
-/// See the module's documentation.
+/// The condemned blocks, by block and node.
 #[derive(Default)]
 pub(crate) struct Condemned {
     pub(in crate::stripes) blocks: BTreeMap<(BlockId, NodeId), StripeId>,
@@ -31,7 +31,7 @@ struct Kept {
 }
 
 impl Condemned {
-    /// Blocks that an earlier coordinator condemned.
+    /// Restores the blocks that an earlier coordinator condemned.
     pub(crate) fn recall(&mut self, records: &[(String, Value)]) {
         for (_, kept) in recall::<Kept>(records, PREFIX) {
             if let Some(Kept { stripe, block, node }) = kept {
@@ -57,7 +57,7 @@ impl Condemned {
         Some(contradicts_parity())
     }
 
-    /// Blocks of a stripe were made anew.
+    /// Blocks of a stripe were rebuilt and are no longer condemned.
     pub(crate) fn absolve(&mut self, record: &StripeRecord, indices: &[codes::BlockIndex], out: &mut Out) {
         let made =
             |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
@@ -65,7 +65,7 @@ impl Condemned {
         self.forget(taken, out);
     }
 
-    /// A stripe is gone, and with it what was known of its blocks.
+    /// A stripe was removed; drops its condemned blocks.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId, out: &mut Out) {
         let taken = self.take(|_, of| of == stripe);
         self.forget(taken, out);
@@ -75,8 +75,7 @@ impl Condemned {
         blocks.into_iter().for_each(|(block, node)| out.forget_record(key(&block, node)));
     }
 
-    /// Whether the block of this name is condemned on some node: then the digest that is recorded of it
-    /// proves nothing.
+    /// Whether a block of this name is condemned on some node. If so, its recorded digest proves nothing.
     pub(crate) fn has(&self, block: &BlockId) -> bool {
         !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
     }
@@ -87,7 +86,7 @@ impl Condemned {
         condemned.then(contradicts_parity)
     }
 
-    /// Takes out what fits.
+    /// Removes and returns the entries that match.
     pub(in crate::stripes) fn take(
         &mut self,
         fits: impl Fn(&BlockId, &StripeId) -> bool,
@@ -99,7 +98,7 @@ impl Condemned {
     }
 }
 
-/// The problem of a block that parity says is wrong.
+/// The problem of a block that a parity check has shown to be wrong.
 pub(crate) fn contradicts_parity() -> BlockProblem {
     BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned())
 }

@@ -1,9 +1,9 @@
 //! Stripes whose blocks contradict each other: some block is wrong although its own checksums hold.
 //!
-//! A contradiction is kept in the records, so that a coordinator that starts again knows it. It ends with the
-//! stripe, or when parity was seen to hold over every block that counts as good: a check that left one out,
-//! or could not ask it, proves nothing of that block. Until then `status` does not say "safe", and whatever
-//! is decoded of the stripe is checked against every survivor.
+//! A contradiction is recorded, so it survives a restart. It ends when the stripe is removed, or when a
+//! parity check passes over every block that counts as good. A check that omits a block, or cannot read it,
+//! proves nothing about that block. Until then, `status` does not report the cluster as safe, and each block
+//! decoded from the stripe is checked against every survivor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use views::{ContradictoryStripes, FoundBy};
 
-/// See the module's documentation.
+/// The stripes with contradictory blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Contradictions(pub(crate) BTreeMap<StripeId, Contradiction>);
 
-/// What is known of one; as it is in the records.
+/// A contradiction, in memory and in the records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contradiction {
-    /// The blocks of the equations that do not hold.
+    /// The blocks of the parity equations that failed.
     pub(crate) blocks: BTreeSet<u16>,
     pub(crate) found_by: FoundBy,
     pub(crate) since_unix_ms: u64,
@@ -37,7 +37,7 @@ impl Contradictions {
         ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
     }
 
-    /// Adds the blocks of a contradiction; what is to be kept of it, if that is new.
+    /// Adds blocks to a contradiction. Returns the contradiction if it has changed.
     pub(in crate::stripes) fn add(
         &mut self,
         stripe: &StripeId,

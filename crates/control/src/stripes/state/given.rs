@@ -1,14 +1,13 @@
-//! Stripes that come with a request: a plug-in of another system describes one, then has it read or repaired
-//! by its name.
+//! Given stripes: a plug-in of another system describes a stripe, then has it read or repaired by name.
 //!
-//! Who describes a stripe answers for it: which node has which block, and **which are lost**, since a block
-//! without a node is one that can be neither read nor guessed at. What is learned of its blocks meanwhile
-//! (rotten, moved) is kept here until the stripe is described anew or forgotten, and nothing of it is in the
-//! storage but repairs that are not done, with their stripes in them, so that the next coordinator goes on.
+//! The plug-in is responsible for the description: it states which node has which block, and **which blocks
+//! are lost**. A block without a node is not readable and is not searched for. Findings about its blocks
+//! (bad, moved) are kept here until the stripe is described again or forgotten. The storage has only the
+//! unfinished repairs; each contains its stripe, so the next coordinator can continue it.
 //!
-//! In a store that others change, a plug-in may describe a stripe that the storage has told of: then that is
-//! what its own system knows of it at this moment, and counts for a while instead. Both have one name, so
-//! there is one repair of it.
+//! In a store that others change, a plug-in may describe a stripe that the storage has also listed. The
+//! description is the system's latest view and takes precedence for a short time. Both have the same name, so
+//! there is only one repair of the stripe.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,11 +20,11 @@ use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::given_bytes::GivenBytes;
 
-/// See the module's documentation.
+/// The given stripes.
 #[derive(Default)]
 pub(crate) struct Given {
     pub(in crate::stripes) stripes: BTreeMap<StripeId, StripeRecord>,
-    /// When each is looked at again.
+    /// The time at which each stripe is dropped, unless it is in use.
     pub(in crate::stripes) until: BTreeMap<StripeId, Duration>,
     pub(in crate::stripes) bytes: GivenBytes,
 }
@@ -39,7 +38,7 @@ impl Given {
         out.tell(Signal::Blocks(stripe.clone()));
     }
 
-    /// A block of a given stripe is not what it should be.
+    /// A job found a block of a given stripe to be bad.
     pub(crate) fn note_lost(
         &mut self,
         stripe: &StripeId,
@@ -57,7 +56,8 @@ impl Given {
         self.stripes.get(stripe)
     }
 
-    /// Sets what is known of a block; `false` if it was known already, or nobody described the stripe.
+    /// Sets the node and the state of a block. Returns `false` if nothing changes or the stripe is not a
+    /// given one.
     pub(in crate::stripes) fn set(
         &mut self,
         stripe: &StripeId,

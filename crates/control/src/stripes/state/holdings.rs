@@ -1,9 +1,12 @@
-//! What helpers hold against what the catalog places on them.
+//! Compares the blocks that helpers hold with the blocks that the catalog places on them.
 //!
-//! A block that a helper holds may be its own; its own and back after it was bad; one that the catalog places
-//! on somebody who does not have it, and then it is verified and *adopted*; one that no stripe knows, an
-//! *orphan*; or one of a stripe that this catalog has yet to count, and then the catalog is an old one that
-//! was put back, and nothing is changed until somebody decides what to do about that.
+//! A block on a helper is one of the following:
+//! - recorded there as healthy;
+//! - recorded there as bad, and present again: it is verified;
+//! - recorded on another helper that has lost it: it is verified and *adopted*;
+//! - an *orphan*: no stripe contains it;
+//! - newer than the catalog: its stripe number has not been reached yet. The catalog is then an old copy, and
+//!   nothing is changed until an operator decides.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,15 +14,15 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::{BlockId, StripeId};
 
-/// What a helper that is connected holds against what the catalog places on it.
+/// The differences between a connected helper's blocks and the catalog.
 #[derive(Default)]
 pub(crate) struct Holdings {
-    /// Blocks that no stripe knows.
+    /// Blocks that no stripe contains.
     pub orphans: BTreeSet<BlockId>,
-    /// Blocks it was told to remove and that it has not answered for.
+    /// Blocks that it was told to remove, without an answer so far.
     pub removing: BTreeSet<BlockId>,
-    /// Blocks that it could not remove, and when it is asked again.
+    /// Blocks that it could not remove, and the time of the next attempt.
     pub stuck: BTreeMap<BlockId, Duration>,
-    /// Bad blocks that it has again, to be verified before they count.
+    /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
     pub rechecks: VecDeque<(StripeId, BlockIndex)>,
 }

@@ -1,7 +1,7 @@
-//! Blocks that repairs made lately, in stores that others run: a copy that takes the place of one is read.
+//! Recently rebuilt blocks, in stores that others run. A copy that displaces one of them is verified.
 //!
-//! A server that comes back has its old copies of blocks that were rebuilt elsewhere meanwhile. The store may keep
-//! the old one, which may be rotten, and remove the new one.
+//! A server that returns has old copies of blocks that were rebuilt elsewhere in the meantime. The store may
+//! keep the old copy, which may be bad, and remove the new one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,10 +11,10 @@ use store_api::{BlockState, StripeRecord};
 
 use crate::stripes::indices::indexed;
 
-/// Blocks that are remembered.
+/// The most blocks that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// See the module's documentation.
+/// The nodes of recently rebuilt blocks, and the order in which they were rebuilt.
 #[derive(Debug, Default)]
 pub(crate) struct MadeLately {
     pub(in crate::stripes) homes: BTreeMap<(StripeId, BlockIndex), NodeId>,
@@ -33,7 +33,8 @@ impl MadeLately {
         }
     }
 
-    /// Takes out the blocks of a stripe that are on another node now than they were made on, with that node.
+    /// Removes and returns the blocks of a stripe that are now on another node than they were rebuilt on,
+    /// with that node.
     pub(in crate::stripes) fn displaced(&mut self, now: &StripeRecord) -> Vec<(BlockIndex, NodeId)> {
         let mut displaced = Vec::new();
         for (index, block) in indexed(now) {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_elsewhere_is_looked_at_once() {
+    fn a_displacing_copy_is_verified_once() {
         let mut made = MadeLately::default();
         made.note(&StripeId("s".into()), BlockIndex(1), NodeId(7));
         assert_eq!(made.displaced(&stripe([3, 7], BlockState::Healthy)), []);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_remembered_and_no_more() {
+    fn the_oldest_blocks_are_forgotten_beyond_the_limit() {
         let mut made = MadeLately::default();
         for at in 0..=REMEMBERED {
             made.note(&StripeId(at.to_string()), BlockIndex(0), NodeId(1));

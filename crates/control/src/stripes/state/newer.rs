@@ -1,9 +1,9 @@
-//! Blocks of stripes that the catalog has yet to count, as helpers claim: either the catalog is an old copy
-//! that was put back, or a helper makes things up.
+//! Helpers' claims of blocks newer than the catalog: their stripe numbers have not been reached yet. Either
+//! the catalog is an old copy that was restored, or a helper's claim is false.
 //!
-//! If two helpers hold blocks of such a stripe, somebody has stored it: then nothing is changed until an
-//! operator decides. A claim of one helper alone only holds removals back, as the other helpers may be on
-//! their way.
+//! If two helpers have blocks of the same newer stripe, the stripe was really stored, and nothing is changed
+//! until an operator decides. A claim by a single helper only stops removals, because the other helpers may
+//! not have registered yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,21 @@ use crate::out::Out;
 use crate::records::recall;
 use crate::stripes::picture::Picture;
 
-/// Keys of the helpers whose claims were rejected begin with this; the name follows.
+/// The prefix of the record keys of helpers whose claims were rejected; the name follows.
 pub(in crate::stripes) const REJECTED: &str = "rejected/";
 
-/// Claims by helper.
+/// The claims of each helper.
 #[derive(Default)]
 pub(crate) struct Newer {
     pub(crate) claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
-    /// Helpers that an operator does not believe.
+    /// Helpers whose claims an operator has rejected.
     pub(in crate::stripes) rejected: BTreeSet<NodeId>,
-    /// Stripes of which several helpers claim blocks.
+    /// Stripes whose blocks several helpers claim.
     pub(in crate::stripes) confirmed: BTreeSet<String>,
 }
 
 impl Newer {
-    /// Helpers that an operator did not believe in an earlier coordinator's time.
+    /// Restores the rejections that an earlier coordinator recorded.
     pub(crate) fn recall(&mut self, picture: &Picture, records: &[(String, Value)]) {
         for (name, _) in recall::<Value>(records, REJECTED) {
             let node = picture.node_named(name).map(|node| node.id);
@@ -37,14 +37,14 @@ impl Newer {
         }
     }
 
-    /// A helper is forgotten, and so is the rejection of its claims.
+    /// A helper was removed; drops the rejection of its claims.
     pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
         if self.rejected.remove(&node) {
             out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
         }
     }
 
-    /// Replaces a helper's claim, and says whether it has one now.
+    /// Replaces a helper's claim. Returns whether the helper has a claim now.
     pub(in crate::stripes) fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
         self.claims.remove(&node);
         if !blocks.is_empty() && !self.rejected.contains(&node) {
@@ -77,7 +77,7 @@ impl Newer {
         blocks.iter().any(|block| self.confirmed.contains(stripe_of(block)))
     }
 
-    /// The helpers whose claims others confirm, and how many blocks they list.
+    /// The helpers whose claims are confirmed by others, and the number of blocks in each claim.
     pub(crate) fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
         stopping.map(|(&node, blocks)| (node, blocks.len() as u64))

@@ -1,16 +1,16 @@
-//! Orphans that go by themselves: those of which it is proven that nothing refers to them.
+//! Automatic removal of orphans that are proven unreferenced.
 //!
-//! A copy of a block is proven to be needless if its stripe survives all that its code tolerates without it.
-//! A block of no stripe is, if a coordinator over this very catalog gave it its name: then its file was
-//! removed, or was never committed. All others stay until somebody says `mend scrub --remove-orphans`, as an
-//! older catalog may have forgotten what they are.
+//! A copy of a block is proven surplus if its stripe tolerates as many losses without the copy as its code
+//! allows. A block without a stripe is proven unreferenced if a coordinator over this catalog named it: its
+//! file was then removed, or never committed. All other orphans stay until an operator runs `mend scrub
+//! --remove-orphans`, because an older catalog may have lost their stripes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use repair::{BlockId, NodeId};
 
-/// When orphans are looked at, and those that were and stay.
+/// The time of the next check, and the orphans that a check has already kept.
 #[derive(Default)]
 pub(crate) struct Orphans {
     pub(in crate::stripes) due: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    /// A helper has listed its blocks anew.
+    /// A helper has listed its blocks again.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.refused.remove(&node);
     }

@@ -1,8 +1,8 @@
-//! Files that are read while they are replaced or removed.
+//! Leases for files that are read while they are replaced or removed.
 //!
-//! A client that asks where a file's stripes are gets a lease on this generation of the file, and every read renews it. While the
-//! lease lasts, stripes that are no longer in the catalog can be read as they were, and their blocks stay where they are. Leases end
-//! with the coordinator: after a restart a reader has to ask for the file again anyway.
+//! A client that asks for a file's layout gets a lease on this generation of the file, and every read renews
+//! the lease. While the lease lasts, removed stripes stay readable, and their blocks are not removed. Leases
+//! end with the coordinator: after a restart, a reader must ask for the layout again anyway.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use repair::{BlockId, StripeId};
 use store_api::StripeRecord;
 
-/// A reader that asks for nothing for so long has gone, or begins anew. Space of replaced files is free that much later.
+/// The duration of a lease. The space of replaced files is freed only after this time.
 const LEASE: Duration = Duration::from_secs(30);
-/// Leases at most; beyond that files are read without.
+/// The most leases; beyond that, files are read without a lease.
 const MOST_LEASES: usize = 1 << 16;
 
-/// See the module's documentation.
+/// The leases of readers, and the removed stripes that they keep readable.
 #[derive(Default)]
 pub(crate) struct Readers {
-    /// When the leases on generations of files end, by the put that brought them.
+    /// The end of each lease on a generation of a file, by the put that stored the generation.
     pub(in crate::stripes) leases: BTreeMap<String, Duration>,
-    /// Stripes that are gone from the catalog and may still be read.
+    /// Stripes that were removed from the catalog and are still under a lease.
     pub(in crate::stripes) retired: BTreeMap<StripeId, StripeRecord>,
 }
 
 impl Readers {
-    /// Somebody reads a stripe now, or is about to.
+    /// Renews the lease for a stripe that a client reads.
     pub(in crate::stripes) fn lease(&mut self, stripe: &StripeRecord, now: Duration) {
         let Some(part) = &stripe.file else { return };
         if self.leases.contains_key(&part.put) || self.leases.len() < MOST_LEASES {
@@ -33,7 +33,7 @@ impl Readers {
         }
     }
 
-    /// A stripe is gone from the catalog.
+    /// A stripe was removed from the catalog: keeps it if it is under a lease.
     pub(in crate::stripes) fn retire(&mut self, stripe: StripeRecord, now: Duration) {
         if self.is_leased(&stripe, now) {
             self.retired.insert(stripe.id.clone(), stripe);
@@ -45,18 +45,18 @@ impl Readers {
         until.is_some_and(|&until| now < until)
     }
 
-    /// A stripe that is gone from the catalog and may still be read.
+    /// A removed stripe that is still under a lease.
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.retired.get(stripe)
     }
 
-    /// Whether a block is of such a stripe.
+    /// Whether a block belongs to a removed stripe that is still under a lease.
     pub(crate) fn hold(&self, block: &BlockId) -> bool {
         let stripe = || block.0.rsplit_once('.').map(|(stripe, _)| StripeId(stripe.to_owned()));
         !self.retired.is_empty() && stripe().is_some_and(|stripe| self.retired.contains_key(&stripe))
     }
 
-    /// Forgets leases that have ended. Whether blocks may go that were held.
+    /// Drops leases that have ended. Returns whether blocks can be removed now.
     pub(in crate::stripes) fn expire(&mut self, now: Duration) -> bool {
         self.leases.retain(|_, until| now < *until);
         let (before, leases) = (self.retired.len(), &self.leases);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_stays_until_its_lease_ends() {
+    fn a_leased_stripe_stays_readable_until_its_lease_ends() {
         let (mut readers, at) = (Readers::default(), Duration::from_secs);
         let (read, unread) = (stripe("1-aaaaab", "1-aaaaab"), stripe("2-aaaaab", "2-aaaaab"));
         readers.lease(&read, at(1));

@@ -1,32 +1,32 @@
-//! News of a store that others run: whether it has been listed, and remarks for operators.
+//! News from a store that others run: whether it has been listed, and remarks for operators.
 //!
-//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus, and the
-//! blocks that helpers register with are kept until they can be compared with it.
+//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus. The block
+//! lists of helpers that register are kept until they can be compared with the picture.
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
 
-/// See the module's documentation.
+/// The state of the first listing, and remarks for operators.
 #[derive(Default)]
 pub(crate) struct StoreNews {
     pub(in crate::stripes) unlisted: Option<String>,
     pub(in crate::stripes) remarks: Vec<String>,
-    /// The blocks that helpers registered with before the first listing.
+    /// The block lists of helpers that registered before the first listing.
     pub(in crate::stripes) held: Vec<(NodeId, Vec<HeldBlock>)>,
 }
 
 impl StoreNews {
-    /// A store that may not have been listed yet, for this reason.
+    /// The news of a store. `unlisted` is the reason that it has not been listed yet; `None` if it has.
     pub(crate) fn new(unlisted: Option<String>) -> Self {
         Self { unlisted, ..Self::default() }
     }
 
-    /// Why the store has not been listed yet.
+    /// The reason that the store has not been listed yet.
     pub(crate) fn unlisted(&self) -> Option<&str> {
         self.unlisted.as_deref()
     }
 
-    /// Remarks for operators; they call for no action.
+    /// Remarks for operators that require no action.
     pub(crate) fn remarks(&self) -> &[String] {
         &self.remarks
     }
@@ -35,7 +35,7 @@ impl StoreNews {
         self.remarks = remarks.to_vec();
     }
 
-    /// Keeps the blocks that a helper registered with until the first listing; returns whether it did.
+    /// Keeps a helper's block list until the first listing. Returns whether it did.
     pub(crate) fn keep(&mut self, node: NodeId, blocks: &[HeldBlock]) -> bool {
         let keeps = self.unlisted.is_some();
         if keeps {
@@ -45,7 +45,7 @@ impl StoreNews {
         keeps
     }
 
-    /// Returns the kept blocks once the store has been listed.
+    /// Sets the reason that the store is not listed. If there is none, returns the kept block lists.
     pub(in crate::stripes) fn set_unlisted(&mut self, why: Option<&String>) -> Vec<(NodeId, Vec<HeldBlock>)> {
         self.unlisted = why.cloned();
         if why.is_some() { Vec::new() } else { std::mem::take(&mut self.held) }
