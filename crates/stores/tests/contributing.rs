@@ -1,13 +1,13 @@
-//! What CONTRIBUTING.md says of a new store is so: a crate, a line in the table, its page, and no crate of the program that
-//! knows a kind of store by name.
+//! Checks the statements in CONTRIBUTING.md about a new store: it is a crate with a line in the table and a
+//! page of documentation, and no crate of the program names a kind of store.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates in the folder that are no kind of `[store]`.
+/// Crates in this folder that are not a kind of `[store]`.
 const SUPPORT: [&str; 3] = ["attached", "block-files", "dir"];
-/// The crates of the program; tests and measurements may know a store.
+/// The crates of the program. Tests and benchmarks may name a store.
 const PROGRAM: [&str; 9] =
     ["cli", "client", "cluster", "control", "coordinator", "helper", "repair", "store-api", "views"];
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Which bytes of a block were written. Ranges are kept disjoint, not touching, and not empty.
+/// The byte ranges of a block that were written. Ranges are kept disjoint, non-adjacent and non-empty.
 #[derive(Debug, Default)]
 pub struct Extents(BTreeMap<u64, u64>);
 
@@ -26,7 +26,7 @@ impl Extents {
         (end >= range.start).then_some((start, end))
     }
 
-    /// The ranges, ascending.
+    /// The ranges in ascending order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, &end)| start..end)
     }

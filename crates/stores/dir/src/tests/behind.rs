@@ -1,4 +1,4 @@
-//! What is read back while it is being written: nothing is missed, and nothing that reads back wrong is published.
+//! Read-back during writing: every byte is read back, and no block that reads back wrong is published.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,15 +13,15 @@ use store_api::{Closed, Gate, Publish};
 use super::*;
 
 const MIB: usize = 1 << 20;
-/// Enough for some of it to be read back before the last byte is written.
+/// Long enough that some bytes are read back before the last byte is written.
 const LENGTH: usize = 19 * MIB + 5000;
 
-/// Counts what passes, and does something to the medium before it does.
+/// Counts the bytes that pass, and can change the medium first.
 #[derive(Default)]
 struct Watched {
     passed: AtomicU64,
     closed: AtomicBool,
-    /// A byte of a file that changes before the next piece is read.
+    /// A byte of a file that is changed before the next piece is read.
     rot: Mutex<Option<(File, u64)>>,
 }
 
@@ -58,7 +58,7 @@ fn flip(file: &File, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("inside");
 }
 
-/// A block that is being made and read back by a gate.
+/// A block that is being written and read back through a gate.
 fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
     let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
     let gate = Arc::new(Watched::default());
@@ -82,7 +82,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("there")
 }
 
-/// The bytes of a writer.
+/// The file of a writer's bytes.
 fn temporary(scene: &Scene) -> File {
     let names = scene.files();
     let name = names.iter().find(|name| name.starts_with(".tmp-") && !name.ends_with(".crc"));
@@ -166,7 +166,7 @@ fn whoever_gives_up_ends_the_reading_and_learns_nothing() {
     assert_eq!(scene.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
 }
 
-/// Lets nothing pass until it is told to.
+/// Blocks all reads until it is opened.
 #[derive(Default)]
 struct Shut {
     asked: AtomicU64,

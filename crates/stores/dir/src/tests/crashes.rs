@@ -1,4 +1,4 @@
-//! A commit that stops after any of its steps leaves the old block, the new one, or none.
+//! Crashes between the steps of a commit leave the old block, the new block, or none.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::writer::DirWriter;
 const OLD: &[u8] = b"the old block";
 const NEW: &[u8] = b"the new block, longer";
 
-/// Seals a block and dies before its commit.
+/// Seals a block and crashes before its commit.
 fn sealed(scene: &Scene, block: &BlockId) -> (Place, Temporary) {
     let folder = Arc::clone(&scene.blocks.folder);
     let place = scene.place(block);
@@ -55,7 +55,7 @@ fn a_new_block_is_whole_or_not_there() {
     }
 }
 
-/// A file system may make the second rename durable and not the first.
+/// A file system may make the second rename durable but not the first.
 #[test]
 fn a_new_block_without_its_checksums_is_seen() {
     let scene = Scene::new();
@@ -146,7 +146,7 @@ fn a_reader_keeps_the_block_that_it_opened() {
     assert_ne!(old_digest, new_digest);
 }
 
-/// Readers and lists never see half of a replacement.
+/// Readers and lists never see a half-replaced block.
 #[test]
 fn replacing_while_reading() {
     let scene = Scene::new();

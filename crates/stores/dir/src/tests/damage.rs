@@ -1,4 +1,4 @@
-//! No changed byte, missing byte or missing file goes unnoticed.
+//! Every changed byte, missing byte and missing file is detected.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -115,7 +115,7 @@ fn a_block_without_checksums_is_corrupt_and_not_listed() {
     assert!(is_corrupt(scene.open(&id("a")).map(|_| ())).contains("checksum file"));
     assert_eq!(scene.blocks.list().expect("readable"), []);
     assert!(place.block.exists(), "it is not ours to remove");
-    scene.store(&id("a"), b"new"); // A repair puts it right.
+    scene.store(&id("a"), b"new"); // A repair restores the block.
     assert_eq!(scene.load(&id("a")).expect("repaired"), b"new");
 }
 

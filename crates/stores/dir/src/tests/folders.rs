@@ -1,4 +1,4 @@
-//! The folder itself: who may use it, what it lists, and when it is full.
+//! The folder: its lock, its lists, and a full disk.
 
 use repair::wire::control::HeldBlock;
 
@@ -37,7 +37,7 @@ fn blocks_are_listed_by_name_and_removed() {
         scene.blocks.list().expect("readable"),
         [held("10.1", 5000), held("9.1", 0), held("blk_-7", 1)]
     );
-    drop(unfinished); // It uses the folder, too.
+    drop(unfinished); // The writer keeps the folder locked too.
 
     assert!(scene.blocks.remove(&id("10.1")).expect("removable"));
     assert!(!scene.blocks.remove(&id("10.1")).expect("gone"));
