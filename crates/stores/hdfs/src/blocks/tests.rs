@@ -1,4 +1,4 @@
-//! Replicas in the folders of a DataNode, whole, rotten, short, stale and half-made.
+//! Replicas in the folders of a DataNode: intact, corrupt, truncated, outdated and unfinished.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use super::*;
 const POOL: &str = "BP-1-127.0.0.1-1";
 const NAME: &str = "blk_-9223372036854775792_1001";
 
-/// A DataNode with two disks.
+/// The folders of a DataNode with two disks.
 struct DataNode {
     root: TempDir,
 }
@@ -50,7 +50,7 @@ impl DataNode {
         self.root.path().join(folder).join(file)
     }
 
-    /// Writes a replica as HDFS does; all numbers used here are in the same folder.
+    /// Writes a replica as HDFS does. All block numbers in these tests belong to the same folder.
     fn put(&self, disk: &str, name: &str, format: ChecksumFormat, bytes: &[u8]) {
         let replica: ReplicaName = name.parse().expect("a name");
         let path = self.path(disk, &replica.file());
@@ -66,7 +66,7 @@ impl DataNode {
         names
     }
 
-    /// The names of all files of the block pool on a disk, in whatever folder.
+    /// The names of all files of the block pool on a disk, in any folder.
     fn names(&self, disk: &str) -> Vec<String> {
         let (mut names, mut folders) =
             (Vec::new(), vec![self.root.path().join(disk).join("current").join(POOL)]);
@@ -87,7 +87,7 @@ impl DataNode {
     }
 }
 
-/// A file of checksums, made byte by byte.
+/// Builds a checksum file byte by byte.
 fn meta(format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     let kind = if format.kind() == ChecksumKind::Crc32c { 2 } else { 1 };
     let mut meta = vec![0, 1, kind];
@@ -98,7 +98,7 @@ fn meta(format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     meta
 }
 
-/// The two CRCs, bit by bit.
+/// A slow reference implementation of the two CRCs.
 fn slow_crc(kind: ChecksumKind, bytes: &[u8]) -> u32 {
     let polynomial = if kind == ChecksumKind::Crc32c { 0x82f6_3b78 } else { 0xedb8_8320_u32 };
     let step = |crc: u32| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 };
@@ -186,7 +186,7 @@ fn what_is_in_memory_is_read_without_waiting() {
     node.put("b", NAME, ChecksumFormat::default(), &bytes);
     let blocks = node.open();
     read(&blocks, NAME, 0, 70_000).expect("whole");
-    // Some file systems cannot tell what they have in memory, and then nothing is.
+    // Some file systems cannot determine what is cached; then nothing counts as cached.
     let local = LocalBlock { index: BlockIndex(0), id: id(NAME), bytes: 70_000, digest: None };
     let Some(reader) = blocks.open_if_cached(&local) else { return };
     let mut buffer = vec![0; 1000];
@@ -211,7 +211,7 @@ fn every_flipped_bit_is_found() {
             flip(&path, bit);
         }
     }
-    // What is not touched is read all the same.
+    // Undamaged chunks can still be read.
     flip(&node.path("a", "blk_-9223372036854775792"), 8 * 650);
     assert_eq!(read(&blocks, NAME, 0, 600).expect("untouched"), bytes[..600]);
     says(read(&blocks, NAME, 599, 2), "bytes 600 to 700 differ");
@@ -226,7 +226,7 @@ fn cut_and_grown_files_are_found() {
         let whole = fs::read(node.path("a", file)).expect("there");
         for length in (1..whole.len()).step_by(whole.len() / 47 + 1) {
             fs::write(node.path("a", file), &whole[..length]).expect("written");
-            // What is as long as its checksums allow is found when its last chunk is read.
+            // If the length is still plausible, the damage is detected when the last chunk is read.
             let bytes = fs::metadata(node.path("a", "blk_-9223372036854775792")).expect("there").len();
             says(
                 read(&blocks, NAME, 0, bytes as usize).or_else(|_| read(&blocks, NAME, bytes - 1, 1)),
@@ -314,7 +314,7 @@ fn a_second_block_of_a_group_is_not_made_where_one_is() {
     says(make(&blocks, NAME, &bytes), "blk_-9223372036854775791_1001 is here, of the same stripe");
     make(&blocks, other_group, &bytes).expect("its neighbour is of another group");
     assert!(blocks.remove(&id(beside)).expect("removed"));
-    // It comes while the other one is made.
+    // The other block appears while this one is being written.
     let mut writer = blocks.create(&sink(NAME, 10)).expect("room");
     writer.write_at(0, &bytes).expect("written");
     writer.seal().expect("sealed");
@@ -335,7 +335,7 @@ fn what_is_unfinished_leaves_nothing() {
     says(writer.commit().map(drop), "not sealed");
     assert_eq!(node.names("a").len() + node.names("b").len(), 0);
     drop(blocks);
-    // What a crash leaves goes at the next start, and what is the DataNode's stays.
+    // The next start removes Mend's leftovers after a crash, but not the DataNode's files.
     let tmp = node.root.path().join("a/current").join(POOL).join("tmp");
     for file in [".mend-00000001-blk_1", "blk_7"] {
         fs::write(tmp.join(file), "x").expect("written");
@@ -404,7 +404,7 @@ fn folders_that_are_not_to_be_used_are_named() {
     says(HdfsBlocks::open(&[empty.path().to_owned()], None), "no DataNode has run here yet");
 }
 
-/// A DataNode's plug-in that answers with these lines; what it was asked.
+/// Starts a plug-in that gives these answers. Its thread returns the requests that it received.
 fn plugin(answers: &'static [&'static str]) -> (std::net::SocketAddr, std::thread::JoinHandle<Vec<String>>) {
     use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -473,7 +473,7 @@ proptest! {
         let format = ChecksumFormat::new(ChecksumKind::Crc32c, chunk).expect("possible");
         let blocks = node.open().with_checksums(format);
         let mut writer = blocks.create(&sink(NAME, bytes.len())).expect("room");
-        // Wrong bytes first, some of them sealed, then the right ones in pieces, then all that is left.
+        // First writes wrong bytes and seals them, then overwrites all bytes in pieces.
         writer.write_at(0, &vec![0xee; bytes.len()]).expect("written");
         writer.seal().expect("sealed");
         let mut rest: Vec<_> = (0..bytes.len()).step_by(700).map(|start| start..(start + 700).min(bytes.len())).collect();

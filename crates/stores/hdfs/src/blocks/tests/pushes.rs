@@ -1,4 +1,4 @@
-//! Replicas that are pushed to a DataNode, or to what takes its place here.
+//! Replicas that are pushed to a fake DataNode.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,21 +17,22 @@ const NOT_FOUND: &[u8] = b"\x15\x08\x01\x2a\x11Replica not found";
 const LOST_FILES: &[u8] = b"\x1c\x08\x01\x2a\x18...FileNotFoundException";
 const NOT_READABLE: &[u8] = b"\x1b\x08\x01\x2a\x17Replica is not readable";
 
-/// What a DataNode does when it is called.
+/// The reaction of the fake DataNode to a connection.
 enum Does {
-    /// It is asked for a block, and answers this.
+    /// Receives a read request and sends this answer.
     Reads(&'static [u8]),
-    /// It is given a block, and takes it.
+    /// Receives a block and confirms it.
     Takes,
-    /// It takes it, and its answer is lost.
+    /// Receives a block, but its answer is lost.
     TakesSilently,
-    /// It is given a block and hangs up.
+    /// Receives a write request and closes the connection.
     HangsUp,
-    /// It says nothing for as long as the caller waits.
+    /// Sends no answer until the caller gives up.
     Hangs,
 }
 
-/// A DataNode that does this, one call after the other. It must be called that often; what it was asked.
+/// Starts a fake DataNode with these reactions, one per connection; all must be used. Its thread returns the
+/// requests that it received.
 fn datanode(node: &DataNode, does: Vec<Does>) -> (Pusher, JoinHandle<Vec<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("bound");
@@ -58,7 +59,7 @@ fn call(mut stream: TcpStream, does: &Does, folder: &Path) -> Vec<u8> {
         }
         Does::TakesSilently => take(&mut stream, folder),
         Does::HangsUp => {}
-        // Until the caller is gone.
+        // Blocks until the caller closes the connection.
         Does::Hangs => drop(stream.read_to_end(&mut Vec::new())),
     }
     message
@@ -74,7 +75,7 @@ fn operation(stream: &mut TcpStream) -> (u8, Vec<u8>) {
     (start[2], message)
 }
 
-/// Takes packets until the last one, and keeps them as a replica.
+/// Receives packets up to the last one, and stores them as a replica.
 fn take(stream: &mut TcpStream, folder: &Path) {
     let (mut bytes, mut sums) = (Vec::new(), ChecksumFormat::default().encode().to_vec());
     loop {
@@ -95,12 +96,12 @@ fn take(stream: &mut TcpStream, folder: &Path) {
     fs::write(folder.join("blk_-9223372036854775792"), bytes).expect("written");
 }
 
-/// Prepares, writes, seals and hands over.
+/// Prepares, writes, seals and hands over a replica.
 fn push(node: &DataNode, pusher: Pusher) -> Result<(), BlockError> {
     push_with(node, pusher, None)
 }
 
-/// The same, with a block token.
+/// Like [`push`], with a block token.
 fn push_with(node: &DataNode, pusher: Pusher, permit: Option<Permit>) -> Result<(), BlockError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let bytes = pattern(70_000);
@@ -112,7 +113,7 @@ fn push_with(node: &DataNode, pusher: Pusher, permit: Option<Permit>) -> Result<
     runtime.block_on(writer.hand_over())
 }
 
-/// The replica is there, whole, and nothing else is.
+/// Checks that the replica is intact and that there are no other files.
 fn assert_whole(node: &DataNode) {
     let all = [node.names("a"), node.names("b")].concat();
     assert_eq!(all, ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"]);
@@ -217,7 +218,7 @@ fn a_rotten_replica_makes_way_and_the_datanode_forgets_it() {
     let (pusher, running) = datanode(&node, asked().into_iter().chain([Does::HangsUp]).collect());
     says(push(&node, pusher), "closed the connection");
     running.join().expect("called as often as that");
-    assert_whole(&node); // The right bytes are in its place, known or not.
+    assert_whole(&node); // The right bytes are in place, whether or not the DataNode has noticed.
 
     flip(&node.path("a", "blk_-9223372036854775792"), 80_001);
     let (pusher, running) = datanode(&node, asked().into_iter().chain([Does::Takes]).collect());

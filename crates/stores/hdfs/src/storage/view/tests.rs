@@ -1,4 +1,4 @@
-//! What is told of groups as listings come, without a NameNode.
+//! Reports about groups after sequences of listings, without a NameNode.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn group(bytes: u64) -> BlockGroup {
     BlockGroup { number: -160, stamp: 7, bytes, policy: "RS-3-2-1k".parse().expect("a policy") }
 }
 
-/// A group of five blocks, block I on node I + 1, without those of these indices.
+/// A group of five blocks, with block I on node I + 1, without the blocks of these indices.
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
@@ -50,7 +50,7 @@ impl Scene {
         self.view.tell(self.now, changed)
     }
 
-    /// Where block 2 is, and how.
+    /// The holder and state of block 2.
     fn block(&mut self) -> (Option<u32>, BlockState) {
         let stripes = self.view.stripes(self.now);
         let block = &stripes[0].blocks[2];
@@ -89,7 +89,7 @@ fn what_a_dead_datanode_had_is_where_it_was() {
     scene.now += PATIENCE * 2;
     scene.list(vec![listed(&[2])]);
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
-    // It is back, and has not told of its blocks yet.
+    // The DataNode is back, but has not reported its blocks yet.
     scene.nodes(&[1, 2, 3, 4, 5], 0);
     scene.now += PATIENCE * 2;
     scene.list(vec![listed(&[2])]);
@@ -141,7 +141,7 @@ fn a_bad_copy_is_told_until_it_is_listed_no_more() {
     let group = scene.view.set_state(&stripe, 2, NodeId(3), BlockState::Corrupt);
     assert_eq!(scene.view.tell(scene.now, group).len(), 1);
     assert_eq!(scene.block(), (Some(3), BlockState::Corrupt));
-    // Another copy is good, and is the one that counts.
+    // Another copy is healthy, and is used instead.
     let mut both = listed(&[]);
     both.homes.push((2, NodeId(1)));
     scene.list(vec![both]);
@@ -194,7 +194,7 @@ fn a_file_in_a_folder_and_in_a_snapshot_is_asked_for_in_the_folder() {
     assert!(asked_for(&scene));
 }
 
-/// Another group, in a file of this phase, of which block 2 was never told.
+/// Another group, in a file of this phase, of which block 2 was never listed.
 fn written(phase: Phase) -> Listed {
     Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
 }
@@ -235,7 +235,7 @@ fn a_file_that_is_written_to_has_more_time_and_settles_when_it_is_closed() {
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), [], "it was closed just now");
     scene.now += SETTLING;
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]).len(), 1);
-    // One that stays open for long is told of as it is.
+    // A file that stays open for a long time is reported as it is.
     let mut scene = Scene::new();
     scene.list(vec![listed(&[]), written(Phase::Open)]);
     scene.now += OPEN_SETTLING;
