@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_given_in_eras_one_after_the_other() {
+    fn each_era_covers_a_range_of_counts() {
         let (first, second) = (Key::of_block(&block("1-aaaaab.0")), Key::of_block(&block("1-bbbbbb.0")));
         let era = |key: Option<(Key, _)>| Era::of_number(key.expect("a name").0.era());
         let mut eras = Eras::default();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written_and_no_other_way() {
+    fn only_canonical_names_are_parsed() {
         for (count, era) in [(1, 1), (17, 0x2fff_ffff), (MAX_COUNT, 0x3fff_ffff)] {
             let written = Key::new(count, Era(era));
             assert_eq!(key(&written.stripe().0), Some(written));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_the_order_of_counting() {
+    fn keys_sort_by_count() {
         let mut keys = [Key::new(2, Era(1)), Key::new(1, Era(9)), Key::new(10, Era(3))];
         keys.sort();
         assert_eq!(keys.map(Key::count), [1, 2, 10]);

@@ -24,7 +24,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn every_crate_of_a_store_has_its_line_and_its_page() {
+fn every_store_crate_is_registered_and_documented() {
     let folders = fs::read_dir(root().join("crates/stores")).unwrap().map(|entry| entry.unwrap());
     let crates = folders.filter(|folder| folder.path().join("Cargo.toml").is_file());
     let names: BTreeSet<String> = crates.map(|it| it.file_name().into_string().unwrap()).collect();
@@ -52,7 +52,7 @@ fn no_crate_of_the_program_depends_on_a_kind_of_store() {
 }
 
 #[test]
-fn contributing_names_files_that_are_there() {
+fn files_named_in_contributing_exist() {
     let text = read("CONTRIBUTING.md");
     let (_, section) = text.split_once("- **a store**").expect("it says how to add a store");
     let section = section.split("\n- **").next().unwrap_or_default();

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_copies_are_known_to_the_next_coordinator_until_they_are_healthy() {
+    fn bad_copies_are_recorded_until_they_are_healthy() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("records");
         drop(DirCatalog::create(&path, "a-cluster").unwrap());

@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_plain_list_of_flags(ranges in prop::collection::vec((0u64..64, 0u64..16), 0..12)) {
+        fn agrees_with_a_list_of_flags(ranges in prop::collection::vec((0u64..64, 0u64..16), 0..12)) {
             let mut extents = Extents::default();
             let mut flags = [false; 80];
             for (start, length) in ranges {

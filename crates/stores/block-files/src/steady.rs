@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_in_stretches_is_all_there() {
+    fn all_bytes_are_written_across_several_syncs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     /// The system reports a write error only once, so the result of a sync must survive until the next write
     /// or sync.
     #[test]
-    fn what_a_sync_found_is_told_by_the_next_write_or_sync() {
+    fn a_failed_sync_fails_the_next_write_or_sync() {
         let failing = || Some(thread::spawn(|| Err(io::Error::from(io::ErrorKind::StorageFull))));
         let mut file: SteadyFile = SteadyFile::new(tempfile::tempfile().unwrap());
         file.running = failing();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_and_a_closed_gate_end_it() {
+    fn an_error_or_a_closed_gate_ends_the_read() {
         let piece = NonZeroU64::new(10).expect("not zero");
         let mut reads = 0;
         let wrong = |piece: Range<u64>, _: &mut Vec<u8>| {

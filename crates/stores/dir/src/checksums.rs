@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_as_documented() {
+    fn the_checksum_file_has_the_documented_format() {
         let bytes = of(b"123456789").encode();
         let mut drawn = b"MENDCRC\n".to_vec();
         drawn.extend([0, 0, 0, 2, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_none_is_named() {
+    fn an_invalid_label_is_reported() {
         let mut bytes = of(b"x").encode();
         let at = bytes.len() - 10;
         bytes[at] = b'\n';
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn files_read_back_and_every_flipped_bit_is_seen() {
+    fn checksum_files_round_trip_and_every_flipped_bit_is_detected() {
         for length in [0, 1, 4095, 4096, 4097, 9000] {
             let checksums = of(&vec![7; length]);
             let mut bytes = checksums.encode();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_grown_files_are_seen() {
+    fn truncated_and_extended_files_are_detected() {
         let bytes = of(&[7; 9000]).encode();
         for length in 0..bytes.len() {
             assert!(Checksums::decode(&bytes[..length]).is_err());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_from_the_future_is_named() {
+    fn a_newer_checksum_file_version_is_reported() {
         let mut bytes = of(b"x").encode();
         bytes[11] = 3;
         let body = bytes.len() - 4;

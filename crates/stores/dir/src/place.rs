@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_be_another_file_are_refused() {
+    fn names_that_could_denote_another_file_are_refused() {
         let long = "x".repeat(201);
         for name in ["", ".", "..", ".tmp-1", "a/b", "a\\b", "a\0b", "ä", "a b", "1.0.crc", long.as_str()] {
             let error = Place::of(Path::new("/r"), &BlockId(name.to_owned())).expect_err(name);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intent_names_its_block() {
+    fn the_name_of_an_intent_contains_its_block() {
         let place = Place::of(Path::new("/r"), &BlockId("a-17.3".to_owned())).expect("a name");
         let intent = place.temporary(0x2a).intent;
         let name = intent.file_name().and_then(|name| name.to_str()).expect("text");

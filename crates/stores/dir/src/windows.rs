@@ -293,7 +293,7 @@ mod tests {
     proptest! {
         /// A window is done if and only if it was read after its last write and was intact then.
         #[test]
-        fn agrees_with_a_plain_history(steps in steps()) {
+        fn agrees_with_a_simple_model(steps in steps()) {
             let file = tempfile::tempfile().unwrap();
             let id = BlockId("a".into());
             let place = Place::of(Path::new("/r"), &id).unwrap();

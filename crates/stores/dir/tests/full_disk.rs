@@ -60,7 +60,7 @@ impl Drop for TinyDisk {
 }
 
 #[test]
-fn a_full_disk_is_no_space_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_no_block_is_lost() {
     let Some(disk) = TinyDisk::mount() else { return };
     let blocks = DirBlocks::open(disk.0.path()).expect("a new folder");
     let store = |name: &str, length: usize| {

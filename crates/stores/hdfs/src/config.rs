@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_written_as_it_is_read() {
+    fn settings_round_trip() {
         let namenode = NameNodeConfig {
             uri: Some("hdfs://nn:8020".to_owned()),
             java: "/opt/java/bin/java".into(),

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read() {
+    fn an_answer_is_parsed() {
         let mut listing = Listing::default();
         for line in [
             "safe",
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused() {
+    fn invalid_lines_are_refused() {
         let mut listing = Listing::default();
         listing.take("n 0 uuid-a 10.0.0.1:9866").expect("a line");
         for line in [

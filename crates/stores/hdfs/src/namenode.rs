@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_find_their_questions_whatever_their_order() {
+    async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
         let script = "echo '0 ready 3'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_jvm_that_ends_says_why_and_another_one_answers() {
+    async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
                 echo '0 ready 3'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_told() {
+    async fn failures_of_queries_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),

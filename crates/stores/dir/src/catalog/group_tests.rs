@@ -61,7 +61,7 @@ fn everything(catalog: &DirCatalog) -> Vec<StoreChange> {
 }
 
 #[test]
-fn what_is_carried_out_together_sees_what_came_before_it() {
+fn writes_of_a_group_see_the_earlier_ones() {
     let (_folder, mut catalog, term) = catalog();
     let writes = [begin("f"), allocate(1), publish("1", 3), commit(1)];
     let done = catalog.carry_out(term, &writes);
@@ -70,7 +70,7 @@ fn what_is_carried_out_together_sees_what_came_before_it() {
 }
 
 #[test]
-fn one_that_is_refused_leaves_nothing_and_the_others_are_carried_out() {
+fn a_refused_write_does_not_affect_the_rest_of_its_group() {
     let (_folder, mut catalog, term) = catalog();
     let writes = [
         begin("f"),
@@ -92,7 +92,7 @@ fn one_that_is_refused_leaves_nothing_and_the_others_are_carried_out() {
 }
 
 #[test]
-fn an_old_coordinator_is_fenced_out() {
+fn a_deposed_coordinator_is_fenced() {
     let (folder, mut catalog, old) = catalog();
     let new = catalog.begin_term().unwrap();
     assert!(new > old);
@@ -183,7 +183,7 @@ proptest! {
     /// However writes are divided into groups, the answers are the same, the reported changes add up to the
     /// stored state, and the stored state is the same except for timestamps.
     #[test]
-    fn groups_change_nothing_but_the_cost(
+    fn grouping_does_not_change_results(
         writes in proptest::collection::vec(write(), 1..25),
         cuts in proptest::collection::vec(1..6usize, 25),
     ) {
@@ -228,7 +228,7 @@ fn fail_after(catalog: &mut DirCatalog, known: u64, tried: u64, done: Vec<Done>)
 }
 
 #[test]
-fn a_commit_in_doubt_is_told_of_after_reopening_if_it_is_durable() {
+fn a_commit_in_doubt_is_reported_after_reopening_if_it_is_durable() {
     let (_folder, mut catalog, term) = catalog();
     let known = catalog.mark_found().unwrap();
     let done = catalog.carry_out(term, &[begin("a")]).remove(0).unwrap();
@@ -251,7 +251,7 @@ fn a_commit_in_doubt_is_told_of_after_reopening_if_it_is_durable() {
 }
 
 #[test]
-fn a_catalog_that_was_exchanged_behind_a_fault_is_refused_for_good() {
+fn a_catalog_replaced_during_a_fault_is_refused_permanently() {
     let (folder, mut catalog, term) = catalog();
     let path = folder.path().join("catalog.redb");
     catalog.snapshot().unwrap().write(&folder.path().join("copy")).unwrap();

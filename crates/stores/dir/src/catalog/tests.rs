@@ -252,7 +252,7 @@ fn an_incomplete_put_is_not_committed() {
 }
 
 #[test]
-fn a_stripe_asked_for_again_moves_its_blocks() {
+fn repeated_allocation_moves_the_blocks_of_a_stripe() {
     let mut scene = Scene::new();
     let put = scene.begin("f", 1);
     let first = scene.allocate(put, 0, [0, 1, 2]);
@@ -282,7 +282,7 @@ fn a_stripe_asked_for_again_moves_its_blocks() {
 }
 
 #[test]
-fn a_put_that_is_given_up_leaves_only_discards() {
+fn an_aborted_put_leaves_only_discards() {
     let mut scene = Scene::new();
     let put = scene.begin("f", 2);
     let stripe = scene.allocate(put, 0, [0, 1, 2]);
@@ -310,7 +310,7 @@ fn a_put_that_is_given_up_leaves_only_discards() {
 }
 
 #[test]
-fn a_file_that_is_removed_leaves_only_discards() {
+fn a_removed_file_leaves_only_discards() {
     let mut scene = Scene::new();
     let kept = scene.file("kept", 1);
     let gone = scene.file("gone", 2);
@@ -346,7 +346,7 @@ fn names_are_taken_by_the_first_commit() {
 }
 
 #[test]
-fn a_repaired_block_moves_and_its_old_copy_goes() {
+fn a_repaired_block_moves_and_its_old_copy_is_discarded() {
     let mut scene = Scene::new();
     scene.file("f", 1);
     let id = StripeId("1".to_owned());
@@ -400,7 +400,7 @@ fn several_blocks_are_recorded_together_or_not_at_all() {
 }
 
 #[test]
-fn names_that_are_not_ours_are_not_found() {
+fn foreign_stripe_names_are_not_found() {
     let mut scene = Scene::new();
     scene.file("f", 1);
     for name in ["", "x", "0", "2", "01", "+1", " 1", "1.0", "99999999999999999999"] {
@@ -490,7 +490,7 @@ fn discards_of_the_last_node_are_found() {
 }
 
 #[test]
-fn the_queue_keeps_what_it_is_given() {
+fn queue_records_can_be_stored_listed_and_removed() {
     let mut scene = Scene::new();
     for (key, value) in [("job/2", json!({"block": "1.1"})), ("job/1", json!(1)), ("history/1", json!(null))]
     {
@@ -520,7 +520,7 @@ fn job_numbers_only_grow() {
 }
 
 #[test]
-fn a_missing_catalog_is_never_made_anew() {
+fn opening_a_missing_catalog_does_not_create_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
     let error = DirCatalog::open(&path, CLUSTER).expect_err("missing");
@@ -532,7 +532,7 @@ fn a_missing_catalog_is_never_made_anew() {
 }
 
 #[test]
-fn a_catalog_is_made_once_and_whole() {
+fn a_catalog_is_created_once_and_atomically() {
     let scene = Scene::new();
     let error = DirCatalog::create(scene.path(), CLUSTER).expect_err("exists");
     assert!(matches!(error, OpenError::Exists { .. }));
@@ -555,7 +555,7 @@ fn another_cluster_and_another_coordinator_are_refused() {
 }
 
 #[test]
-fn a_newer_version_is_named() {
+fn a_newer_catalog_version_is_reported() {
     let mut scene = Scene::new();
     let change = |change: &Change<'_>| change.put(META, "version", &7);
     scene.catalog.change(change).expect("written");
@@ -566,7 +566,7 @@ fn a_newer_version_is_named() {
 }
 
 #[test]
-fn a_catalog_of_version_3_is_read_and_gets_todays() {
+fn a_catalog_of_version_3_is_upgraded() {
     let mut scene = Scene::new();
     let path = scene.path();
     scene.catalog.change(|change| change.put(META, "version", &3)).expect("written");
@@ -582,7 +582,7 @@ fn a_catalog_of_version_3_is_read_and_gets_todays() {
 }
 
 #[test]
-fn what_is_not_a_catalog_is_refused() {
+fn files_that_are_not_catalogs_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for bytes in [Vec::new(), b"hello".to_vec(), vec![0; 1 << 20]] {
         let path = folder.path().join("other");
@@ -638,7 +638,7 @@ fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
 }
 
 #[test]
-fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
+fn names_stay_unique_after_restoring_an_old_catalog() {
     let mut scene = Scene::new();
     scene.catalog.era = super::open::new_era();
     scene.file("a", 1);
@@ -659,7 +659,7 @@ fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
 }
 
 #[test]
-fn a_short_name_of_several_stripes_lists_them() {
+fn an_ambiguous_short_name_lists_its_stripes() {
     let mut scene = Scene::new();
     let mut stripes = Vec::new();
     for name in ["a", "b"] {
@@ -685,7 +685,7 @@ fn a_short_name_of_several_stripes_lists_them() {
 }
 
 #[test]
-fn what_nobody_misses_is_not_newer_and_costs_no_numbers() {
+fn disclaimed_blocks_are_not_newer_and_use_up_no_numbers() {
     let mut scene = Scene::new();
     scene.file("a", 1);
     assert!(scene.catalog.is_from_the_future(&block("7.1")).expect("readable"));
@@ -707,7 +707,7 @@ fn what_nobody_misses_is_not_newer_and_costs_no_numbers() {
 }
 
 #[test]
-fn numbers_that_are_used_up_are_an_error_with_a_next_step() {
+fn running_out_of_numbers_is_an_error_with_a_next_step() {
     let mut scene = Scene::new();
     let put = scene.begin("a", 1);
     scene
@@ -728,7 +728,7 @@ fn numbers_that_are_used_up_are_an_error_with_a_next_step() {
 }
 
 #[test]
-fn a_catalog_made_anew_has_all_files() {
+fn a_rebuilt_catalog_has_all_files() {
     let mut scene = Scene::new();
     let (a, b) = (scene.file("a", 3), scene.file("dir/b", 1));
     let pending = scene.begin("c", 2);
@@ -760,7 +760,7 @@ fn a_catalog_made_anew_has_all_files() {
 }
 
 #[test]
-fn a_helper_alone_takes_no_name_and_damages_no_stripe() {
+fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
@@ -791,7 +791,7 @@ fn a_helper_alone_takes_no_name_and_damages_no_stripe() {
 }
 
 #[test]
-fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
+fn the_newest_readable_put_of_a_name_becomes_the_file() {
     let mut scene = Scene::new();
     let old = scene.file("a", 1);
     let before = inventories(&scene.catalog);
@@ -812,7 +812,7 @@ fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
 }
 
 #[test]
-fn blocks_that_contradict_make_no_catalog() {
+fn contradicting_blocks_are_counted_as_strangers() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
@@ -833,7 +833,7 @@ fn blocks_that_contradict_make_no_catalog() {
 }
 
 #[test]
-fn snapshots_are_whole_and_restored_where_nobody_works() {
+fn snapshots_are_restored_only_if_no_coordinator_is_running() {
     let mut scene = Scene::new();
     let a = scene.file("a", 2);
     let copy = scene.folder.path().join("copy.redb");
@@ -859,7 +859,7 @@ fn snapshots_are_whole_and_restored_where_nobody_works() {
 }
 
 #[test]
-fn a_copy_from_the_middle_of_a_put_takes_nothing_from_the_file_that_it_became() {
+fn a_copy_taken_during_a_put_does_not_harm_the_later_file() {
     let mut scene = Scene::new();
     scene.file("gone", 1);
     scene.catalog.remove_file("gone").expect("readable");
@@ -885,7 +885,7 @@ proptest! {
 
     /// A flipped bit causes an error that names the remedy, or hits unused space.
     #[test]
-    fn a_flipped_bit_loses_nothing_unsaid(at in 0.0..1.0f64, bit in 0..8u32, clean in any::<bool>()) {
+    fn a_flipped_bit_never_loses_data_silently(at in 0.0..1.0f64, bit in 0..8u32, clean in any::<bool>()) {
         let mut scene = Scene::new();
         for file in 0..8 {
             scene.file(&format!("file-{file}"), 2);

@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn every_short_range_reads_right(start in 0usize..9000, length in 0usize..9000) {
+    fn every_short_range_reads_correctly(start in 0usize..9000, length in 0usize..9000) {
         let scene = Scene::new();
         let bytes = pattern(1, 9000);
         scene.store(&id("a"), &bytes);
@@ -126,7 +126,7 @@ proptest! {
 
 /// A rebuilt block must be comparable with a digest that an old version recorded.
 #[test]
-fn a_block_is_made_again_with_the_kind_of_digest_that_is_recorded() {
+fn a_rebuilt_block_gets_the_recorded_kind_of_digest() {
     let scene = Scene::new();
     let bytes = pattern(1, 300_000);
     for (recorded, expected) in [
@@ -147,7 +147,7 @@ fn a_block_is_made_again_with_the_kind_of_digest_that_is_recorded() {
 }
 
 #[test]
-fn bytes_never_written_stop_the_seal() {
+fn unwritten_bytes_prevent_the_seal() {
     let scene = Scene::new();
     let mut writer = scene.blocks.create(&sink(&id("a"), 10_000)).expect("space");
     writer.write_at(0, &[1; 4096]).expect("written");
@@ -177,7 +177,7 @@ fn ranges_beyond_the_block_are_refused() {
 }
 
 #[test]
-fn what_was_written_after_the_seal_is_not_committed() {
+fn a_block_written_to_after_the_seal_is_not_committed() {
     let scene = Scene::new();
     let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
     writer.write_at(0, b"abc").expect("written");

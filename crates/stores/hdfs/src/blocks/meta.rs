@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_as_hdfs_writes_it() {
+    fn the_header_matches_that_of_hdfs() {
         assert_eq!(ChecksumFormat::default().encode(), [0, 1, 2, 0, 0, 2, 0]);
         let sums: Vec<_> = ChecksumFormat::default().sums(b"123456789").collect();
         assert_eq!(sums, [[0xe3, 0x06, 0x92, 0x83]]); // The check values of the two CRCs.

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internal_block_is_where_hdfs_puts_it() {
+    fn internal_blocks_have_the_folders_of_hdfs() {
         let name = ReplicaName::internal(-9_223_372_036_854_710_256, 1003, BlockIndex(5)).expect("a group");
         assert_eq!(name.to_string(), "blk_-9223372036854710251_1003");
         assert_eq!(name.folders(), [1, 0]);

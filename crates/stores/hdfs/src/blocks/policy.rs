@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policies_of_hdfs_are_known() {
+    fn built_in_policies_are_parsed() {
         for (name, code) in [
             ("RS-6-3-1024k", "rs-9-6"),
             ("RS-3-2-1024k", "rs-5-3"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_named() {
+    fn invalid_policies_are_reported() {
         for (name, says) in [
             ("", "no erasure coding policy"),
             ("RS-6-3", "no erasure coding policy"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_few_bytes_has_a_shortened_code() {
+    fn a_small_group_has_a_shortened_code() {
         let policy: Policy = "RS-6-3-1k".parse().expect("a policy");
         let group = |bytes| BlockGroup { number: -160, stamp: 7, bytes, policy };
         assert_eq!(group(0).stripe(), None);
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn lengths_are_those_of_dealt_cells(policy in policies(), bytes in 0usize..40_000) {
+        fn lengths_match_distributed_cells(policy in policies(), bytes in 0usize..40_000) {
             let dealt = dealt(&policy, &vec![7; bytes]);
             let lengths: Vec<_> = dealt.iter().map(|block| block.len() as u64).collect();
             prop_assert_eq!(&policy.lengths(bytes as u64)[..lengths.len()], &lengths[..]);

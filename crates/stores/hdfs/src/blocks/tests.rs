@@ -156,7 +156,7 @@ fn says<T: std::fmt::Debug>(result: Result<T, BlockError>, what: &str) {
 }
 
 #[test]
-fn what_hdfs_wrote_is_read_at_any_offset() {
+fn replicas_of_hdfs_are_read_at_any_offset() {
     let (node, bytes) = (DataNode::new(), pattern(200_001));
     for (disk, name, format) in
         [("a", NAME, ChecksumFormat::default()), ("b", "blk_-9223372036854775791_1001", small_chunks())]
@@ -181,7 +181,7 @@ fn what_hdfs_wrote_is_read_at_any_offset() {
 }
 
 #[test]
-fn what_is_in_memory_is_read_without_waiting() {
+fn cached_bytes_are_read_without_waiting() {
     let (node, bytes) = (DataNode::new(), pattern(70_000));
     node.put("b", NAME, ChecksumFormat::default(), &bytes);
     let blocks = node.open();
@@ -218,7 +218,7 @@ fn every_flipped_bit_is_found() {
 }
 
 #[test]
-fn cut_and_grown_files_are_found() {
+fn truncated_and_extended_files_are_detected() {
     let (node, bytes) = (DataNode::new(), pattern(5000));
     let blocks = node.open();
     for file in ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"] {
@@ -259,7 +259,7 @@ fn a_stale_generation_is_neither_read_nor_removed_nor_replaced() {
 }
 
 #[test]
-fn a_replica_is_made_where_hdfs_looks_for_it() {
+fn a_replica_is_written_where_hdfs_expects_it() {
     let (node, bytes) = (DataNode::new(), pattern(70_000));
     let found = make(&node.open(), "blk_-9223372036854710251_1003", &bytes).expect("made");
     assert_eq!(found, digest(&bytes));
@@ -273,7 +273,7 @@ fn a_replica_is_made_where_hdfs_looks_for_it() {
 }
 
 #[test]
-fn a_rotten_replica_is_replaced_where_it_is_with_checksums_like_its_own() {
+fn a_corrupt_replica_is_replaced_in_place_with_the_same_checksum_format() {
     let (node, bytes) = (DataNode::new(), pattern(7_000));
     node.put("b", NAME, small_chunks(), &bytes);
     flip(&node.path("b", "blk_-9223372036854775792"), 77);
@@ -293,7 +293,7 @@ fn a_rotten_replica_is_replaced_where_it_is_with_checksums_like_its_own() {
 }
 
 #[test]
-fn a_replica_on_another_disk_keeps_a_second_from_being_made() {
+fn a_replica_on_another_disk_prevents_a_second_copy() {
     let (node, bytes) = (DataNode::new(), pattern(10));
     let blocks = node.open();
     let mut writer = blocks.create(&sink(NAME, 10)).expect("room");
@@ -306,7 +306,7 @@ fn a_replica_on_another_disk_keeps_a_second_from_being_made() {
 }
 
 #[test]
-fn a_second_block_of_a_group_is_not_made_where_one_is() {
+fn a_datanode_gets_only_one_block_of_a_group() {
     let (node, bytes) = (DataNode::new(), pattern(10));
     let (beside, other_group) = ("blk_-9223372036854775791_1001", "blk_-9223372036854775776_1002");
     node.put("b", beside, ChecksumFormat::default(), &bytes);
@@ -324,7 +324,7 @@ fn a_second_block_of_a_group_is_not_made_where_one_is() {
 }
 
 #[test]
-fn what_is_unfinished_leaves_nothing() {
+fn unfinished_replicas_leave_no_files() {
     let node = DataNode::new();
     let blocks = node.open();
     let mut writer = blocks.create(&sink(NAME, 1000)).expect("room");
@@ -345,7 +345,7 @@ fn what_is_unfinished_leaves_nothing() {
 }
 
 #[test]
-fn a_datanode_that_starts_meanwhile_takes_the_unfinished_away() {
+fn a_starting_datanode_removes_unfinished_files() {
     let (node, bytes) = (DataNode::new(), pattern(1000));
     let blocks = node.open();
     let mut writer = blocks.create(&sink(NAME, 1000)).expect("room");
@@ -362,7 +362,7 @@ fn a_datanode_that_starts_meanwhile_takes_the_unfinished_away() {
 }
 
 #[test]
-fn only_what_was_made_here_is_taken_back() {
+fn take_back_removes_only_own_files() {
     let (node, bytes) = (DataNode::new(), pattern(1000));
     let blocks = node.open();
     let name = || {
@@ -384,7 +384,7 @@ fn only_what_was_made_here_is_taken_back() {
 }
 
 #[test]
-fn folders_that_are_not_to_be_used_are_named() {
+fn unusable_folders_are_reported() {
     let node = DataNode::new();
     let taken = node.open();
     says(HdfsBlocks::open(&node.folders(), None), "another helper");
@@ -434,7 +434,7 @@ fn hand_over(node: &DataNode, address: std::net::SocketAddr) -> Result<(), Block
 }
 
 #[test]
-fn a_datanode_is_asked_before_and_told_after() {
+fn the_plugin_is_asked_before_and_told_after() {
     let node = DataNode::new();
     let (address, asked) = plugin(&["yes", "yes", "yes"]);
     hand_over(&node, address).expect("taken");
@@ -445,7 +445,7 @@ fn a_datanode_is_asked_before_and_told_after() {
 }
 
 #[test]
-fn what_a_datanode_refuses_is_taken_away_and_what_it_may_have_taken_stays() {
+fn refused_files_are_removed_and_possibly_adopted_files_stay() {
     let refused =
         |result| matches!(result, Err(BlockError::Process { error: ProcessError::Refused { .. }, .. }));
     let node = DataNode::new();

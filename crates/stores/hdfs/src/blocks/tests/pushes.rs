@@ -125,7 +125,7 @@ fn assert_empty(node: &DataNode) {
 }
 
 #[test]
-fn a_datanode_without_the_plugin_takes_what_is_pushed() {
+fn a_datanode_without_the_plugin_accepts_pushed_blocks() {
     let node = DataNode::new();
     let (pusher, running) =
         datanode(&node, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Takes]);
@@ -135,7 +135,7 @@ fn a_datanode_without_the_plugin_takes_what_is_pushed() {
 }
 
 #[test]
-fn what_is_not_taken_leaves_nothing_and_says_why() {
+fn a_refused_push_leaves_no_files_and_is_explained() {
     let node = DataNode::new();
     let asked = || vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::HangsUp];
     says(push(&node, datanode(&node, asked()).0), "no folder of type DISK has room");
@@ -151,7 +151,7 @@ fn what_is_not_taken_leaves_nothing_and_says_why() {
 }
 
 #[test]
-fn every_question_and_the_block_come_with_the_token() {
+fn every_request_carries_the_token() {
     let node = DataNode::new();
     let (pusher, running) =
         datanode(&node, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Takes]);
@@ -171,7 +171,7 @@ fn every_question_and_the_block_come_with_the_token() {
 }
 
 #[test]
-fn a_datanode_that_hangs_is_given_up() {
+fn a_hanging_datanode_is_abandoned() {
     let node = DataNode::new();
     let (pusher, running) =
         datanode(&node, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Hangs]);
@@ -192,7 +192,7 @@ fn a_replica_that_was_pushed_before_is_recognised() {
 }
 
 #[test]
-fn an_answer_that_is_lost_is_asked_for_again() {
+fn a_lost_answer_is_checked_again() {
     let node = DataNode::new();
     let does =
         vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::TakesSilently, Does::Reads(SUCCESS)];
@@ -203,14 +203,14 @@ fn an_answer_that_is_lost_is_asked_for_again() {
 }
 
 #[test]
-fn what_a_datanode_takes_into_another_folder_is_not_there() {
+fn a_block_stored_in_another_folder_is_not_confirmed() {
     let (node, other) = (DataNode::new(), DataNode::new());
     let (pusher, _) = datanode(&other, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Takes]);
     says(push(&node, pusher), "none of the `folders` of this helper has it");
 }
 
 #[test]
-fn a_rotten_replica_makes_way_and_the_datanode_forgets_it() {
+fn a_corrupt_replica_is_removed_and_the_datanode_forgets_it() {
     let node = DataNode::new();
     node.put("a", NAME, ChecksumFormat::default(), &pattern(70_000));
     flip(&node.path("a", "blk_-9223372036854775792"), 80_001);
@@ -228,7 +228,7 @@ fn a_rotten_replica_makes_way_and_the_datanode_forgets_it() {
 }
 
 #[test]
-fn checksums_without_bytes_make_way_if_the_datanode_believes_them() {
+fn checksums_without_bytes_are_removed_before_a_push() {
     let node = DataNode::new();
     node.put("a", NAME, ChecksumFormat::default(), &pattern(70_000));
     fs::remove_file(node.path("a", "blk_-9223372036854775792")).expect("removed");

@@ -136,7 +136,7 @@ fn packets_end_where_chunks_do() {
 }
 
 #[test]
-fn what_a_datanode_answers_is_told() {
+fn answers_of_a_datanode_are_parsed() {
     assert!(ask(b"\x02\x08\x00").is_ok());
     assert!(ask(b"\x02\x08\x00and bytes of the block").is_ok());
     assert!(matches!(ask(b""), Err(TransferError::Closed)));
