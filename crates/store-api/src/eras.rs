@@ -1,4 +1,4 @@
-//! The eras in which the coordinators of a catalog have named stripes.
+//! The eras in which the coordinators of a catalog have named stripes. [`Era`] explains the term.
 //!
 //! A block with a name from a recorded era that belongs to no stripe is left over from a file that was
 //! removed or never committed. A block from an unknown era may belong to a stripe that was lost when an older

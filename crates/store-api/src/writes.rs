@@ -276,7 +276,7 @@ pub enum StoreError {
         node: NodeId,
         /// The store's name for the node's server.
         server: String,
-        /// Why.
+        /// Why the server cannot accept the block.
         why: String,
     },
     /// The store does not serve a block that was rebuilt on this node.

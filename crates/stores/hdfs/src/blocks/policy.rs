@@ -59,7 +59,7 @@ pub enum PolicyError {
     Codec {
         /// The policy.
         policy: String,
-        /// Its codec.
+        /// The policy's codec.
         codec: String,
     },
     /// The number of blocks exceeds the capacity of a group, or is zero.

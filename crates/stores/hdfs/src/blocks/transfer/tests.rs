@@ -76,8 +76,8 @@ fn a_block_is_written_as_hdfs_writes_it() {
         b"\x00\x1c\x50\x2c".as_slice(), // Version 28, write a block, 44 bytes
         b"\x0a\x19\x0a\x15\x0a\x13",
         BLOCK,
-        b"\x12\x00",                                 // of which block, from no client
-        b"\x20\x08\x28\x00\x30\x00\x38\x00\x40\x00", // stage 8, and nothing of a pipeline
+        b"\x12\x00",                                 // No client name
+        b"\x20\x08\x28\x00\x30\x00\x38\x00\x40\x00", // Stage 8, all pipeline fields 0
         b"\x4a\x05\x08\x02\x10\x80\x04",             // CRC-32C of each 512 bytes
     ];
     let bytes = [
