@@ -20,7 +20,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 pub struct Aside {
     /// Per stripe, a channel that closes when the stripe's last call ends.
     last: BTreeMap<StripeId, oneshot::Receiver<()>>,
-    /// Every call in flight holds a read lock, so that the write lock waits for all of them.
+    /// Every call in flight holds a read lock; the write lock therefore waits for all of them.
     under_way: Arc<RwLock<()>>,
 }
 
