@@ -12,12 +12,12 @@ use crate::{Gate, Later, Sinks, Sources};
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
-    /// There is no block of this name.
+    /// The node has no block of this name.
     #[error("block {block} is not here ({path})")]
     Missing {
         /// The block.
         block: BlockId,
-        /// Where it was looked for.
+        /// The path at which the block was expected.
         path: String,
     },
     /// The bytes differ from their checksum, or the file has the wrong length.
@@ -27,7 +27,7 @@ pub enum BlockError {
         block: BlockId,
         /// The file.
         path: String,
-        /// What is wrong, with offsets.
+        /// The mismatch, with offsets.
         detail: String,
     },
     /// The disk is full.
@@ -38,61 +38,62 @@ pub enum BlockError {
         /// The file.
         path: String,
     },
-    /// A different block, whole by its own checksums, is kept under the name.
+    /// The file under this name is intact but contains a different block.
     #[error("what is kept as block {block} is not that block: {detail}")]
     Other {
-        /// The block that was asked for.
+        /// The requested block.
         block: BlockId,
-        /// What it is instead.
+        /// A description of the block that was found.
         detail: String,
     },
-    /// Another block of the stripe is here, and the store keeps only one of a stripe per node.
+    /// The node already holds another block of the stripe, and the store allows only one per node.
     #[error(
         "block {block} cannot be made here: {beside} is here, of the same stripe, and the store would know only one of them"
     )]
     Beside {
-        /// The block that was to be made.
+        /// The block that could not be created.
         block: BlockId,
-        /// The one that is here.
+        /// The block of the same stripe that the node already holds.
         beside: BlockId,
     },
-    /// The store's own process refuses the block, or does not return it.
+    /// The store's own process refuses the block or does not return it.
     #[error("block {block}: {error}")]
     Process {
         /// The block.
         block: BlockId,
-        /// What is wrong.
+        /// The cause.
         #[source]
         error: ProcessError,
     },
-    /// The name is no valid block name.
+    /// The name is not a valid block name.
     #[error("`{0}` cannot be the name of a block")]
     BadName(String),
-    /// The reader was cancelled.
+    /// The read was cancelled.
     #[error("block {0} was not read to its end: nobody waits for the result any more")]
     GivenUp(BlockId),
-    /// The system refuses access.
+    /// The operating system reports an error.
     #[error("{path}: {source}")]
     Io {
         /// The file or folder.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why the store's own process failed to take or show a block.
+/// Why the store's own process did not accept or return a block.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It cannot be reached, or its answer is lost. Whether it carried out the request is unknown.
+    /// The process cannot be reached, or its response was lost. It may or may not have carried out the
+    /// request.
     #[error("{process} cannot be reached: {why}")]
     Unreachable {
         /// The process.
         process: String,
-        /// What the system says.
+        /// The system's error message.
         why: String,
     },
-    /// It did not finish in time. Whether it still will is unknown.
+    /// The process did not finish within the timeout. It may still finish later.
     #[error("{process} did not take it within {} s", limit.as_secs())]
     TimedOut {
         /// The process.
@@ -100,84 +101,84 @@ pub enum ProcessError {
         /// The timeout.
         limit: Duration,
     },
-    /// It refuses.
+    /// The process refuses the request.
     #[error("{process} refuses: {why}")]
     Refused {
         /// The process.
         process: String,
-        /// What it says.
+        /// The reason that the process gives.
         why: String,
     },
-    /// It accepted the block, but readers do not find it there.
+    /// The process accepted the block, but readers cannot find the block there.
     #[error("{process} does not show it: {why}")]
     Unconfirmed {
         /// The process.
         process: String,
-        /// What was found instead.
+        /// The result of the lookup.
         why: String,
     },
     /// The stripe, or the whole store, is locked by another writer.
     #[error("{why}")]
     NotNow {
-        /// Who holds the lock.
+        /// The owner of the lock.
         why: String,
     },
 }
 
-/// The blocks on one node: a store as a helper sees it.
+/// The blocks on one node, as a helper uses a store.
 pub trait Blocks: Sources + Sinks {
-    /// Reads all of a block and its checksums from the medium, no faster than `gate` lets its bytes pass, and compares
-    /// them. Returns the block's digest in the store's own format; `None` from a store without digests.
+    /// Reads a whole block and its checksums from the medium and compares them; `gate` limits the rate.
+    /// Returns the block's digest in the store's own format, or `None` if the store has no digests.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] if any checksum differs, [`BlockError::GivenUp`] if the gate is closed.
     fn verify(&self, block: &BlockId, gate: &dyn Gate) -> Result<Option<Digest>, BlockError>;
 
-    /// Reads a block back as the store's readers do, through the store's own process, in bounded time. `None` from a store
-    /// without such a process: its files are [verified](Self::verify) instead.
+    /// Reads a block through the store's own process, as the store's clients do, within a time limit. Returns
+    /// `None` if the store has no such process; its files are [verified](Self::verify) instead.
     fn read_back(&self, block: &BlockId) -> Option<Later<'static, Result<Option<Digest>, BlockError>>> {
         let _ = block;
         None
     }
 
-    /// Removes a block; `false` if there was none.
+    /// Removes a block. Returns `false` if the block did not exist.
     ///
     /// # Errors
     /// [`BlockError::Io`].
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError>;
 
-    /// All committed blocks, sorted by name.
+    /// Lists all committed blocks, sorted by name.
     ///
     /// # Errors
     /// [`BlockError::Io`].
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError>;
 
-    /// A block's own description: its digest, and its stripe and index if the store keeps a label beside it.
+    /// Describes a block: its digest, plus its stripe and index if the store keeps a label for each block.
     ///
     /// # Errors
     /// [`BlockError`].
     fn describe(&self, block: &BlockId) -> Result<Description, BlockError>;
 
-    /// Bytes free for blocks.
+    /// Free space for blocks, in bytes.
     ///
     /// # Errors
     /// [`BlockError::Io`].
     fn free_bytes(&self) -> Result<u64, BlockError>;
 }
 
-/// An open block. Bytes of a store are returned only after they matched the store's checksums.
+/// An open block. Reads return only bytes that match the store's checksums.
 pub trait BlockReader: Send + Sync {
-    /// Length of the block.
+    /// Length of the block in bytes.
     fn bytes(&self) -> u64;
 
-    /// Fills `buffer` from `offset` on.
+    /// Reads exactly `buffer.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// [`BlockError::Corrupt`] if a checksum differs; nothing of `buffer` may be used then.
+    /// [`BlockError::Corrupt`] if a checksum differs; the contents of `buffer` are invalid then.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError>;
 
-    /// Like [`read_at`](Self::read_at), but never waits for a medium: `false` if the bytes are not cached, or the store
-    /// cannot tell. `buffer` is undefined then.
+    /// Like [`read_at`](Self::read_at), but never waits for a medium. Returns `false` if the bytes are not
+    /// cached or the store cannot determine that; the contents of `buffer` are undefined then.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -186,11 +187,13 @@ pub trait BlockReader: Send + Sync {
         Ok(false)
     }
 
-    /// Starts reading bytes that will be needed soon, without waiting. It is advice: by default nothing happens.
+    /// Starts reading bytes that will be needed soon, without waiting. This is a hint; the default does
+    /// nothing.
     fn read_ahead(&self, bytes: Range<u64>) {
         let _ = bytes;
     }
 
-    /// The digest according to the block's checksums, without reading its bytes; `None` if there are none.
+    /// The block's digest, computed from its stored checksums without reading the block; `None` if the store
+    /// has none.
     fn digest(&self) -> Option<Digest>;
 }

@@ -1,12 +1,13 @@
-//! The digest of blocks that are put through Mend: client, helper and catalog compute and compare the same one.
+//! The digest of blocks that are put through Mend. The client, the helper and the catalog compute the same
+//! digest and compare it.
 
 use blake3::Hasher;
 use repair::Digest;
 
-/// The kind of this digest.
+/// The name of the digest's algorithm.
 pub const DIGEST_KIND: &str = "blake3";
 
-/// Hashes a block from start to end.
+/// Computes the digest of a block from a sequential stream of its bytes.
 ///
 /// ```
 /// let mut hash = store_api::BlockHash::default();
@@ -19,12 +20,12 @@ pub const DIGEST_KIND: &str = "blake3";
 pub struct BlockHash(Hasher);
 
 impl BlockHash {
-    /// Takes the next bytes.
+    /// Appends bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of all bytes that were taken.
+    /// The digest of all bytes appended so far.
     pub fn finish(&self) -> Digest {
         Digest::new(DIGEST_KIND, self.0.finalize().as_bytes()).expect("32 bytes are a digest")
     }

@@ -1,8 +1,8 @@
-//! Where bytes come from and where they go: the seam between a helper's or client's engine and everything outside of it.
+//! Sources and sinks of bytes: the seam between the engine of a helper or client and its storage.
 //!
-//! [`Sources`] opens the blocks that an assignment reads, [`Sinks`] the places that it delivers to. A node's store is both
-//! ([`Blocks`] extends them); a client's request brings one of the two along. An open sink is a [`Delivery`], whose variant
-//! fixes what can happen once all bytes have come:
+//! [`Sources`] opens the blocks that an assignment reads, [`Sinks`] the destinations to which it delivers. A
+//! node's store implements both ([`Blocks`] extends them); a client's request implements one of the two. An
+//! open sink is a [`Delivery`], whose variant determines the steps after all bytes have arrived:
 //!
 //! ```text
 //!  Taken       write_at … ─▶ reader                      the client has the bytes; nothing is stored
@@ -11,9 +11,10 @@
 //!                                                         the store's own process takes the block over
 //! ```
 //!
-//! A [`Delivery::Taken`] has only [`Intake`], which can neither seal nor commit, so no implementation needs a stub for
-//! that. A store that shows bytes to readers while they still come uses the last line: `prepare` claims the block, writes
-//! make it readable, `hand_over` ends it, and dropping the writer withdraws the claim.
+//! [`Delivery::Taken`] has only [`Intake`], which can neither seal nor commit, so its implementations need no
+//! stubs for these steps. Stores that let readers see a block while it is being written use the last line:
+//! `prepare` claims the block, each write becomes readable, `hand_over` completes the block, and dropping the
+//! writer withdraws the claim.
 //!
 //! [`Blocks`]: crate::Blocks
 
@@ -25,45 +26,49 @@ use repair::{Digest, LocalBlock, Sink};
 
 use crate::{BlockError, BlockReader, Gate};
 
-/// A future. It is polled on a runtime with sockets and timers; disk I/O belongs on a thread that may wait.
+/// A boxed future. It is polled on a runtime with sockets and timers; disk I/O belongs on a thread that may
+/// block.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Opens the blocks that an assignment reads. Called on threads that may wait, except where noted.
+/// Opens the blocks that an assignment reads. Called on threads that may block, except where noted.
 pub trait Sources: Send + Sync + 'static {
-    /// Opens a block for reading at any offset.
+    /// Opens a block for reads at any offset.
     ///
     /// # Errors
-    /// [`BlockError`]; a length that contradicts the checksums is found here.
+    /// [`BlockError`]; a length that contradicts the checksums is detected here.
     fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError>;
 
-    /// Like [`open`](Self::open), but never waits for a medium or a lock: `None` if it would have to wait, or if something
-    /// is wrong, which [`open`](Self::open) then reports.
+    /// Like [`open`](Self::open), but never waits for a medium or a lock. Returns `None` if it would have to
+    /// wait, or on an error, which [`open`](Self::open) then reports.
     fn open_if_cached(&self, block: &LocalBlock) -> Option<Arc<dyn BlockReader>> {
         let _ = block;
         None
     }
 }
 
-/// Opens the sinks of an assignment. Called on threads that may wait.
+/// Opens the sinks of an assignment. Called on threads that may block.
 pub trait Sinks: Send + Sync + 'static {
-    /// Opens a sink. Offsets are those of the block, even if only a part of it is delivered.
+    /// Opens a sink. Offsets are relative to the start of the block, even if only a part of the block is
+    /// delivered.
     ///
     /// # Errors
-    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the medium is visibly too full.
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) if the medium already has too little free space.
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError>;
 }
 
-/// An open sink, by how its bytes end up. Dropping it before its end leaves nothing behind.
+/// An open sink. The variant determines how the bytes are published. Dropping an unfinished sink discards its
+/// bytes.
 pub enum Delivery {
-    /// The requestor takes the bytes; nothing is stored.
+    /// The requestor receives the bytes; nothing is stored.
     Taken(Box<dyn Intake>),
-    /// The bytes become a block of a store whose files Mend may rename.
+    /// The bytes become a block of a store in which Mend may rename files.
     Published(Box<dyn Publish>),
-    /// The bytes become a block of a store whose own process takes them over.
+    /// The bytes become a block that Mend hands over to the store's own process.
     HandedOver(Box<dyn HandOver>),
 }
 
-/// Takes bytes. Writes may come in any order and may overlap; in the end every byte was written at least once.
+/// Receives bytes. Writes may arrive in any order and may overlap; by the end, every byte was written at
+/// least once.
 pub trait Intake: Send {
     /// Writes `bytes` at `offset`.
     ///
@@ -71,85 +76,90 @@ pub trait Intake: Send {
     /// [`BlockError::NoSpace`], [`BlockError::Io`].
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError>;
 
-    /// Whether [`write_at`](Self::write_at) may wait for a medium. Memory does not.
+    /// Whether [`write_at`](Self::write_at) may wait for a medium; `false` for sinks in memory.
     fn may_wait(&self) -> bool {
         true
     }
 
-    /// A reader of the bytes so far, or of the sealed block if this is a [`BlockWriter`]: parity checks need it.
+    /// A reader of the bytes written so far, or of the sealed block if this is a [`BlockWriter`]. Parity
+    /// checks use it.
     ///
     /// # Errors
-    /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if a block was written to after it was sealed.
+    /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if the block was written to after it was sealed.
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError>;
 }
 
-/// A block in the making. It has no visible name yet.
+/// A block that is being written and has no visible name yet.
 pub trait BlockWriter: Intake {
-    /// Makes all writes durable and returns the block's digest, if the store has digests. May be called again after more
-    /// writes.
+    /// Makes all writes durable and returns the block's digest if the store has digests. May be called again
+    /// after further writes.
     ///
     /// # Errors
-    /// [`BlockError`]; a byte that was never written is [`Corrupt`](BlockError::Corrupt).
+    /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if some byte was never written.
     fn seal(&mut self) -> Result<Option<Digest>, BlockError>;
 }
 
-/// A block that a rename makes visible.
+/// A block that becomes visible by a rename.
 pub trait Publish: BlockWriter {
-    /// Verifies the block behind the writer, as its parts become durable and `gate` lets them pass, so that little is left
-    /// to read back after the commit. A mismatch fails a later write or the seal. By default nothing happens: the block is
-    /// read back whole.
+    /// Verifies durable parts of the block while later parts are still being written, so that little is left
+    /// to read back after the commit. `gate` limits the rate. A mismatch fails a later write or the seal. The
+    /// default does nothing; the whole block is then read back after the commit.
     fn read_back_behind(&mut self, gate: Arc<dyn Gate>) {
         let _ = gate;
     }
 
-    /// Makes the sealed block visible under its name, atomically and durably, and replaces an earlier one. Returns the
-    /// rest of the read-back; without one, [`Blocks::verify`](crate::Blocks::verify) reads the whole block.
+    /// Makes the sealed block visible under its name, atomically and durably, and replaces an earlier block
+    /// of that name. Returns the rest of the read-back. Without a read-back,
+    /// [`Blocks::verify`](crate::Blocks::verify) must read the whole block.
     ///
     /// # Errors
-    /// [`BlockError`]; nothing has become visible then.
+    /// [`BlockError`]; the block is not visible then.
     fn commit(self: Box<Self>) -> Result<Option<ReadBack>, BlockError>;
 }
 
-/// Reads back the rest of a block that was just committed, on a thread that may wait, and returns the digest of the block
-/// that now stands under the name. By then all its bytes and checksums were read from the medium after they were durable.
-/// Fails as [`Blocks::verify`](crate::Blocks::verify) does. Dropping it ends the reading.
+/// The rest of the read-back of a block that was just committed; runs on a thread that may block. It returns
+/// the digest of the block that is now visible under the name. By then, all bytes and checksums of the block
+/// were read from the medium after they became durable. Errors are those of
+/// [`Blocks::verify`](crate::Blocks::verify). Dropping the value cancels the read-back.
 pub type ReadBack = Box<dyn FnOnce(&dyn Gate) -> Result<Option<Digest>, BlockError> + Send>;
 
-/// A block that the store's own process takes over.
+/// A block that is handed over to the store's own process.
 pub trait HandOver: BlockWriter {
-    /// Asks the process, before a byte moves, whether it would take the block: it is reachable, the stripe is not locked
-    /// by another writer, and the block's place is free. Announces the block if the process wants that; dropping the writer
-    /// withdraws the announcement.
+    /// Asks the store's process, before any byte moves, whether it would accept the block: the process is
+    /// reachable, no other writer has the stripe locked, and the block's place is free. Announces the block
+    /// if the process requires that; dropping the writer withdraws the announcement.
     ///
     /// # Errors
     /// [`BlockError::Process`].
     fn prepare(&mut self) -> Later<'_, Result<(), BlockError>>;
 
-    /// The process that takes it over, and its timeout.
+    /// The process that accepts the block, and the timeout of the hand-over.
     fn terms(&self) -> HandOverTerms;
 
-    /// Hands the sealed block over, and completes when the process has confirmed that every reader of the store finds it.
-    /// First repeats the questions of [`prepare`](Self::prepare), as much may have changed since.
+    /// Hands the sealed block over. Completes when the process has confirmed that all readers of the store
+    /// find the block. First repeats the checks of [`prepare`](Self::prepare), since their results may be
+    /// outdated.
     ///
-    /// The future may be dropped at any step, and the process may carry out a request whose answer is lost. Whatever step
-    /// it stops at, only the sealed bytes may be served, and handing the same block over again must succeed.
+    /// The future may be dropped at any step, and the process may carry out a request whose response is lost.
+    /// At every step, the store must serve only sealed bytes, and a second hand-over of the same block must
+    /// succeed.
     ///
     /// # Errors
-    /// [`BlockError`]. Whether the process has the block is unknown then.
+    /// [`BlockError`]. The process may or may not have the block then.
     fn hand_over(self: Box<Self>) -> Later<'static, Result<(), BlockError>>;
 }
 
-/// The process that takes a block over, and its timeout.
+/// The process that accepts a block, and the timeout of the hand-over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOverTerms {
-    /// The process, as operators know it: `the volume server at 10.0.0.7:8080`.
+    /// The process, as messages name it: `the volume server at 10.0.0.7:8080`.
     pub process: String,
-    /// Its timeout.
+    /// The timeout.
     pub limit: Duration,
 }
 
 impl Delivery {
-    /// Writes bytes, see [`Intake::write_at`].
+    /// Writes bytes; see [`Intake::write_at`].
     ///
     /// # Errors
     /// As [`Intake::write_at`].
@@ -161,7 +171,7 @@ impl Delivery {
         }
     }
 
-    /// Whether writing may wait for a medium.
+    /// Whether a write may wait for a medium.
     pub fn may_wait(&self) -> bool {
         match self {
             Self::Taken(intake) => intake.may_wait(),
@@ -170,7 +180,7 @@ impl Delivery {
         }
     }
 
-    /// A reader, see [`Intake::reader`].
+    /// A reader of the bytes; see [`Intake::reader`].
     ///
     /// # Errors
     /// [`BlockError`].
@@ -182,7 +192,7 @@ impl Delivery {
         }
     }
 
-    /// The block in the making; `None` if nothing is stored.
+    /// The block that is being written; `None` if nothing is stored.
     pub fn block(&mut self) -> Option<&mut dyn BlockWriter> {
         match self {
             Self::Taken(_) => None,
@@ -191,7 +201,7 @@ impl Delivery {
         }
     }
 
-    /// The terms of the hand-over, if the store's own process takes the block over.
+    /// The terms of the hand-over; `None` if the block is not handed over.
     pub fn terms(&self) -> Option<HandOverTerms> {
         match self {
             Self::HandedOver(writer) => Some(writer.terms()),

@@ -1,8 +1,9 @@
-//! The eras in which the coordinators of a catalog have named stripes.
+//! The eras in which the coordinators of a catalog have named stripes. [`Era`] explains the term.
 //!
-//! A block whose name was given here and that no stripe has belongs to a file that was removed or never committed. A block
-//! of an unknown era may belong to a stripe that an older copy of the catalog has lost. Copies of a catalog leave this
-//! record out: stripes that were open when the copy was taken may have become files since.
+//! A block with a name from a recorded era that belongs to no stripe is left over from a file that was
+//! removed or never committed. A block from an unknown era may belong to a stripe that was lost when an older
+//! copy of the catalog was restored. Copies of the catalog omit this record, because a put that was open when
+//! the copy was taken may have been committed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +12,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{Era, Key};
 
-/// See the module's documentation.
+/// The current era and the earlier eras of a catalog; see the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eras {
-    /// The current era, and its first count.
+    /// The current era and the first count used in it.
     now: Option<(u64, u64)>,
-    /// Each earlier era with the range of counts that were given in it.
+    /// Each earlier era with the range of counts used in it, as (first, end).
     past: BTreeMap<u64, (u64, u64)>,
-    /// Eras that an operator has declared as not missed.
+    /// Eras whose lost stripes the operator has written off.
     disclaimed: BTreeSet<u64>,
 }
 
 impl Eras {
-    /// Switches to another era from the count `next` on.
+    /// Starts an era, unless it is the current one; `next` is the first count in it.
     pub fn begin(&mut self, era: Era, next: u64) {
         let era = era.number();
         if let Some((before, first)) = self.now.filter(|&(now, _)| now != era)
@@ -36,18 +37,20 @@ impl Eras {
         }
     }
 
-    /// Marks the eras of these blocks as not missed.
+    /// Writes off the eras of these blocks: their stripes no longer count as possibly lost.
     pub fn disclaim(&mut self, blocks: &BTreeSet<BlockId>) {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }
 
-    /// Whether a coordinator whose catalog was lost may have named a block. The current era's names are all known.
+    /// Whether the block may belong to a stripe of a lost catalog. Never true for the current era, whose
+    /// stripes are all recorded.
     pub fn may_be_lost(&self, block: &BlockId) -> bool {
         let era = Key::of_block(block).map(|(key, _)| key.era());
         era.is_some_and(|era| self.now.is_none_or(|(now, _)| now != era) && !self.disclaimed.contains(&era))
     }
 
-    /// Whether a coordinator of this catalog has named a block, when `next` is counted next.
+    /// Whether a coordinator of this catalog has assigned this block's name. `next` is the count of the next
+    /// stripe.
     pub fn were_given(&self, block: &BlockId, next: u64) -> bool {
         let Some((key, _)) = Key::of_block(block) else { return false };
         let given = match self.now {
@@ -67,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_given_in_eras_one_after_the_other() {
+    fn each_era_covers_a_range_of_counts() {
         let (first, second) = (Key::of_block(&block("1-aaaaab.0")), Key::of_block(&block("1-bbbbbb.0")));
         let era = |key: Option<(Key, _)>| Era::of_number(key.expect("a name").0.era());
         let mut eras = Eras::default();

@@ -11,10 +11,10 @@ use crate::{BlockSize, CatalogError, PutId};
 /// Why a catalog cannot be created, opened or recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no such file.
+    /// The catalog's file does not exist.
     #[error("the catalog {} is not there; {remedy}", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The path at which the catalog was expected.
         path: PathBuf,
         /// The operator's next step.
         remedy: String,
@@ -25,7 +25,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// It was written by a newer program.
+    /// The catalog was written by a newer program.
     #[error(
         "the catalog {} has version {found}, and this program reads up to version {newest}: run a newer mend",
         path.display()
@@ -33,12 +33,12 @@ pub enum OpenError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The catalog's version.
         found: u32,
         /// The newest version that can be read.
         newest: u32,
     },
-    /// It was written by an older program.
+    /// The catalog was written by an older program.
     #[error(
         "the catalog {} has a version before {oldest}, which this program does not read: get its files with \
          the mend that wrote it, and put them with this one",
@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The oldest version that can be read.
         oldest: u32,
     },
-    /// It is of another cluster.
+    /// The catalog belongs to another cluster.
     #[error(
         "the catalog {} is of cluster {found}, and this is cluster {expected}: name the right catalog, or the \
          right cluster folder",
@@ -59,28 +59,28 @@ pub enum OpenError {
     OtherCluster {
         /// The file.
         path: PathBuf,
-        /// The cluster that it is of.
+        /// The id of the cluster that the catalog belongs to.
         found: String,
-        /// The cluster that was asked for.
+        /// The id of the expected cluster.
         expected: String,
     },
-    /// Another coordinator has it open.
+    /// Another coordinator has the catalog open.
     #[error("the catalog {} is in use by another coordinator: stop that one first", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// It is not a catalog, or its bytes are damaged.
+    /// The file is not a catalog, or its bytes are damaged.
     #[error("{} is not a catalog or is damaged ({detail}); {remedy}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         detail: String,
         /// The operator's next step.
         remedy: String,
     },
-    /// After an I/O error the file is not the one that was committed before it.
+    /// After an I/O error, the file does not contain the last commit of this coordinator.
     #[error(
         "the catalog {} failed, and what is there now is not what this coordinator wrote last (commit {known}, found \
          {found}): it was replaced, or its disk lost a write that it had confirmed; check the disk, then start the \
@@ -90,34 +90,34 @@ pub enum OpenError {
     Changed {
         /// The file.
         path: PathBuf,
-        /// The last commit that returned well.
+        /// The number of the last successful commit.
         known: u64,
-        /// The last commit in the file.
+        /// The number of the last commit in the file.
         found: u64,
         /// The operator's next step.
         remedy: String,
     },
-    /// Another coordinator has taken a higher term.
+    /// Another coordinator has begun a higher term.
     #[error("the catalog {} was taken over by another coordinator: stop one of the two", path.display())]
     TakenOver {
         /// The file.
         path: PathBuf,
     },
-    /// The system refuses access.
+    /// The operating system reports an error.
     #[error("cannot use the catalog {}: {source}", path.display())]
     Io {
         /// The file or its folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its tables cannot be read or written.
+    /// The catalog's tables cannot be read or written.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
 }
 
 impl OpenError {
-    /// Whether a later try may succeed.
+    /// Whether a retry may succeed.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Io { .. } | Self::Locked { .. } | Self::Catalog(CatalogError::Storage { .. }) => true,
@@ -137,7 +137,7 @@ impl OpenError {
 /// Why a file cannot be put.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
-    /// The name is no valid file name.
+    /// The name is not a valid file name.
     #[error("`{}` cannot be the name of a file: a name has 1 to 1024 bytes and no NUL", name.escape_debug())]
     BadName {
         /// The name.
@@ -151,7 +151,7 @@ pub enum PutError {
         "blocks of {block_bytes} bytes cannot hold a stripe of this file; its blocks have 1 to {most} bytes"
     )]
     BlockBytes {
-        /// The size that was asked for.
+        /// The requested block size.
         block_bytes: u64,
         /// The largest size.
         most: u64,
@@ -162,55 +162,55 @@ pub enum PutError {
     /// The file would have more stripes than can be counted.
     #[error("{stripes} stripes are more than a file can have: choose larger blocks")]
     TooManyStripes {
-        /// How many it would have.
+        /// The number of stripes that the file would have.
         stripes: u64,
     },
-    /// A file of this name exists, and the put may not replace it.
+    /// A file of this name exists, and the put was begun without `replace`.
     #[error("there is a file `{name}` already")]
     Exists {
         /// The name.
         name: String,
     },
-    /// There is no such put: it was never begun, or is committed or aborted.
+    /// The put does not exist: it was never begun, or was already committed or aborted.
     #[error("there is no put {0}: begin a new one")]
     NoSuchPut(PutId),
-    /// The file has fewer stripes.
+    /// The position is beyond the file's last stripe.
     #[error("put {put} has {stripes} stripes, so there is none at position {position}")]
     NoSuchPosition {
         /// The put.
         put: PutId,
         /// The position.
         position: u32,
-        /// How many stripes it has.
+        /// The number of stripes of the file.
         stripes: u64,
     },
-    /// A stripe needs a node for each of its blocks.
+    /// The number of nodes differs from the number of blocks of a stripe.
     #[error("a stripe of {code} needs {} nodes, not {given}", code.blocks())]
     WrongNodes {
         /// The code.
         code: CodeSpec,
-        /// How many were given.
+        /// The number of nodes in the request.
         given: usize,
     },
-    /// The stripe was allocated before, with blocks of another size.
+    /// The stripe was already allocated with blocks of another size.
     #[error("stripe {stripe} has blocks of {found}, not {asked}: abort the put and begin a new one")]
     OtherSize {
         /// The stripe.
         stripe: StripeId,
-        /// The size it was allocated with.
+        /// The size of the blocks that were allocated.
         found: BlockSize,
-        /// The size it is now asked for.
+        /// The size in the repeated request.
         asked: BlockSize,
     },
-    /// A stripe was never allocated.
+    /// A stripe of the file was never allocated.
     #[error("put {put} lacks the stripe at position {position}: put it, or abort")]
     MissingStripe {
         /// The put.
         put: PutId,
-        /// Its position in the file.
+        /// The stripe's position in the file.
         position: u32,
     },
-    /// A block was never published.
+    /// A block of the file was never published.
     #[error("block {block} of put {put} is not stored yet: store it, or abort")]
     Unpublished {
         /// The put.
@@ -218,7 +218,7 @@ pub enum PutError {
         /// The block.
         block: BlockId,
     },
-    /// The catalog cannot answer.
+    /// The catalog fails.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
 }

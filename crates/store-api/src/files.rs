@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::BlockSize;
 
-/// A file of a store with files of its own.
+/// A file of a store that owns its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
-    /// Its name.
+    /// The file's name.
     pub name: String,
-    /// Its length.
+    /// The file's length in bytes.
     pub bytes: u64,
-    /// The code of its stripes.
+    /// The code of the file's stripes.
     pub code: CodeSpec,
-    /// Length of a block in all its stripes but the last, whose blocks may be shorter.
+    /// Length of a block in all stripes but the last, whose blocks may be shorter.
     pub block_bytes: u64,
-    /// Length of the chunks of those blocks; `None` if each block is one chunk.
+    /// Length of a chunk of those blocks; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// Its stripes, in file order; each holds the next k · `block_bytes` bytes.
+    /// The file's stripes in file order. Each stripe but the last stores k · `block_bytes` bytes of the file.
     pub stripes: Vec<StripeId>,
-    /// When it became visible, in milliseconds since 1970.
+    /// When the file became visible, in milliseconds since 1970.
     pub created_unix_ms: u64,
 }
 
-/// A helper that is, or was, part of the cluster.
+/// A helper that is, or was, a member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its number, which no other node ever gets.
+    /// The node's number; numbers are never reused.
     pub id: NodeId,
-    /// Its name, as in its certificate.
+    /// The node's name, as in its certificate.
     pub name: String,
-    /// The last known address of its data port.
+    /// The last known address of the node's data port.
     pub address: Option<String>,
 }
 
@@ -53,41 +53,42 @@ impl fmt::Display for PutId {
 /// An open put: a file that is not visible yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutRecord {
-    /// Its number.
+    /// The put's number.
     pub id: PutId,
-    /// The name that the file will have.
+    /// The name of the future file.
     pub name: String,
-    /// The length that the file will have.
+    /// The length of the future file in bytes.
     pub bytes: u64,
-    /// The code of its stripes.
+    /// The code of the file's stripes.
     pub code: CodeSpec,
-    /// Length of a block in all its stripes but the last.
+    /// Length of a block in all stripes but the last.
     pub block_bytes: u64,
-    /// Length of the chunks of those blocks; `None` if each block is one chunk.
+    /// Length of a chunk of those blocks; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// Whether it replaces a file of its name.
+    /// Whether the commit may replace an existing file of this name.
     pub replace: bool,
-    /// Its name in the labels of its blocks, unique in the cluster.
+    /// The put's name in the labels of its blocks, unique in the cluster.
     pub name_of_put: String,
-    /// When it began, in milliseconds since 1970; later than all puts before it, whatever the clock says.
+    /// When the put began, in milliseconds since 1970. Always later than all earlier puts, even if the clock
+    /// was set back.
     pub begun_unix_ms: u64,
 }
 
 impl FileRecord {
-    /// The size of its blocks, except in the last stripe.
+    /// The size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 }
 
 impl PutRecord {
-    /// The size of its blocks, except in the last stripe.
+    /// The size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 
-    /// The part of the file that the stripe at a position holds.
+    /// The part of the file that is stored in the stripe at this position.
     pub fn part(&self, position: u32) -> FilePart {
         FilePart {
             name: self.name.clone(),
@@ -100,13 +101,13 @@ impl PutRecord {
         }
     }
 
-    /// Number of stripes that the file needs; 0 if it is empty.
+    /// Number of stripes that the file needs; 0 for an empty file.
     pub fn stripes(&self) -> u64 {
         stripe_count(self.bytes, &self.code, self.block_bytes)
     }
 }
 
-/// Number of stripes in a file of `bytes` bytes.
+/// Number of stripes of a file of `bytes` bytes.
 pub fn stripe_count(bytes: u64, code: &CodeSpec, block_bytes: u64) -> u64 {
     let stripe_bytes = u128::from(block_bytes) * code.data_blocks() as u128;
     u128::from(bytes).div_ceil(stripe_bytes.max(1)) as u64

@@ -1,31 +1,31 @@
-//! The rate at which whole blocks are scanned.
+//! Rate limits for scans of whole blocks.
 
 use repair::BlockId;
 
 use crate::BlockError;
 
-/// Paces a scan of a whole block: called before each piece, on a thread that may wait. The caller of the scan limits its
-/// rate by it, and cancels it.
+/// Limits the rate of a scan of a whole block, and can cancel it. The scan calls the gate before it reads
+/// each piece, on a thread that may block.
 pub trait Gate: Send + Sync {
-    /// Returns once this many bytes may be read from the medium.
+    /// Blocks until the scan may read this many bytes from the medium.
     ///
     /// # Errors
-    /// [`Closed`] if the scan is cancelled.
+    /// [`Closed`] if the scan was cancelled.
     fn pass(&self, bytes: usize) -> Result<(), Closed>;
 }
 
-/// The scan is cancelled.
+/// The scan was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
 impl Closed {
-    /// The error of a cancelled scan of `block`.
+    /// The error for a cancelled scan of `block`.
     pub fn of(self, block: &BlockId) -> BlockError {
         BlockError::GivenUp(block.clone())
     }
 }
 
-/// Limits nothing.
+/// A gate without a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenGate;
 

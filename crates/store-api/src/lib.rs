@@ -1,9 +1,10 @@
-//! The seams between Mend and storage systems. This crate imports no store, and touches no disk, socket or thread.
+//! The seams between Mend and storage systems. This crate imports no store and uses no disk, socket or
+//! thread.
 //!
-//! **Helper side.** [`Blocks`]: the blocks on one node, opened for reading as [`Sources`] and for writing as [`Sinks`]. A
-//! [`Delivery`] says what becomes of a block that was written.
+//! **Helper side.** [`Blocks`] is the set of blocks on one node. [`Sources`] opens blocks for reading,
+//! [`Sinks`] for writing. A [`Delivery`] determines how a written block is published.
 //!
-//! **Coordinator side.** Three seams, each implemented by itself:
+//! **Coordinator side.** Three seams, which a store implements independently of each other:
 //!
 //! | seam | holds | implementations |
 //! |---|---|---|
@@ -11,8 +12,9 @@
 //! | [`Files`] | files that are put through Mend | `dir` |
 //! | [`Records`] | nodes, queue, notes, numbers | redb in `dir`; etcd may follow |
 //!
-//! A [`Storage`] combines them: any catalog, with or without files, over any records. Differences between kinds of store
-//! are one [`StorePolicy`] per kind. `crates/store-api/tests/toy` is a whole store in one file.
+//! A [`Storage`] combines the three: any catalog, with or without files, over any records. A [`StorePolicy`]
+//! describes how one kind of store differs from the others. `crates/stores/tests/toy` is a complete store in
+//! one file.
 
 #![forbid(unsafe_code)]
 

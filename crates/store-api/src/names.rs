@@ -1,8 +1,9 @@
-//! Names of Mend's own stripes and blocks. No name is given twice.
+//! Names of Mend's own stripes and blocks. Names are never reused.
 //!
-//! A stripe's name carries its count and the *era* in which it was counted: 30 random bits that every start of a
-//! coordinator draws anew. When an old catalog is restored, its counters resume where they stood. Without the era the 17th
-//! stripe would be named twice, and blocks of the first one, left on some helper, would pass for blocks of the second.
+//! A stripe's name consists of a count and an *era*: 30 random bits that each coordinator draws when it
+//! starts. When an old catalog is restored, its counter returns to an earlier value. Without the era, two
+//! stripes would get the count 17, and leftover blocks of the first would be mistaken for blocks of the
+//! second.
 
 use std::ops::RangeInclusive;
 
@@ -11,30 +12,31 @@ use repair::{BlockId, StripeId};
 
 use crate::CatalogError;
 
-/// Bits of an era.
+/// Number of bits of an era.
 pub const ERA_BITS: u32 = 30;
-/// No catalog falls behind by so many stripes: a block whose count is further ahead is not ours, whatever its name.
+/// A restored catalog is assumed to lag by fewer stripes than this. A block with a count even further ahead
+/// was not named by Mend.
 const FAR: u64 = 1 << 32;
 const ERA_DIGITS: usize = 6;
-/// Letters that are easily mistaken for others are left out.
+/// The alphabet of eras, without letters that are easily mistaken for others.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// The highest count that has a key.
+/// The highest count that fits into a key.
 pub const MAX_COUNT: u64 = u64::MAX >> ERA_BITS;
 
-/// The era of a name: random, and the same from one start of a coordinator to its end.
+/// The era of a name: a random number that is constant from the start of a coordinator to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era(u32);
 
 impl Era {
-    /// Names of this era show none; for tests.
+    /// The era of names that show no era; for tests.
     pub const NONE: Self = Self(0);
 
-    /// Its number, from 0 to 2^30 − 1.
+    /// The era as a number, from 0 to 2^30 − 1.
     pub fn number(self) -> u64 {
         self.0.into()
     }
 
-    /// The era of a number from 1 to 2^30 − 1.
+    /// The era with a number from 1 to 2^30 − 1.
     ///
     /// # Panics
     /// If the number is out of range.
@@ -44,13 +46,13 @@ impl Era {
     }
 }
 
-/// The key of a stripe: its count in the high bits, its era in the low ones, so that keys sort by count.
+/// The key of a stripe: the count in the high bits and the era in the low bits, so that keys sort by count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Key(pub u64);
 
 impl Key {
-    /// The key of a count that was just taken.
+    /// The key for the next count.
     ///
     /// # Errors
     /// [`CatalogError::NumbersUsedUp`] after 2^34 stripes.
@@ -75,17 +77,17 @@ impl Key {
         Self::new(count, Era::NONE)
     }
 
-    /// Its count.
+    /// The key's count.
     pub fn count(self) -> u64 {
         self.0 >> ERA_BITS
     }
 
-    /// The number of its era.
+    /// The number of the key's era.
     pub fn era(self) -> u64 {
         self.0 & ((1 << ERA_BITS) - 1)
     }
 
-    /// The stripe's name: `17-k3f9x2`.
+    /// The stripe's name, such as `17-k3f9x2`.
     pub fn stripe(self) -> StripeId {
         if self.era() == 0 {
             return StripeId(self.count().to_string());
@@ -95,12 +97,12 @@ impl Key {
         StripeId(format!("{}-{era}", self.count()))
     }
 
-    /// The name of one of its blocks: `17-k3f9x2.3`.
+    /// The name of one block of the stripe, such as `17-k3f9x2.3`.
     pub fn block(self, index: BlockIndex) -> BlockId {
         BlockId(format!("{}.{}", self.stripe(), index.0))
     }
 
-    /// The key of a name; `None` if Mend would write it differently.
+    /// Parses a stripe's name; `None` unless it is exactly as Mend writes it.
     pub fn of(stripe: &StripeId) -> Option<Self> {
         let key = match stripe.0.split_once('-') {
             None => Self::without_era(parse_count(&stripe.0)?),
@@ -109,35 +111,35 @@ impl Key {
         (key.stripe() == *stripe).then_some(key)
     }
 
-    /// The key and index of a block's name; `None` if Mend would write it differently.
+    /// Parses a block's name into key and index; `None` unless it is exactly as Mend writes it.
     pub fn of_block(block: &BlockId) -> Option<(Self, BlockIndex)> {
         let (stripe, index) = split_block(block)?;
         let key = Self::of(&stripe)?;
         (key.block(index) == *block).then_some((key, index))
     }
 
-    /// The keys of all stripes of a count, for users who leave the era out.
+    /// The range of keys of all stripes with this count. Serves users who omit the era.
     pub fn all_of(count: u64) -> RangeInclusive<u64> {
         let first = Self::without_era(count).0;
         first..=first | ((1 << ERA_BITS) - 1)
     }
 }
 
-/// The count in a name without an era.
+/// Parses the count in a name without an era.
 pub fn parse_count(text: &str) -> Option<u64> {
     let count: u64 = text.parse().ok()?;
     (count <= MAX_COUNT && count.to_string() == text).then_some(count)
 }
 
-/// Splits a block's name into its stripe and index, whatever kind of name the stripe has.
+/// Splits a block's name into its stripe and index, for any kind of stripe name.
 pub fn split_block(block: &BlockId) -> Option<(StripeId, BlockIndex)> {
     let (stripe, index) = block.0.rsplit_once('.')?;
     let number: u16 = index.parse().ok()?;
     (number.to_string() == index).then(|| (StripeId(stripe.to_owned()), BlockIndex(number)))
 }
 
-/// Whether a block of this name belongs to a stripe that is yet to be counted when `next` is counted next: the catalog is
-/// older than the block then.
+/// Whether the block's stripe was counted after the catalog's last stripe; `next` is the next count. The
+/// catalog is then older than the block.
 pub fn is_from_the_future(block: &BlockId, next: u64) -> bool {
     let count = Key::of_block(block).map(|(key, _)| key.count());
     count.is_some_and(|count| count >= next && count - next < FAR)
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written_and_no_other_way() {
+    fn only_canonical_names_are_parsed() {
         for (count, era) in [(1, 1), (17, 0x2fff_ffff), (MAX_COUNT, 0x3fff_ffff)] {
             let written = Key::new(count, Era(era));
             assert_eq!(key(&written.stripe().0), Some(written));
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_the_order_of_counting() {
+    fn keys_sort_by_count() {
         let mut keys = [Key::new(2, Era(1)), Key::new(1, Era(9)), Key::new(10, Era(3))];
         keys.sort();
         assert_eq!(keys.map(Key::count), [1, 2, 10]);

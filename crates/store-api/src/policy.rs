@@ -1,67 +1,68 @@
-//! [`StorePolicy`]: how a kind of store differs from others in what the coordinator may do.
+//! [`StorePolicy`]: how one kind of store differs from others in what the coordinator may do.
 
-/// One value per kind of store. The coordinator decides by it, and knows no kind by name.
+/// The properties of a kind of store. The coordinator decides by these values, never by the name of the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorePolicy {
-    /// Who owns files and stripes.
+    /// The owner of files and stripes.
     pub ownership: Ownership,
-    /// Who decides whether the blocks on a node are in service.
+    /// The authority on whether the blocks on a node are in service.
     pub service: Service,
-    /// Who else changes stripes.
+    /// The processes that change stripes.
     pub writers: Writers,
     /// How many blocks of a stripe a node may hold.
     pub spread: Spread,
-    /// What a helper's list of blocks proves.
+    /// How reliable a helper's list of blocks is.
     pub lists: Lists,
 }
 
-/// Who owns files and stripes.
+/// The owner of files and stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// Mend: files are put, read and removed through it.
+    /// Mend: files are put, read and removed through Mend.
     Own,
-    /// A running system, whose metadata is authoritative.
+    /// A running storage system, whose metadata is authoritative.
     Attached,
 }
 
-/// Who decides whether the blocks on a node are in service.
+/// The authority on whether the blocks on a node are in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// The helper's connection: blocks are in service while it lives.
+    /// The helper's connection: blocks are in service while the helper is connected.
     FollowsHelper,
-    /// The store, by [`StoreChange::Service`](crate::StoreChange::Service).
+    /// The store, which reports [`StoreChange::Service`](crate::StoreChange::Service).
     ReportedByStore,
 }
 
-/// Who else changes stripes.
+/// The processes that change stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// Nobody: Mend is the only writer.
+    /// Mend is the only writer.
     MendAlone,
-    /// The store's own processes too: a stripe is [claimed](crate::StripeWrite::Claim) before blocks of it are made.
+    /// The store's own processes write too. A stripe is [claimed](crate::StripeWrite::Claim) before its
+    /// blocks are created.
     Others,
 }
 
 /// How many blocks of a stripe a node may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// At most one.
+    /// At most one block.
     OnePerNode,
-    /// Several, spread evenly, where there are fewer nodes than blocks.
+    /// Several blocks, spread evenly, if there are fewer nodes than blocks.
     Even,
 }
 
-/// What a helper's list of blocks proves.
+/// How reliable a helper's list of blocks is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lists {
     /// The node holds exactly the listed blocks.
     Complete,
-    /// Little: others create and remove blocks all the time, and a list is stale on arrival.
+    /// The list is stale on arrival, because other processes create and remove blocks all the time.
     Stale,
 }
 
 impl StorePolicy {
-    /// The policy of a store that belongs to Mend alone.
+    /// The policy of a store that Mend owns.
     pub const OWN: Self = Self {
         ownership: Ownership::Own,
         service: Service::FollowsHelper,
@@ -80,7 +81,7 @@ impl StorePolicy {
         self.service == Service::ReportedByStore
     }
 
-    /// Whether a stripe is claimed before blocks of it are made.
+    /// Whether a stripe is claimed before its blocks are created.
     pub fn claims_stripes(&self) -> bool {
         self.writers == Writers::Others
     }
@@ -90,7 +91,7 @@ impl StorePolicy {
         self.spread == Spread::Even
     }
 
-    /// Whether a block that a helper does not list is missing there.
+    /// Whether a block that is not in a helper's list is missing on that node.
     pub fn trusts_lists(&self) -> bool {
         self.lists == Lists::Complete
     }

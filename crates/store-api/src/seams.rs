@@ -1,7 +1,7 @@
-//! The coordinator's seams: [`Catalog`], [`Files`] and [`Records`], each implemented by itself.
+//! The coordinator's seams: [`Catalog`], [`Files`] and [`Records`], which are implemented independently.
 //!
-//! All calls are synchronous, on the thread that owns the storage. A seam that has to ask remote servers does so aside
-//! ([`Catalog::begin`]) and answers later.
+//! All calls are synchronous, on the thread that owns the storage. A seam that must contact remote servers
+//! does so on another thread and answers later ([`Catalog::begin`]).
 
 use std::fmt;
 use std::fs::File;
@@ -14,41 +14,43 @@ use crate::{
     StripeWrite, Term, Write,
 };
 
-/// Receives the outcome of a write that was begun.
+/// Callback for the outcome of a write that was begun.
 pub type Reply = Box<dyn FnOnce(Result<Done, StoreError>) + Send>;
 
-/// Receives changes that others made.
+/// Callback for changes that other writers made.
 pub type Listener = Box<dyn Fn(Vec<StoreChange>) + Send>;
 
-/// The stripes of a store: which blocks there are, and which nodes hold them.
+/// The stripes of a store: their blocks, and the nodes that hold the blocks.
 pub trait Catalog: Send {
-    /// Calls `visit` with every stripe, in a stable order, and whether it belongs to a put that is not committed.
+    /// Calls `visit` with every stripe, in a stable order. The flag is true if the stripe belongs to an
+    /// uncommitted put.
     ///
     /// # Errors
     /// [`CatalogError`].
     fn each_stripe(&self, visit: &mut dyn FnMut(StripeRecord, bool)) -> Result<(), CatalogError>;
 
-    /// Carries out a change of stripes, durably and whole.
+    /// Carries out a change of stripes durably, completely or not at all.
     ///
     /// # Errors
     /// [`StoreError`]; nothing has changed then.
     fn write_stripes(&mut self, term: Term, write: &StripeWrite) -> Result<Done, StoreError>;
 
-    /// Begins a write that would block the storage thread, such as one that asks remote servers, and returns at once;
-    /// `done` is called from another thread. Writes that are begun for one stripe keep their order. A write that blocks
-    /// nothing is left to the storage, and `done` is returned.
+    /// Begins a write that would block the storage thread, such as a write that contacts remote servers, and
+    /// returns at once. Another thread calls `done` with the outcome. Writes that were begun for the same
+    /// stripe keep their order. Returns `done` unused if the write does not block; the storage thread then
+    /// carries it out.
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
         let _ = (term, write);
         Some(done)
     }
 
-    /// A coordinator of this term takes over.
+    /// Called when a coordinator with this term takes over.
     fn enter_term(&mut self, term: Term) {
         let _ = term;
     }
 
-    /// Called before a record is written, so that the catalog can undo what the record will contradict. A coordinator that
-    /// dies in between repeats the write.
+    /// Called before a record is written, so that the catalog can undo its own state that would contradict
+    /// the record. A coordinator that crashes between the two steps repeats the write.
     ///
     /// # Errors
     /// [`StoreError`]; the record is not written then.
@@ -62,12 +64,14 @@ pub trait Catalog: Send {
         let _ = (write, done);
     }
 
-    /// Why an attached store has not been listed yet, for operators; `None` once it has.
+    /// Why an attached store has not been listed yet, as a message for operators; `None` after the first
+    /// listing.
     fn unlisted(&self) -> Option<String> {
         None
     }
 
-    /// Sends `listener` what others change from now on. A store without other writers has nothing to send.
+    /// Sets the receiver of changes that other writers make from now on. A store without other writers
+    /// reports none.
     fn listen(&mut self, listener: Listener) {
         drop(listener);
     }
@@ -76,7 +80,7 @@ pub trait Catalog: Send {
     fn flush(&self) {}
 }
 
-/// Files that are put, read and removed through Mend. Only stores that own their files have this seam.
+/// Files that are put, read and removed through Mend. Only stores that own their files implement this seam.
 pub trait Files: Send {
     /// Calls `visit` with every file, every open put and the number of the next stripe.
     ///
@@ -84,19 +88,20 @@ pub trait Files: Send {
     /// [`CatalogError`].
     fn each_file(&self, visit: &mut dyn FnMut(StoreChange)) -> Result<(), CatalogError>;
 
-    /// Carries out a change of files, durably and whole.
+    /// Carries out a change of files durably, completely or not at all.
     ///
     /// # Errors
     /// [`StoreError`]; nothing has changed then.
     fn write_files(&mut self, term: Term, write: &FileWrite) -> Result<Done, StoreError>;
 }
 
-/// The coordinator's own records: the registry of nodes, the repair queue, blocks to be removed, eras, numbers, settings.
+/// The coordinator's own records: the registry of nodes, the repair queue, blocks to be removed, eras,
+/// numbers, settings.
 ///
-/// Today redb holds them (`dir::DirCatalog`). Nothing here assumes one machine: records in etcd implement this trait, and
-/// [`check_term`](Self::check_term) fences off a deposed coordinator.
+/// The implementation today is redb (`dir::DirCatalog`). The trait does not assume a single machine: it could
+/// be implemented over etcd, with [`check_term`](Self::check_term) to fence off a deposed coordinator.
 pub trait Records: Send {
-    /// Begins a term higher than all before it.
+    /// Begins a term higher than all earlier terms.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -108,14 +113,14 @@ pub trait Records: Send {
     /// [`StoreError::Fenced`] if one has.
     fn check_term(&self, term: Term) -> Result<(), StoreError>;
 
-    /// The record of the node of this name, which gets a number if it has none. Numbers are never given twice, so no term
-    /// is needed.
+    /// The record of the node of this name; assigns a number to a new node. Numbers are never reused, so a
+    /// deposed coordinator may call this too, and no term is needed.
     ///
     /// # Errors
     /// [`CatalogError`].
     fn number_node(&mut self, name: &str) -> Result<NodeRecord, CatalogError>;
 
-    /// Calls `visit` with every node, every block that a node shall remove, and the eras.
+    /// Calls `visit` with every node, every block that a node must remove, and the eras.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -127,15 +132,17 @@ pub trait Records: Send {
     /// [`CatalogError`].
     fn list(&self, prefix: &str) -> Result<Vec<(String, Value)>, CatalogError>;
 
-    /// Carries out changes in their order, each whole or not at all, and durably; at best at the cost of one. The answers
-    /// have the same order. All fail with [`StoreError::Fenced`] if there is a higher term.
+    /// Carries out writes durably and in order, each completely or not at all, preferably in one commit.
+    /// Returns the results in the same order. All writes fail with [`StoreError::Fenced`] if there is a
+    /// higher term.
     fn write_records(&mut self, term: Term, writes: &[RecordWrite]) -> Vec<Result<Done, StoreError>>;
 
-    /// Makes records that failed usable again. Returns the changes of a write that was answered with an error although it
-    /// is durable. Cheap if nothing failed.
+    /// Reopens the records after a failure. Returns the changes of a write that became durable although it
+    /// was answered with an error. Cheap if nothing failed.
     ///
     /// # Errors
-    /// [`OpenError`]; unless it [is passing](OpenError::is_passing), this coordinator must never write there again.
+    /// [`OpenError`]. Unless the error [is passing](OpenError::is_passing), this coordinator must not write
+    /// to these records again.
     fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError>;
 
     /// A copy of these records, and of everything else on their medium, as of now.
@@ -145,30 +152,31 @@ pub trait Records: Send {
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError>;
 }
 
-/// Writes of several seams in one transaction, where one medium holds them all.
+/// Writes to several seams in one transaction, if one medium stores them all.
 pub trait Transaction: Send {
-    /// Carries these out in their order, each whole or not at all, and durably; at best at the cost of one. The answers
-    /// have the same order.
+    /// Carries out writes durably and in order, each completely or not at all, preferably in one commit.
+    /// Returns the results in the same order.
     fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>>;
 }
 
-/// A copy of a coordinator's records, taken while they are in use. It may be saved on another thread.
+/// A copy of a coordinator's records, taken while they are in use. Another thread may save the copy.
 pub trait Snapshot: fmt::Debug + Send {
-    /// Saves it where the last good copy is kept; the previous one stays beside it.
+    /// Saves the copy in place of the previous good copy, which is kept as a second file.
     ///
     /// # Errors
     /// [`OpenError`].
     fn keep(&self) -> Result<(), OpenError>;
 
-    /// Writes it to an unnamed file, which vanishes when it is closed, and returns that file at its start.
+    /// Writes the copy to an unnamed temporary file, which vanishes on close. Returns the file, positioned at
+    /// its start.
     ///
     /// # Errors
     /// [`OpenError`].
     fn file(&self) -> Result<File, OpenError>;
 }
 
-/// Locks an object that several seams, or a catalog and the storage, share. A panic in between left it as the transaction
-/// before it did.
+/// Locks an object that several seams, or a catalog and the storage, share. Ignores poisoning: a transaction
+/// that panicked has changed nothing.
 fn locked<T: ?Sized>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,13 +10,13 @@ use crate::{
     Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
 };
 
-/// Records that a catalog keeps notes of its own in.
+/// Records that the storage shares with a catalog, which stores notes of its own in them.
 pub type SharedRecords = Arc<Mutex<dyn Records>>;
 
-/// Everything that a coordinator stores in: any catalog, with or without files, over any records.
+/// All storage of a coordinator: any catalog, with or without files, over any records.
 ///
-/// Seams that share one medium are carried out in one transaction (see [`of_one_medium`](Self::of_one_medium)). Otherwise
-/// each write goes to its seam, in the order of the batch, after the records have confirmed the term.
+/// Seams on one medium are written in one transaction (see [`of_one_medium`](Self::of_one_medium)). Otherwise
+/// each write goes to its own seam, in the order of the batch, after the records have confirmed the term.
 pub struct Storage {
     name: &'static str,
     policy: StorePolicy,
@@ -36,7 +36,7 @@ impl fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// A store without files of its own. `name` is the store's name for operators.
+    /// A store that does not own files. `name` is the store's name in messages.
     pub fn new(
         name: &'static str,
         policy: StorePolicy,
@@ -47,13 +47,13 @@ impl Storage {
         Self { name, policy, catalog, files: None, records, transaction: None }
     }
 
-    /// The same store with files of its own.
+    /// Adds files that the store owns.
     #[must_use]
     pub fn with_files(self, files: impl Files + 'static) -> Self {
         Self { files: Some(Box::new(files)), ..self }
     }
 
-    /// The same store over a medium that holds all seams: batches are one transaction.
+    /// Adds transactions, for a medium that stores all seams: each batch of writes becomes one transaction.
     #[must_use]
     pub fn with_transaction(self, transaction: impl Transaction + 'static) -> Self {
         Self { transaction: Some(Box::new(transaction)), ..self }
@@ -99,7 +99,7 @@ impl Storage {
         self.catalog.each_stripe(visit)
     }
 
-    /// See [`Files::each_file`]; a store without files of its own has none.
+    /// See [`Files::each_file`]. Visits nothing in a store that does not own files.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -115,8 +115,8 @@ impl Storage {
         self.records.list(prefix)
     }
 
-    /// Carries these out in their order, each whole or not at all, and all durably when this returns; at best at the cost
-    /// of one. The answers have the same order.
+    /// Carries out writes in order, each completely or not at all, preferably in one commit. All are durable
+    /// on return. Returns the results in the same order.
     pub fn carry_out(&mut self, term: Term, writes: &[Write]) -> Vec<Result<Done, StoreError>> {
         if let Some(transaction) = &mut self.transaction {
             return transaction.carry_out(term, writes);
@@ -124,12 +124,12 @@ impl Storage {
         let are_records = |a: &Write, b: &Write| matches!((a, b), (Write::Records(_), Write::Records(_)));
         let groups = writes.chunk_by(are_records);
         let results = groups.flat_map(|group| self.carry_out_group(term, group)).collect();
-        // The listener receives what was reported on the way before the answers.
+        // The listener receives the changes reported during the writes before the answers.
         self.catalog.flush();
         results
     }
 
-    /// Carries out one write, or several of records.
+    /// Carries out a single write, or a group of consecutive writes to records.
     fn carry_out_group(&mut self, term: Term, group: &[Write]) -> Vec<Result<Done, StoreError>> {
         match group {
             [Write::Stripes(write)] => {
@@ -151,7 +151,8 @@ impl Storage {
         };
         let discards: Vec<RecordWrite> = done.changes.iter().filter_map(to_remove).collect();
         if !discards.is_empty() {
-            // The file has changed by now. A block whose note fails is an orphan once its helper lists it.
+            // The files were already changed. If the note is lost, the block is found as an orphan when its
+            // helper lists it.
             drop(self.records.write_records(term, &discards));
         }
         Ok(done)
@@ -187,7 +188,8 @@ impl Storage {
     /// See [`Records::recover`].
     ///
     /// # Errors
-    /// [`OpenError`]; unless it [is passing](OpenError::is_passing), this coordinator must never write there again.
+    /// [`OpenError`]. Unless the error [is passing](OpenError::is_passing), this coordinator must not write
+    /// to these records again.
     pub fn recover(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
         self.records.recover(term)
     }

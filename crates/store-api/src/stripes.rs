@@ -6,21 +6,21 @@ use codes::{Code, CodeSpec};
 use repair::{BlockId, Chunking, ChunkingError, Digest, FilePart, NodeId, StripeId, StripeLabel};
 use serde::{Deserialize, Serialize};
 
-/// A stripe, as the catalog knows it.
+/// A stripe, as recorded in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeRecord {
-    /// Its name.
+    /// The stripe's name.
     pub id: StripeId,
-    /// Its code.
+    /// The stripe's code.
     pub code: CodeSpec,
-    /// Length of a block in coding.
+    /// Length of a block in coding; shorter blocks are padded.
     pub block_bytes: u64,
-    /// Length of the chunks that its blocks are encoded in; `None` if each block is one chunk.
+    /// Length of the chunks in which the blocks are encoded; `None` if each block is one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// All n blocks, by index.
     pub blocks: Vec<BlockRecord>,
-    /// The part of a file that it holds; `None` in stores whose blocks carry no label.
+    /// The part of a file that the stripe stores; `None` in stores whose blocks carry no label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FilePart>,
 }
@@ -30,7 +30,7 @@ pub struct StripeRecord {
 pub struct BlockSize {
     /// Length of a block in coding.
     pub block_bytes: u64,
-    /// Length of the chunks that it is encoded in; `None` if it is one chunk.
+    /// Length of the chunks in which a block is encoded; `None` if the block is one chunk.
     pub chunk_bytes: Option<u64>,
 }
 
@@ -42,12 +42,12 @@ impl fmt::Display for BlockSize {
 }
 
 impl BlockSize {
-    /// Blocks of a single chunk.
+    /// The size of blocks that are one chunk.
     pub fn whole(block_bytes: u64) -> Self {
         Self { block_bytes, chunk_bytes: None }
     }
 
-    /// The layout of sub-blocks in such blocks under a code.
+    /// The layout of sub-blocks in blocks of this size under a code.
     ///
     /// # Errors
     /// [`ChunkingError`] if no block of the code can have this layout.
@@ -55,7 +55,7 @@ impl BlockSize {
         Chunking::of(code, self.block_bytes, self.chunk_bytes)
     }
 
-    /// Checks that blocks of a code can have these chunks; one chunk fits any code.
+    /// Checks that blocks of a code can have chunks of this size. Blocks of a single chunk fit any code.
     ///
     /// # Errors
     /// [`ChunkingError`].
@@ -67,12 +67,12 @@ impl BlockSize {
 }
 
 impl StripeRecord {
-    /// The size of its blocks.
+    /// The size of the stripe's blocks.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
     }
 
-    /// The label that its blocks carry in this cluster, if they carry one.
+    /// The label of the stripe's blocks in this cluster; `None` if the blocks carry no label.
     pub fn label(&self, cluster: &str) -> Option<StripeLabel> {
         let (cluster, file) = (cluster.to_owned(), self.file.clone()?);
         let (stripe, code) = (self.id.clone(), self.code.clone());
@@ -81,21 +81,22 @@ impl StripeRecord {
     }
 }
 
-/// A block, as the catalog knows it.
+/// A block, as recorded in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRecord {
-    /// Its name.
+    /// The block's name.
     pub id: BlockId,
-    /// Its length; at most the stripe's `block_bytes`. Coding pads it with zeros.
+    /// The block's length; at most the stripe's `block_bytes`. Coding pads the block with zeros.
     pub bytes: u64,
-    /// The node that holds it, or held it last; `None` if no holder is known.
+    /// The node that holds the block or was its last holder; `None` if no holder is known.
     pub node: Option<NodeId>,
-    /// Its state on that node.
+    /// The block's state on that node.
     pub state: BlockState,
-    /// Further nodes that hold it, each once, in stores that keep replicas.
+    /// Other nodes that hold the block, without duplicates, in stores that keep replicas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<Replica>,
-    /// The store's digest, which a repaired block must match; `None` if the store has none, or not yet.
+    /// The store's digest, which a repaired block must match; `None` if the store has none, or has not
+    /// computed it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
 }
@@ -105,23 +106,23 @@ pub struct BlockRecord {
 pub struct Replica {
     /// The node.
     pub node: NodeId,
-    /// Its state there.
+    /// The copy's state.
     pub state: BlockState,
 }
 
 impl BlockRecord {
-    /// All nodes that hold it, or held it last, with its state there; its home first.
+    /// All nodes that hold the block or held it last, with its state there; the home node first.
     pub fn holders(&self) -> impl Iterator<Item = Replica> + '_ {
         let home = self.node.map(|node| Replica { node, state: self.state });
         home.into_iter().chain(self.replicas.iter().copied())
     }
 
-    /// Its state on a node; `None` if that node is not known to hold it.
+    /// The block's state on a node; `None` if the node is not a recorded holder.
     pub fn state_on(&self, node: NodeId) -> Option<BlockState> {
         self.holders().find(|holder| holder.node == node).map(|holder| holder.state)
     }
 
-    /// Sets its state on a node; `false` if that node is not known to hold it.
+    /// Sets the block's state on a node. Returns `false` if the node is not a recorded holder.
     pub fn set_state(&mut self, node: NodeId, state: BlockState) -> bool {
         if self.node == Some(node) {
             self.state = state;
@@ -138,32 +139,32 @@ impl BlockRecord {
 pub enum BlockState {
     /// No fault is known.
     Healthy,
-    /// It was allocated and is not stored yet.
+    /// The block was allocated but is not stored yet.
     NotStored,
-    /// The node lacks it.
+    /// The block is missing on the node.
     Missing,
-    /// Its bytes differ from their checksums.
+    /// The block's bytes differ from their checksums.
     Corrupt,
 }
 
-/// Why a catalog cannot answer.
+/// Why a catalog request fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
-    /// There is no such stripe.
+    /// The stripe does not exist.
     #[error("there is no stripe {0}")]
     NoSuchStripe(StripeId),
-    /// There is no such block.
+    /// The block does not exist.
     #[error("there is no block {0}")]
     NoSuchBlock(BlockId),
-    /// A short name that fits several stripes.
+    /// A short name matches several stripes.
     #[error("there are {} stripes {name}: {}", candidates.len(), listed(candidates))]
     Ambiguous {
-        /// The name.
+        /// The short name.
         name: StripeId,
-        /// Their full names.
+        /// The full names of the matching stripes.
         candidates: Vec<StripeId>,
     },
-    /// The numbers for stripes and puts are used up.
+    /// All numbers for stripes and puts are used up.
     #[error(
         "the catalog has no numbers left to name stripes with; stop the coordinator and make the catalog anew with `mend \
          catalog rebuild`, which counts on from the blocks that there are"
@@ -174,19 +175,19 @@ pub enum CatalogError {
     Storage {
         /// The file.
         place: String,
-        /// What kind of fault it is.
+        /// The kind of fault.
         fault: Fault,
-        /// What the storage says.
+        /// The storage's error message.
         detail: String,
     },
-    /// The catalog's storage returns other bytes than were stored.
+    /// The catalog's storage returns bytes that differ from those written.
     #[error("the catalog {place} is damaged: {detail}; {remedy}")]
     Damaged {
         /// The file.
         place: String,
-        /// What is wrong.
+        /// The damage.
         detail: String,
-        /// What to do.
+        /// The operator's next step.
         remedy: String,
     },
 }
@@ -198,10 +199,10 @@ fn listed(names: &[StripeId]) -> String {
 /// The kind of a storage fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The system refuses: no space, a failing medium.
+    /// The operating system reports an error, such as a full or failing medium.
     Io(std::io::ErrorKind),
-    /// It failed before and takes no more writes until it is reopened.
+    /// The storage failed earlier and accepts no more writes until it is reopened.
     Stopped,
-    /// Its own invariant is broken: a bug.
+    /// The storage engine violated its own invariant, which is a bug.
     Engine,
 }

@@ -1,9 +1,10 @@
-//! Writes to a storage, their answers, and changes that a storage reports.
+//! Writes to a storage, their results, and changes that a storage reports.
 //!
-//! Everything is a value, so that the coordinator need not wait: a [`Write`] goes to the thread that owns the
-//! [`Storage`](crate::Storage), which carries out all pending writes together and answers each with a [`Done`] or a
-//! [`StoreError`]. A [`StoreChange`] states how something is from now on, whoever changed it: as part of an answer, when a
-//! storage is read at the start, and when a store reports what others did.
+//! All of these are plain values, so that the coordinator need not wait. A [`Write`] is sent to the thread
+//! that owns the [`Storage`](crate::Storage). That thread carries out all pending writes together and answers
+//! each with a [`Done`] or a [`StoreError`]. A [`StoreChange`] is the new state of one object, whoever
+//! changed it. Changes are part of an answer, are visited when a storage is read at startup, and are reported
+//! when other writers change the store.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,8 +19,8 @@ use crate::{
     StripeRecord,
 };
 
-/// A coordinator's term: a fencing token. Each coordinator that opens the records takes a higher one, and writes that
-/// carry a lower one are refused from then on.
+/// A coordinator's term, used as a fencing token. Each coordinator that opens the records begins a higher
+/// term; later writes with a lower term are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Term(pub u64);
@@ -33,115 +34,116 @@ impl fmt::Display for Term {
 /// A durable change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// To stripes, which every store has.
+    /// A change of stripes, which all stores have.
     Stripes(StripeWrite),
-    /// To files, which only some stores have.
+    /// A change of files, for stores that own files.
     Files(FileWrite),
-    /// To the coordinator's own records.
+    /// A change of the coordinator's own records.
     Records(RecordWrite),
 }
 
 /// A change of stripes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeWrite {
-    /// Records blocks of a stripe as healthy: each an index, its node and its digest.
+    /// Records blocks of a stripe as healthy, each given by index, node and digest.
     Publish {
         /// The stripe.
         stripe: StripeId,
-        /// Its blocks; all of them or none.
+        /// The blocks; either all of them are recorded, or none.
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
     },
-    /// Sets the states of blocks on these nodes; all of them or none. A block that has moved to another node by then, or is
-    /// gone, keeps its state.
+    /// Sets the states of blocks on these nodes, either all of them or none. Skips a block that has since
+    /// moved to another node or was removed.
     SetStates(Vec<(StripeId, BlockIndex, NodeId, BlockState)>),
-    /// Locks a stripe against other writers, if the store has any, and announces that these nodes get these blocks of it.
-    /// Answered by the permits that the store's own processes there ask for.
+    /// Locks a stripe against other writers, if the store has any, and announces which nodes will receive
+    /// which blocks. The answer contains the permits that the store's own processes on those nodes require.
     Claim {
         /// The stripe.
         stripe: StripeId,
-        /// The nodes; each is able to take a block once this is carried out.
+        /// The nodes. Once the claim is carried out, each of them is able to accept a block.
         nodes: Vec<NodeId>,
         /// The blocks.
         blocks: Vec<BlockIndex>,
     },
     /// Unlocks a stripe.
     Release(StripeId),
-    /// Inspects the files that the store keeps beside blocks. Findings are reported as [`StoreChange::Spoiled`] before the
-    /// answer.
+    /// Inspects the files that the store keeps next to blocks. Damage is reported as [`StoreChange::Spoiled`]
+    /// before the answer.
     Inspect,
 }
 
 /// A change of files or puts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileWrite {
-    /// Begins a put, answered by its number; with `replace`, its commit removes an existing file of that name.
+    /// Begins a put; the answer is its number. With `replace`, the commit removes an existing file of that
+    /// name.
     BeginPut {
         /// The file's name.
         name: String,
-        /// Its length.
+        /// The file's length in bytes.
         bytes: u64,
-        /// Its code.
+        /// The file's code.
         code: CodeSpec,
-        /// Its blocks.
+        /// The size of the file's blocks.
         size: BlockSize,
         /// Whether a file of that name may exist.
         replace: bool,
     },
-    /// Allocates the stripe of a put at a position, with a block on each of these nodes; answered by the stripe.
+    /// Allocates the stripe of a put at a position, with one block per node; the answer is the stripe.
     Allocate {
         /// The put.
         put: PutId,
-        /// The position in the file.
+        /// The stripe's position in the file.
         position: u32,
-        /// Its blocks.
+        /// The size of the stripe's blocks.
         size: BlockSize,
         /// The nodes, by block index.
         nodes: Vec<NodeId>,
     },
-    /// Makes a put's file visible; answered by the file.
+    /// Makes a put's file visible; the answer is the file.
     CommitPut(PutId),
     /// Aborts a put.
     AbortPut(PutId),
-    /// Removes a file; answered by its last record.
+    /// Removes a file; the answer is its last record.
     RemoveFile(String),
 }
 
 /// A change of the coordinator's own records.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecordWrite {
-    /// Registers a node, or its new address; answered by its number, which never changes.
+    /// Registers a node or its new address; the answer is the node's number, which never changes.
     Node {
-        /// Its name.
+        /// The node's name.
         name: String,
-        /// The address at which it was reached.
+        /// The address at which the node was reached.
         address: String,
     },
-    /// Forgets a node that holds no block.
+    /// Removes the record of a node that holds no block.
     ForgetNode(NodeId),
     /// Sets the record of a key.
     Put(String, Value),
     /// Removes the record of a key.
     Remove(String),
-    /// Reserves this many unused numbers; answered by the first.
+    /// Reserves this many unused numbers; the answer is the first.
     Numbers(u64),
-    /// Notes that a node shall remove a block which no stripe places there.
+    /// Records that a node must remove a block that no stripe places there.
     Discard(NodeId, BlockId),
-    /// Drops that note: the node no longer has the block.
+    /// Removes that record, because the node no longer has the block.
     Discarded(NodeId, BlockId),
-    /// Marks the eras of these blocks, which are newer than the catalog, as not missed.
+    /// Writes off the eras of these blocks, which are newer than the catalog; see [`Eras::disclaim`].
     Disclaim(BTreeSet<BlockId>),
 }
 
 /// The answer to a [`Write`] that was carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
-    /// The value that was asked for.
+    /// The return value.
     pub value: Answer,
-    /// What the write changed.
+    /// The changes that the write made.
     pub changes: Vec<StoreChange>,
 }
 
-/// The value that a [`Write`] returns.
+/// The return value of a [`Write`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// No value.
@@ -158,14 +160,15 @@ pub enum Answer {
     Node(NodeId),
     /// The first of some numbers.
     First(u64),
-    /// The stripe is locked; the store's own processes accept these blocks from writers that present these permits.
+    /// The stripe is locked. The store's own processes accept these blocks from writers that present these
+    /// permits.
     Claimed(Vec<(BlockIndex, Permit)>),
 }
 
-/// A change that a storage reports: the new state of one thing.
+/// A change that a storage reports: the new state of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoreChange {
-    /// A stripe, and whether it belongs to a put that is not committed.
+    /// A stripe; the flag is true if the stripe belongs to an uncommitted put.
     Stripe(StripeRecord, bool),
     /// The stripe was removed.
     StripeGone(StripeId),
@@ -177,9 +180,9 @@ pub enum StoreChange {
     Put(PutRecord),
     /// The put was committed or aborted.
     PutGone(PutId),
-    /// A node shall remove a block.
+    /// A node must remove a block.
     Discard(NodeId, BlockId),
-    /// The node has removed it, or need not.
+    /// The node has removed the block, or no longer has to.
     DiscardGone(NodeId, BlockId),
     /// A registered node.
     Node(NodeRecord),
@@ -189,21 +192,21 @@ pub enum StoreChange {
     Counted(u64),
     /// The eras in which stripes were named so far.
     Eras(Eras),
-    /// Whether the store serves what a node holds, in stores that
-    /// [report service](crate::StorePolicy::reports_service).
+    /// Whether the store serves the blocks on a node, in stores that [report
+    /// service](crate::StorePolicy::reports_service).
     Service(NodeId, bool),
-    /// The lock on a stripe is lost: others may change it.
+    /// The lock on a stripe is lost; other writers may change the stripe.
     ClaimLost(StripeId),
-    /// Everything that keeps the store from working, in sentences for operators.
+    /// All current problems that stop the store from working, one sentence each, for operators.
     Troubles(Vec<String>),
     /// All stripes whose health is unknown.
     Unjudged(Vec<Unjudged>),
-    /// Remarks on the store for operators, in sentences; they call for no action.
+    /// Remarks about the store for operators, one sentence each; they require no action.
     Remarks(Vec<String>),
-    /// Why the store has not been listed yet, see [`Catalog::unlisted`](crate::Catalog::unlisted); `None` follows the
-    /// first listing.
+    /// Why the store has not been listed yet, see [`Catalog::unlisted`](crate::Catalog::unlisted). `None` is
+    /// reported after the first listing.
     Unlisted(Option<String>),
-    /// A file that the store keeps beside the blocks of a stripe is damaged.
+    /// A file that the store keeps next to the blocks of a stripe is damaged.
     Spoiled {
         /// The node.
         node: NodeId,
@@ -211,28 +214,28 @@ pub enum StoreChange {
         stripe: StripeId,
         /// The file.
         file: BlockId,
-        /// What is wrong with it.
+        /// The damage.
         problem: String,
     },
 }
 
-/// A stripe whose health the store's answers do not tell: it may be whole or lost.
+/// A stripe whose health cannot be derived from the store's answers: it may be intact or lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unjudged {
     /// The stripe.
     pub stripe: StripeId,
-    /// Blocks that are listed as part of it.
+    /// Blocks that the store lists as part of the stripe.
     pub blocks: Vec<BlockId>,
-    /// Why its health is unknown.
+    /// Why the stripe's health is unknown.
     pub why: String,
-    /// What an operator can do about it.
+    /// The operator's next step.
     pub next_step: String,
 }
 
-/// Why a [`Write`] was not carried out; it has changed nothing then.
+/// Why a [`Write`] was not carried out. The write has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The catalog refuses or fails.
+    /// The catalog refuses the write or fails.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// The put is refused.
@@ -251,41 +254,41 @@ pub enum StoreError {
         /// The newest term in the records.
         newest: Term,
     },
-    /// The store owns its files; they are not put, got or removed through Mend.
+    /// The store owns its files, so they cannot be put, read or removed through Mend.
     #[error(
         "{0} keeps its files itself: put, get and remove them there; Mend repairs what they are stored in"
     )]
     OwnFiles(&'static str),
-    /// Another writer has the stripe, or the whole store, locked.
+    /// Another writer has locked the stripe or the whole store.
     #[error("{stripe} cannot be worked on now: {why}")]
     Taken {
         /// The stripe.
         stripe: StripeId,
-        /// Who holds the lock, or why that is unknown.
+        /// The owner of the lock, or why the owner is unknown.
         why: String,
     },
-    /// A node's server cannot take a block of the stripe now. Another one may.
+    /// A node's server cannot accept a block of the stripe now; another server may.
     #[error("{server} cannot get a block of {stripe} now: {why}")]
     Unfit {
         /// The stripe.
         stripe: StripeId,
         /// The node.
         node: NodeId,
-        /// The store's name for it.
+        /// The store's name for the node's server.
         server: String,
-        /// Why.
+        /// Why the server cannot accept the block.
         why: String,
     },
-    /// The store does not serve the block that the node made.
+    /// The store does not serve a block that was rebuilt on this node.
     #[error("{block} was made on {server}, and the store does not have it there: {why}")]
     NotServed {
         /// The block.
         block: BlockId,
         /// The node.
         node: NodeId,
-        /// The store's name for it.
+        /// The store's name for the node's server.
         server: String,
-        /// What was found instead.
+        /// The result of the lookup.
         why: String,
     },
 }
@@ -300,7 +303,7 @@ impl From<PutError> for StoreError {
 }
 
 impl StoreError {
-    /// Whether the storage itself fails, so that writes of the same batch fail as well.
+    /// Whether the storage itself failed, in which case other writes of the same batch fail too.
     pub fn is_fault(&self) -> bool {
         matches!(self, Self::Catalog(CatalogError::Storage { .. }) | Self::Fenced { .. })
     }

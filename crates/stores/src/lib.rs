@@ -1,7 +1,8 @@
-//! The table of all kinds of store, and what the binary does with it.
+//! The table of all kinds of store, and the functions with which the binary opens a store.
 //!
-//! A new store is a crate in this folder that implements [`Kind`], and one line in [`KINDS`]. Without a `[store]` in
-//! `mend.toml` the store is the embedded default, `dir`. `CONTRIBUTING.md` ("a store") lists the files to touch.
+//! To add a store, create a crate in this folder that implements [`Kind`], and add one line to [`KINDS`]. If
+//! `mend.toml` has no `[store]`, the store is the embedded default, `dir`. `CONTRIBUTING.md` ("a store")
+//! lists the files to change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -12,15 +13,15 @@ use cluster::{Cluster, HelperConfig, OwnRepair, Role};
 use dir::{DirBlocks, DirCatalog};
 use store_api::{Blocks, Storage};
 
-/// Every kind of store that `[store]` of `mend.toml` and `mend attach` may name.
+/// All kinds of store that `[store]` in `mend.toml` and `mend attach` accept.
 pub const KINDS: &[&dyn Kind] = &[&seaweedfs::Seaweedfs, &hdfs::Hdfs];
 
-/// The kind of this name.
+/// The kind with this name.
 pub fn kind(name: &str) -> Option<&'static dyn Kind> {
     KINDS.iter().copied().find(|kind| kind.name() == name)
 }
 
-/// The kind that `mend.toml` names, with valid settings; `None` for the embedded default.
+/// The kind that `mend.toml` names; `None` for the embedded default.
 fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
     let Some(store) = &cluster.config().store else { return Ok(None) };
     kind(&store.kind).map(Some).ok_or_else(|| {
@@ -31,15 +32,16 @@ fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
     })
 }
 
-/// What a coordinator does about damage without being asked. Reads all settings of `[store]`, and so checks them.
+/// The coordinator's automatic reaction to damage. Reads, and thereby checks, all settings in
+/// `[store]`.
 ///
 /// # Errors
-/// [`KindError`]: a kind, key or value that is not known.
+/// [`KindError`] for an unknown kind, key or value.
 pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
     kind_of(cluster)?.map_or(Ok(OwnRepair::Auto), |kind| kind.own_repair(cluster))
 }
 
-/// Opens the coordinator's storage: the store's catalog over records in redb. It may wait.
+/// Opens the coordinator's storage: the store's catalog over records in redb. May block.
 ///
 /// # Errors
 /// [`KindError`].
@@ -52,7 +54,7 @@ pub fn storage(cluster: &Cluster) -> Result<Storage, KindError> {
     }
 }
 
-/// Opens a helper's blocks. It may wait.
+/// Opens a helper's blocks. May block.
 ///
 /// # Errors
 /// [`KindError`].
@@ -63,7 +65,7 @@ pub fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks
     }
 }
 
-/// Attaches to a system that runs: makes a cluster folder with empty records.
+/// Attaches to a running system: creates a cluster folder with empty records.
 ///
 /// # Errors
 /// [`KindError`].

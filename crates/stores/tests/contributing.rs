@@ -1,13 +1,13 @@
-//! What CONTRIBUTING.md says of a new store is so: a crate, a line in the table, its page, and no crate of the program that
-//! knows a kind of store by name.
+//! Checks the statements in CONTRIBUTING.md about a new store: it is a crate with a line in the table and a
+//! page of documentation, and no crate of the program names a kind of store.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates in the folder that are no kind of `[store]`.
+/// Crates in this folder that are not a kind of `[store]`.
 const SUPPORT: [&str; 3] = ["attached", "block-files", "dir"];
-/// The crates of the program; tests and measurements may know a store.
+/// The crates of the program. Tests and benchmarks may name a store.
 const PROGRAM: [&str; 9] =
     ["cli", "client", "cluster", "control", "coordinator", "helper", "repair", "store-api", "views"];
 
@@ -24,7 +24,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn every_crate_of_a_store_has_its_line_and_its_page() {
+fn every_store_crate_is_registered_and_documented() {
     let folders = fs::read_dir(root().join("crates/stores")).unwrap().map(|entry| entry.unwrap());
     let crates = folders.filter(|folder| folder.path().join("Cargo.toml").is_file());
     let names: BTreeSet<String> = crates.map(|it| it.file_name().into_string().unwrap()).collect();
@@ -52,7 +52,7 @@ fn no_crate_of_the_program_depends_on_a_kind_of_store() {
 }
 
 #[test]
-fn contributing_names_files_that_are_there() {
+fn files_named_in_contributing_exist() {
     let text = read("CONTRIBUTING.md");
     let (_, section) = text.split_once("- **a store**").expect("it says how to add a store");
     let section = section.split("\n- **").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Runs calls to the store's own servers off the storage thread, in order for each stripe.
+//! Runs calls to the store's own servers off the storage thread. Calls for the same stripe keep their order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::Teller;
 
-/// How long a coordinator that ends waits for calls in flight.
+/// Timeout for calls in flight when the coordinator shuts down.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The calls in flight.
 #[derive(Debug, Default)]
 pub struct Aside {
-    /// Per stripe, completes with the last call that was begun for it.
+    /// Per stripe, a channel that closes when the stripe's last call ends.
     last: BTreeMap<StripeId, oneshot::Receiver<()>>,
-    /// Read-locked by every call in flight.
+    /// Every call in flight holds a read lock; the write lock therefore waits for all of them.
     under_way: Arc<RwLock<()>>,
 }
 
 impl Aside {
-    /// Begins work for a stripe, after everything begun for it before. `done` receives the result, after the changes that
-    /// the work reported.
+    /// Starts work for a stripe, after all earlier work for that stripe has ended. `done` receives the result
+    /// after the listener has received the changes that the work reported.
     pub fn begin(
         &mut self,
         runtime: &Handle,
@@ -39,11 +39,11 @@ impl Aside {
         let (ended, last) = oneshot::channel();
         let before = self.last.insert(stripe, last);
         let teller = teller.clone();
-        let under_way = Arc::clone(&self.under_way).try_read_owned(); // Write-locked only at the end.
+        let under_way = Arc::clone(&self.under_way).try_read_owned(); // Fails only during shutdown.
         runtime.spawn(async move {
             let _under_way = under_way;
             if let Some(before) = before {
-                let _ = before.await; // Whatever its result.
+                let _ = before.await; // Waits for its end, not for its success.
             }
             let result = work.await;
             teller.then(move || done(result));
@@ -51,7 +51,7 @@ impl Aside {
         });
     }
 
-    /// Waits until no call is in flight; `false` after a timeout.
+    /// Waits until no call is in flight. Returns `false` on a timeout.
     pub async fn end(&self) -> bool {
         tokio::time::timeout(END_LIMIT, self.under_way.write()).await.is_ok()
     }

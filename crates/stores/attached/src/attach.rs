@@ -1,4 +1,4 @@
-//! What every `mend attach` does: common arguments, names of helpers, systemd units.
+//! The parts common to every `mend attach`: arguments, names of helpers, systemd units.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -8,7 +8,7 @@ use cluster::{InitOptions, Name, RepairAfter};
 
 use crate::KindError;
 
-/// How Mend works beside a running store.
+/// Settings of a Mend cluster that is attached to a running store.
 #[derive(Debug, Args)]
 pub struct BesideArgs {
     /// How long a server may be down before its blocks are rebuilt elsewhere
@@ -36,7 +36,7 @@ pub fn own_address(to: &str) -> Result<IpAddr, KindError> {
     let asked = || {
         let address = to.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
         let socket = UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-        socket.connect(address)?; // Sends no packet.
+        socket.connect(address)?; // Connecting a UDP socket sends no packet.
         socket.local_addr()
     };
     let address = asked().map_err(|error| {
@@ -46,7 +46,7 @@ pub fn own_address(to: &str) -> Result<IpAddr, KindError> {
     Ok(address.ip())
 }
 
-/// A cluster without helpers; `code` goes to `[defaults]`.
+/// Options for a cluster without helpers; `code` is written to `[defaults]`.
 pub fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     InitOptions {
         helpers: 0,
@@ -63,7 +63,7 @@ pub fn options(host: IpAddr, code: &str, args: &BesideArgs) -> InitOptions {
     }
 }
 
-/// A helper's name, made from the store's name of its server.
+/// Derives a helper's name from the store's name of its server.
 pub fn name(prefix: &str, server: &str) -> Option<Name> {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let text: String = server.chars().map(plain).collect();
@@ -71,7 +71,8 @@ pub fn name(prefix: &str, server: &str) -> Option<Name> {
     text.chars().take(63).collect::<String>().trim_end_matches('-').parse().ok()
 }
 
-/// A systemd unit of `mend WHAT`; `user` is the usual account of the store's daemons.
+/// The systemd unit that runs `mend` with the subcommand `what`; `user` is the usual account of the store's
+/// daemons.
 pub fn unit(what: &str, user: &str, folder: &Path) -> String {
     format!(
         "[Unit]\nDescription=Mend {what}\nAfter=network-online.target\nWants=network-online.target\n\n[Service]\n\

@@ -1,6 +1,7 @@
-//! [`AttachedCatalog`]: a store that others own as a coordinator's catalog.
+//! [`AttachedCatalog`]: makes a store that others own usable as a coordinator's catalog.
 //!
-//! Files and stripes belong to the store; notes on them go to a [`Ledger`]. Calls to the store's own servers run aside.
+//! Files and stripes belong to the store. Mend's own notes about them are kept in a [`Ledger`]. Calls to the
+//! store's servers run off the storage thread.
 
 use std::fmt;
 use std::io;
@@ -15,12 +16,12 @@ use tokio::runtime::Runtime;
 
 use super::{Aside, CopyState, Ledger, Teller};
 
-/// One follows the store, the other serves requests.
+/// One thread follows the store's changes, the other serves requests.
 const THREADS: usize = 2;
 
-/// A store that others own, as [`AttachedCatalog`] drives it.
+/// A store that others own, as [`AttachedCatalog`] uses it.
 pub trait System: Send + Sync + 'static {
-    /// Its name for operators.
+    /// The store's name in messages.
     const NAME: &'static str;
 
     /// Runs `work` on the ledger.
@@ -29,7 +30,7 @@ pub trait System: Send + Sync + 'static {
     /// All known stripes.
     fn stripes(&self) -> Vec<StripeRecord>;
 
-    /// Reports everything that is known, for a new listener.
+    /// Reports the complete current state, for a new listener.
     fn tell_everything(&self);
 
     /// Records the states of copies.
@@ -38,10 +39,11 @@ pub trait System: Send + Sync + 'static {
     /// [`StoreError`] if they cannot be recorded; nothing has changed then.
     fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError>;
 
-    /// The stripe of a write that calls the store's servers; `None` if the write calls none.
+    /// The stripe that a write concerns, if the write calls the store's servers; otherwise `None`.
     fn asks_about(&self, write: &Write) -> Option<StripeId>;
 
-    /// Makes the calls of a write. A record that is written is kept after that.
+    /// Makes the calls of a write to the store's servers. If the write is a record, the caller stores the
+    /// record afterwards.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -71,23 +73,23 @@ pub trait System: Send + Sync + 'static {
         None
     }
 
-    /// The coordinator ends: releases everything that is held in the store.
+    /// Called when the coordinator shuts down: releases all locks and reservations in the store.
     fn let_go(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// The system has no thread left.
+/// The system cannot start another thread.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start threads: {0}")]
 pub struct StartError(#[source] io::Error);
 
-/// See the module's documentation.
+/// A catalog over a store that others own; see the module's documentation.
 pub struct AttachedCatalog<S: System> {
     system: Arc<S>,
     teller: Teller,
     aside: Aside,
-    /// Taken at the end, so that calls in flight do not delay dropping it.
+    /// Taken out on drop, so that a call that hangs cannot block the drop.
     runtime: Option<Runtime>,
 }
 
@@ -134,23 +136,23 @@ impl<S: System> AttachedCatalog<S> {
         &self.system
     }
 
-    /// The runtime of background work. Blocking on it inside another runtime is not allowed.
+    /// The runtime for background work. Do not block on it from inside another runtime.
     pub fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("it is there until the catalog is dropped")
     }
 
-    /// This catalog over the records that its ledger shares.
+    /// Combines this catalog with the records that its ledger shares.
     pub fn over(self, records: SharedRecords) -> Storage {
         Storage::new(S::NAME, self.system.policy(), self, records)
     }
 
-    /// Makes the calls of a write and waits for them.
+    /// Makes the calls of a write and waits for the result.
     fn ask_now(&self, term: Term, write: Write) -> Result<Done, StoreError> {
         self.runtime().block_on(Arc::clone(&self.system).ask(term, write))
     }
 }
 
-/// Makes the calls of a write, and keeps the record if it is one.
+/// Makes the calls of a write, then stores the record if the write is one.
 async fn ask_and_keep<S: System>(system: Arc<S>, term: Term, write: Write) -> Result<Done, StoreError> {
     let done = Arc::clone(&system).ask(term, write.clone()).await?;
     match write {

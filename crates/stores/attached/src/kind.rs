@@ -1,4 +1,4 @@
-//! [`Kind`]: what the binary asks of a kind of store: its settings, opening it, `mend attach`.
+//! [`Kind`]: the binary's interface to a kind of store: settings, opening, `mend attach`.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -9,24 +9,26 @@ use clap::{ArgMatches, Command};
 use cluster::{Cluster, HelperConfig, OwnRepair};
 use store_api::{Blocks, SharedRecords, Storage};
 
-/// A kind of store that others own. Its crate implements this, and the table in the crate `stores` lists it.
+/// A kind of store that others own. Its crate implements this trait, and the table in the crate `stores`
+/// lists it.
 pub trait Kind: Sync {
-    /// Its name: `kind` of `[store]` in `mend.toml`, and the verb after `mend attach`.
+    /// The kind's name: `kind` in `[store]` of `mend.toml`, and the subcommand of `mend attach`.
     fn name(&self) -> &'static str;
 
-    /// Reads the settings in `[store]`; what the coordinator does about damage without being asked.
+    /// Reads and checks the settings in `[store]`. Returns the coordinator's automatic reaction to
+    /// damage.
     ///
     /// # Errors
-    /// [`KindError`]: a key or value that is not known.
+    /// [`KindError`] for an unknown key or value.
     fn own_repair(&self, cluster: &Cluster) -> Result<OwnRepair, KindError>;
 
-    /// Opens the coordinator's storage over these records, on a thread that may wait.
+    /// Opens the coordinator's storage over these records, on a thread that may block.
     ///
     /// # Errors
     /// [`KindError`].
     fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError>;
 
-    /// Opens a helper's blocks, on a thread that may wait.
+    /// Opens a helper's blocks, on a thread that may block.
     ///
     /// # Errors
     /// [`KindError`].
@@ -35,33 +37,33 @@ pub trait Kind: Sync {
     /// The command line of `mend attach NAME`.
     fn command(&self) -> Command;
 
-    /// Carries out `mend attach NAME`: makes a cluster folder, without records yet, for a system that runs. `folder` is the
-    /// one of `--cluster`.
+    /// Runs `mend attach NAME`: creates a cluster folder, still without records, for a running system.
+    /// `folder` is the value of `--cluster`.
     fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a>;
 }
 
 /// `mend attach` in progress.
 pub type Attaching<'a> = Pin<Box<dyn Future<Output = Result<Attached, KindError>> + 'a>>;
 
-/// A cluster folder for a system that runs.
+/// The cluster folder that `mend attach` created for a running system.
 pub struct Attached {
     /// The cluster.
     pub cluster: Cluster,
-    /// What was found and what to do next, for people.
+    /// Findings and next steps as text for the operator.
     pub text: String,
-    /// The same for machines.
+    /// The same as JSON.
     pub facts: serde_json::Value,
 }
 
-/// Why a store cannot be opened or attached to.
+/// Why a store cannot be opened or attached.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct KindError {
-    /// What is wrong.
+    /// The error message.
     pub message: String,
     /// The operator's next step, if the message does not name it.
     pub help: Option<String>,
-    /// Whether the system cannot be reached.
+    /// Whether the cause is that the system cannot be reached.
     pub is_unreachable: bool,
 }
 
@@ -71,20 +73,20 @@ impl KindError {
         Self { message: message.to_string(), help: None, is_unreachable: false }
     }
 
-    /// The same with the next step.
+    /// Adds the operator's next step.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// The same for a system that cannot be reached.
+    /// Marks the system as unreachable.
     #[must_use]
     pub fn unreachable(self) -> Self {
         Self { is_unreachable: true, ..self }
     }
 }
 
-/// Errors whose messages name the next step.
+/// Converts errors whose messages already name the next step.
 macro_rules! plain {
     ($($error:ty),* $(,)?) => { $(
         impl From<$error> for KindError {

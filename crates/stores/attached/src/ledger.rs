@@ -1,5 +1,5 @@
-//! The records that a coordinator keeps of a store that others own: nodes, notes of the store's crate, and copies that
-//! were found bad.
+//! The coordinator's records about a store that others own: nodes, notes of the store's crate, and copies
+//! that were found bad.
 
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -9,19 +9,20 @@ use store_api::{
     Term,
 };
 
-/// The state in which a copy was found.
+/// A copy of a block and the state in which it was found.
 pub type CopyState = (StripeId, BlockIndex, NodeId, BlockState);
 
-/// See the module's documentation. The storage shares the records.
+/// Access to the records; see the module's documentation. The records are shared with the
+/// [`Storage`](store_api::Storage).
 pub struct Ledger {
     records: SharedRecords,
     term: Term,
-    /// The prefix of the keys of bad copies.
+    /// The key prefix of bad copies.
     prefix: String,
 }
 
 impl Ledger {
-    /// The ledger of a store of this name.
+    /// The ledger of the store with this name.
     pub(super) fn new(records: SharedRecords, name: &str) -> Self {
         Self { records, term: Term(0), prefix: format!("{}/bad/", name.to_lowercase()) }
     }
@@ -43,7 +44,7 @@ impl Ledger {
         Records::list(&self.records, prefix)
     }
 
-    /// All nodes.
+    /// All registered nodes.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -78,7 +79,7 @@ impl Ledger {
         self.write_all(term, &[write]).pop().expect("one write has one answer")
     }
 
-    /// The copies that earlier coordinators found bad.
+    /// The copies that were found bad, including those found by earlier coordinators.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -91,7 +92,7 @@ impl Ledger {
         Ok(parsed.collect())
     }
 
-    /// Records the states of copies; a healthy copy has no record.
+    /// Records the states of copies. A healthy copy needs no record.
     ///
     /// # Errors
     /// [`StoreError`] of the first record that fails.
@@ -107,7 +108,7 @@ impl Ledger {
         self.write_all(term, &writes).into_iter().try_for_each(|done| done.map(drop))
     }
 
-    /// Drops the records of copies that are gone.
+    /// Removes the records of copies that no longer exist.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -121,7 +122,7 @@ impl Ledger {
             return Ok(());
         }
         match self.note(self.term, &states) {
-            Ok(()) | Err(StoreError::Fenced { .. }) => Ok(()), // The next coordinator drops it.
+            Ok(()) | Err(StoreError::Fenced { .. }) => Ok(()), // The next coordinator drops the record.
             Err(StoreError::Catalog(error)) => Err(error),
             Err(error) => {
                 tracing::warn!(%error, "the record of a copy that is gone stays");
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_copies_are_known_to_the_next_coordinator_until_they_are_healthy() {
+    fn bad_copies_are_recorded_until_they_are_healthy() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("records");
         drop(DirCatalog::create(&path, "a-cluster").unwrap());
@@ -162,7 +163,7 @@ mod tests {
             ledger.enter_term(term);
             ledger
         };
-        // A stripe may have slashes in its name.
+        // A stripe's name may contain slashes.
         let (stripe, index, node) = (StripeId("a/b".to_owned()), BlockIndex(3), NodeId(7));
         let corrupt = (stripe.clone(), index, node, BlockState::Corrupt);
         {

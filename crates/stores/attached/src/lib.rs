@@ -1,5 +1,6 @@
-//! Stores that others own: the part that is the same for all of them. [`AttachedCatalog`] drives a [`System`], sends its
-//! changes in order through a [`Teller`], and keeps notes in a [`Ledger`]. It imports no store, and takes any records.
+//! The parts that are common to all stores that others own. [`AttachedCatalog`] drives a [`System`], sends
+//! its changes in order through a [`Teller`], and keeps notes in a [`Ledger`]. This crate imports no store
+//! and works with any records.
 
 #![forbid(unsafe_code)]
 

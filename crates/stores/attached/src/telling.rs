@@ -1,6 +1,8 @@
-//! Delivers changes to the listener, in order, on a thread of its own, since the listener may block on its queue.
+//! Delivers changes to the listener in order, on a separate thread, since the listener may block on its
+//! queue.
 //!
-//! Senders wait only if the queue is full. An answer to a write follows the changes that the write caused.
+//! Senders block only if the queue is full. The answer to a write is delivered after the changes that the
+//! write caused.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -9,17 +11,17 @@ use store_api::{Listener, StoreChange};
 
 /// Capacity of the queue.
 const QUEUE: usize = 64;
-/// Changes per call, at most: the listener has other work in between.
+/// Maximum number of changes per call of the listener, so that the listener can do other work between calls.
 const AT_ONCE: usize = 1024;
 
 enum Telling {
     Listen(Listener),
     Changes(Vec<StoreChange>),
-    /// Runs after everything before it was delivered.
+    /// Runs after everything queued earlier was delivered.
     Then(Box<dyn FnOnce() + Send>),
 }
 
-/// A handle of the thread, which ends with its last handle.
+/// A handle of the delivery thread. The thread ends when its last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Teller(SyncSender<Telling>);
 
@@ -27,7 +29,7 @@ impl Teller {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the system cannot start another thread.
     pub fn start() -> std::io::Result<Self> {
         let (sender, tellings) = sync_channel(QUEUE);
         thread::Builder::new().name("store-changes".into()).spawn(move || serve(&tellings))?;
@@ -36,7 +38,7 @@ impl Teller {
 
     /// Sets the listener.
     pub fn listen(&self, listener: Listener) {
-        let _ = self.0.send(Telling::Listen(listener)); // The thread ends early only by a panic, which is logged.
+        let _ = self.0.send(Telling::Listen(listener)); // Fails only if the thread has panicked.
     }
 
     /// Queues changes for the listener.
@@ -46,12 +48,12 @@ impl Teller {
         }
     }
 
-    /// Runs `work` after everything queued before was delivered.
+    /// Runs `work` after everything queued earlier was delivered.
     pub fn then(&self, work: impl FnOnce() + Send + 'static) {
         let _ = self.0.send(Telling::Then(Box::new(work)));
     }
 
-    /// Waits until everything queued before was delivered.
+    /// Waits until everything queued earlier was delivered.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         self.then(move || {
@@ -66,7 +68,7 @@ fn serve(tellings: &Receiver<Telling>) {
     while let Ok(telling) = tellings.recv() {
         match telling {
             Telling::Listen(new) => listener = Some(new),
-            // A new listener receives everything anyway.
+            // Changes before the first listener can be dropped: a new listener receives the complete state.
             Telling::Changes(changes) => {
                 if let Some(listener) = &listener {
                     in_parts(changes, listener);

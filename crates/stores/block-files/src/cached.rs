@@ -8,27 +8,28 @@ use std::path::Path;
 use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, openat2};
 use rustix::io::{ReadWriteFlags, preadv2};
 
-/// The system is asked for so many bytes at once to read ahead. Of more it may drop what is beyond its own bound, which
-/// on Linux is the device's `read_ahead_kb`, 128 unless somebody changed it, or its largest request if that is more.
+/// Bytes per read-ahead request. Linux may drop the part of a larger request beyond the device's
+/// `read_ahead_kb` (128 by default) or its largest I/O request, whichever is greater.
 pub const ASKED_AT_ONCE_BYTES: u64 = 128 << 10;
 
-/// Asks the system to forget what it has cached of so many bytes, or of all from an offset on, so that the medium itself is
-/// read. What is not on the medium yet stays.
+/// Asks the system to drop cached pages of `bytes` bytes from `offset` on (`None`: to the end of the file),
+/// so that later reads reach the medium. Dirty pages stay cached.
 pub fn forget(file: &File, offset: u64, bytes: Option<NonZeroU64>) {
-    // Advice only: where it cannot be followed, the cache is what every reader gets.
+    // Advice only. If the system ignores it, reads are served from the cache.
     let _ = fadvise(file, offset, bytes, Advice::DontNeed);
 }
 
-/// Opens a file whose name can be looked up without waiting.
+/// Opens a file if its name can be looked up without waiting for the medium.
 pub fn open_cached(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok().map(File::from)
 }
 
-/// Fills `buffer` from the page cache; `false` if not all of it is there, or the file system cannot tell.
+/// Fills `buffer` from the page cache. Returns `false` if some bytes are not cached, or the file system
+/// cannot determine that.
 pub fn read_exact_cached(file: &File, buffer: &mut [u8], offset: u64) -> bool {
     let wanted = buffer.len();
     let read = preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
-    // Whatever is wrong, the read that waits will find and report.
+    // Errors are ignored here; the blocking read that follows reports them.
     read == Ok(wanted)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Which bytes of a block were written. Ranges are kept disjoint, not touching, and not empty.
+/// The byte ranges of a block that were written. Ranges are kept disjoint, non-adjacent and non-empty.
 #[derive(Debug, Default)]
 pub struct Extents(BTreeMap<u64, u64>);
 
@@ -26,7 +26,7 @@ impl Extents {
         (end >= range.start).then_some((start, end))
     }
 
-    /// The ranges, ascending.
+    /// The ranges in ascending order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.iter().map(|(&start, &end)| start..end)
     }
@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_plain_list_of_flags(ranges in prop::collection::vec((0u64..64, 0u64..16), 0..12)) {
+        fn agrees_with_a_list_of_flags(ranges in prop::collection::vec((0u64..64, 0u64..16), 0..12)) {
             let mut extents = Extents::default();
             let mut flags = [false; 80];
             for (start, length) in ranges {

@@ -1,4 +1,4 @@
-//! What an I/O error means for a block.
+//! Conversions of I/O errors into errors of blocks.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::Path;
 use repair::BlockId;
 use store_api::BlockError;
 
-/// Names the file of an I/O error that concerns a block.
+/// Adds the file's path to an I/O error that concerns a block.
 ///
-/// A full disk becomes [`BlockError::NoSpace`], a file that ends early [`BlockError::Corrupt`].
+/// A full disk becomes [`BlockError::NoSpace`], an unexpected end of file [`BlockError::Corrupt`].
 pub fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error) -> BlockError + 'a {
     move |source| {
         let path = path.display().to_string();
@@ -27,23 +27,23 @@ pub fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error)
     }
 }
 
-/// Names the file or folder of an I/O error.
+/// Adds the path of the file or folder to an I/O error.
 pub fn fault(path: &Path) -> impl Fn(io::Error) -> BlockError + '_ {
     move |source| BlockError::Io { path: path.display().to_string(), source }
 }
 
-/// The error for a block whose bytes are wrong.
+/// The error for a block with wrong bytes.
 pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
     BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
 }
 
-/// The error for a range that is not in the block.
+/// The error for a range beyond the end of the block.
 pub fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
     let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
     fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// Makes the names in a folder durable.
+/// Makes all renames and new names in a folder durable.
 ///
 /// # Errors
 /// [`BlockError::Io`].

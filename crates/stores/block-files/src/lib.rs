@@ -1,7 +1,7 @@
-//! What stores whose blocks are local files share: errors of files as errors of blocks, write-back while a block comes,
-//! paced reading, and reads from the page cache.
+//! The common parts of stores whose blocks are local files: conversion of I/O errors, write-back while a
+//! block is being written, paced reads, and reads from the page cache.
 //!
-//! It imports no store. `store-api` stays free of disks and threads because this crate holds them.
+//! This crate imports no store. The disk access and threads are here so that `store-api` needs neither.
 
 #![forbid(unsafe_code)]
 

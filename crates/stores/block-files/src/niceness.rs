@@ -1,12 +1,14 @@
-//! Threads that are not to keep slices waiting: they check and read back what is there anyway, while the rest still moves.
+//! Low priority for threads that must not delay slices: verification and read-back of blocks while a repair
+//! is running.
 //!
-//! Where processors are scarce, each page of a block that is looked at early would otherwise hold up a chain at one of its nodes.
+//! If processors are scarce, such a thread would otherwise delay a slice at one node, and with it the whole
+//! chain.
 
-/// The niceness of such threads.
+/// The niceness of these threads.
 const NICE: i32 = 10;
 
-/// Lets other threads have the processors rather than this one, for as long as it lives: to take that back takes privileges.
+/// Lowers the priority of the current thread for the rest of its life; raising it again requires privileges.
 pub fn yield_processors() {
-    // Where it may not be done, as in some sandboxes, the thread takes its part like the others.
+    // If the call is forbidden, as in some sandboxes, the thread keeps its normal priority.
     let _ = rustix::process::setpriority_process(None, NICE);
 }

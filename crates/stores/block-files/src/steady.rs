@@ -1,9 +1,9 @@
-//! Files whose bytes reach the medium while they are still being written: what comes at a bounded rate goes there at that rate,
-//! and little is left to wait for when a block is sealed.
+//! Files that are synced while they are still being written. Data that arrives at a bounded rate then reaches
+//! the medium at that rate, and little is left to sync when the block is sealed.
 //!
-//! A thread syncs what was written so far, each time that a stretch is full and the last sync is over, and may then do more
-//! with it, such as reading it back. What it says counts: the system tells of a failed write once, and a later sync of the
-//! same file would succeed.
+//! A thread syncs the bytes written so far, each time that enough bytes have accumulated and the previous
+//! sync has ended. It may then process these bytes, for example read them back. Its result must not be lost:
+//! the system reports a failed write only once, and a later sync of the same file would succeed.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use std::thread::{self, JoinHandle};
 
 use crate::niceness::yield_processors;
 
-/// So many bytes are worth a sync of their own.
+/// Number of bytes after which a sync is started.
 const STRETCH_BYTES: u64 = 8 << 20;
 
-/// A file whose thread does no more than sync, or has found a `T` when it has done so.
+/// A file with a sync thread. After each sync, the thread returns a `T`.
 #[derive(Debug)]
 pub struct SteadyFile<T = ()> {
     file: File,
@@ -29,7 +29,7 @@ impl SteadyFile {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// Those of writing, and what an earlier sync found.
+    /// An error of this write or of an earlier sync.
     pub fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.write(bytes, offset)? {
             self.join()?;
@@ -40,16 +40,16 @@ impl SteadyFile {
 }
 
 impl<T: Send + 'static> SteadyFile<T> {
-    /// Wraps a file that nothing else writes to.
+    /// Wraps a file that has no other writer.
     pub fn new(file: File) -> Self {
         Self { file, since: 0, running: None }
     }
 
-    /// Writes all of `bytes` at `offset`; whether it is time to [join](Self::join) what is over and
-    /// [write out](Self::write_out) what has come.
+    /// Writes all of `bytes` at `offset`. Returns whether it is time to [join](Self::join) the previous sync
+    /// and to [start another](Self::write_out).
     ///
     /// # Errors
-    /// Those of writing.
+    /// An error of this write.
     pub fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         self.file.write_all_at(bytes, offset)?;
         self.since += bytes.len() as u64;
@@ -57,15 +57,16 @@ impl<T: Send + 'static> SteadyFile<T> {
         Ok(self.since >= STRETCH_BYTES && !is_busy)
     }
 
-    /// Has a thread sync what was written so far and do `then` with it. Whatever it did before was joined.
+    /// Starts a thread that syncs the bytes written so far and then runs `then`. The previous thread must
+    /// have been joined.
     ///
     /// # Errors
-    /// Where the process can open no more files.
+    /// If the process cannot open more files.
     pub fn write_out(&mut self, then: impl FnOnce(&File) -> T + Send + 'static) -> io::Result<()> {
         debug_assert!(self.running.is_none(), "what it found would be lost");
         let file = self.file.try_clone()?;
         let named = thread::Builder::new().name("write-back".to_owned());
-        // Without a thread the bytes are synced in the end.
+        // If no thread can be started, the final sync writes these bytes.
         let work = move || {
             file.sync_data()?;
             yield_processors();
@@ -76,26 +77,26 @@ impl<T: Send + 'static> SteadyFile<T> {
         Ok(())
     }
 
-    /// Waits until all is on the medium.
+    /// Waits until all bytes are on the medium.
     ///
     /// # Errors
-    /// What this or an earlier sync found.
+    /// An error of this sync or of an earlier one.
     pub fn sync_all(&mut self) -> io::Result<()> {
         self.join()?;
         self.file.sync_all()
     }
 
-    /// Waits for the thread, if there is one; what it found.
+    /// Waits for the thread, if one is running, and returns its result.
     ///
     /// # Errors
-    /// What its sync found.
+    /// An error of the thread's sync.
     pub fn join(&mut self) -> io::Result<Option<T>> {
         let panicked = |_| Err(io::Error::other("the sync's thread panicked"));
         self.running.take().map(|sync| sync.join().unwrap_or_else(panicked)).transpose()
     }
 }
 
-/// For what only reads.
+/// Gives read access to the file.
 impl<T> Deref for SteadyFile<T> {
     type Target = File;
 
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_in_stretches_is_all_there() {
+    fn all_bytes_are_written_across_several_syncs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -122,9 +123,10 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), vec![7; 27 << 20]);
     }
 
-    /// What a sync found is told once by the system, and must not be lost between two of ours.
+    /// The system reports a write error only once, so the result of a sync must survive until the next write
+    /// or sync.
     #[test]
-    fn what_a_sync_found_is_told_by_the_next_write_or_sync() {
+    fn a_failed_sync_fails_the_next_write_or_sync() {
         let failing = || Some(thread::spawn(|| Err(io::Error::from(io::ErrorKind::StorageFull))));
         let mut file: SteadyFile = SteadyFile::new(tempfile::tempfile().unwrap());
         file.running = failing();

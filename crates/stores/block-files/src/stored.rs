@@ -3,9 +3,10 @@
 use repair::Digest;
 use store_api::{BlockError, BlockReader, Gate};
 
-/// An open block that can verify itself. It goes on reading the same file when the block is replaced meanwhile.
+/// An open block that can verify itself. If the block is replaced while open, it continues to read the old
+/// file.
 pub trait StoredBlock: BlockReader {
-    /// Verifies this block, as [`Blocks::verify`](store_api::Blocks::verify) does by name.
+    /// Verifies this open file, as [`Blocks::verify`](store_api::Blocks::verify) does for a name.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] if any checksum differs, [`BlockError::GivenUp`] if the gate is closed.

@@ -1,4 +1,4 @@
-//! Reading a block through, piece by piece.
+//! Sequential reads of a block in pieces.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -6,10 +6,11 @@ use std::ops::Range;
 use repair::BlockId;
 use store_api::{BlockError, Gate};
 
-/// Has the bytes of a block read piece by piece, as `gate` lets them pass. `read` gets a buffer to use for it.
+/// Calls `read` for each piece of `bytes` in order, at the rate that `gate` allows. `read` also gets a buffer
+/// that it may reuse.
 ///
 /// # Errors
-/// The first that `read` finds, or [`BlockError::GivenUp`]; the pieces that come after it are not read.
+/// The first error of `read`, or [`BlockError::GivenUp`]; later pieces are not read.
 pub fn read_through(
     block: &BlockId,
     bytes: Range<u64>,
@@ -37,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    /// Lets so many pieces pass.
+    /// Lets this many pieces pass, then closes.
     struct Pieces(AtomicU64);
 
     impl Gate for Pieces {
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_and_a_closed_gate_end_it() {
+    fn an_error_or_a_closed_gate_ends_the_read() {
         let piece = NonZeroU64::new(10).expect("not zero");
         let mut reads = 0;
         let wrong = |piece: Range<u64>, _: &mut Vec<u8>| {

@@ -1,7 +1,7 @@
-//! CPU seconds that the digest of a block costs, beside the checksums that a block has anyway: `cargo bench -p dir --bench
-//! digests`. Times are those of processors, so that they hold on a busy machine as well.
+//! Measures the CPU time of a block's digest, in comparison with the checksums that every block has: `cargo
+//! bench -p dir --bench digests`. CPU time stays meaningful on a busy machine.
 
-#![allow(missing_docs)] // The macros of criterion make items without any.
+#![allow(missing_docs)] // The criterion macros generate undocumented items.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use rustix::time::{ClockId, clock_gettime};
 use store_api::BlockHash;
 
 const BLOCK_BYTES: usize = 64 << 20;
-/// Bytes that are hashed or written at once.
+/// Bytes per hash update or write.
 const PIECE_BYTES: usize = 256 << 10;
 
 fn block() -> Vec<u8> {
     (0..BLOCK_BYTES).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
 }
 
-/// The time that this process spends in `work`, on all its threads.
+/// The CPU time that this process spends in `work`, on all threads.
 fn processors<T>(times: u64, mut work: impl FnMut() -> T) -> Duration {
     let spent = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("it is positive");
     let before = spent();
@@ -46,7 +46,7 @@ fn hashes(c: &mut Criterion) {
     group.bench_function("crc32c of each 4 KiB", |b| b.iter_custom(|times| processors(times, crc32c)));
 }
 
-/// All that becomes of a block at a helper before it is committed: written, synced, hashed and sealed.
+/// Everything that a helper does with a block before the commit: write, sync, hash, seal.
 fn seals(c: &mut Criterion) {
     let block = block();
     let folder = tempfile::tempdir().expect("a folder");

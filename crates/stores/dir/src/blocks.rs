@@ -17,10 +17,10 @@ use super::place::Place;
 use super::reader::DirReader;
 use super::writer::DirWriter;
 
-/// A helper's blocks in a folder: each is a plain file, with a file of checksums beside it.
+/// A helper's blocks in a folder: each block is a plain file, with its checksums in a second file.
 ///
-/// A block is whole or not there: whatever moment a crash chooses, what is listed has all its bytes and the
-/// checksums that belong to them. The folder is locked as long as this, or a writer made by it, lives.
+/// Blocks are atomic: after a crash at any time, every listed block has all its bytes and the matching
+/// checksums. The folder stays locked until this object and all its writers are dropped.
 ///
 /// ```
 /// use codes::BlockIndex;
@@ -51,10 +51,10 @@ pub struct DirBlocks {
 }
 
 impl DirBlocks {
-    /// Takes a folder, makes it if it is missing, and finishes or removes what a crash left there.
+    /// Locks a folder, creates it if necessary, and finishes or removes files that a crash left behind.
     ///
     /// # Errors
-    /// [`BlockError::Io`] if the folder cannot be used, or another helper uses it.
+    /// [`BlockError::Io`] if the folder cannot be used, or another helper has it locked.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, BlockError> {
         Ok(Self { folder: Arc::new(Folder::open(folder.as_ref())?) })
     }
@@ -62,25 +62,25 @@ impl DirBlocks {
     /// Opens a block by its name.
     ///
     /// # Errors
-    /// [`BlockError`]; a length that contradicts the checksums is found here.
+    /// [`BlockError`]; a length that contradicts the checksums is detected here.
     pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
         let place = self.folder.place(block)?;
         let _shard = self.folder.lock_shard(place.shard);
         Ok(Arc::new(DirReader::open(block, &place.block, &place.checksums)?))
     }
 
-    /// Like [`open_block`](Self::open_block), but never waits, see [`Sources::open_if_cached`].
+    /// Like [`open_block`](Self::open_block), but never waits; see [`Sources::open_if_cached`].
     pub(super) fn open_block_if_cached(&self, block: &BlockId) -> Option<Arc<dyn StoredBlock>> {
         let place = self.folder.place(block).ok()?;
         let _shard = self.folder.try_lock_shard(place.shard)?;
         Some(Arc::new(DirReader::open_if_cached(block, &place.block, &place.checksums)?))
     }
 
-    /// Starts a block. Nothing is visible under its name before [`commit`](Publish::commit); dropping the writer removes
-    /// what was written.
+    /// Creates a writer for a block. The block becomes visible under its name on [`commit`](Publish::commit).
+    /// Dropping the writer earlier removes its files.
     ///
     /// # Errors
-    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short.
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) if the file system already has too little free space.
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let place = self.folder.place(&block.id)?;
         self.check_space(&place, block.bytes)?;
@@ -125,7 +125,7 @@ impl Blocks for DirBlocks {
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
         let place = self.folder.place(block)?;
         let _shard = self.folder.lock_shard(place.shard);
-        // The block goes first: checksums without a block are nothing, and go at the next start.
+        // The block goes first: checksums without a block are ignored, and removed at the next start.
         let removed = remove_file(&place.block)?;
         if removed | remove_file(&place.checksums)? {
             sync_folder(&place.folder)?;
@@ -150,7 +150,7 @@ impl Blocks for DirBlocks {
     }
 }
 
-/// `false` if it was not there.
+/// Returns `false` if the file did not exist.
 fn remove_file(path: &Path) -> Result<bool, BlockError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),

@@ -1,4 +1,5 @@
-//! The checksum list of a block and the bytes of the `.crc` file that keeps it, with what the block says of itself.
+//! The list of a block's checksums, and the format of the `.crc` file that stores it together with the
+//! block's label.
 
 use std::ops::Range;
 
@@ -6,16 +7,16 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use super::label::{Label, MAX_LABEL_BYTES};
 
-/// One checksum covers this many bytes of a block; the last one may cover fewer.
+/// Number of block bytes per checksum; the last chunk may be shorter.
 pub(super) const CHUNK_BYTES: usize = 4096;
-/// No block is longer: its checksum list must fit into memory.
+/// The largest block; its checksum list must fit into memory.
 pub(super) const MAX_BLOCK_BYTES: u64 = 256 << 30;
-/// No checksum file is longer.
+/// The largest checksum file.
 pub(super) const MAX_ENCODED_BYTES: u64 = encoded_bytes(MAX_BLOCK_BYTES, MAX_LABEL_BYTES);
 
 const MAGIC: &[u8; 8] = b"MENDCRC\n";
 const VERSION: u32 = 2;
-/// The kind of the digests of blocks whose labels have none.
+/// The digest kind of blocks whose labels contain no digest.
 pub(super) const LIST_KIND: &str = "crc32c-list";
 const HEADER_BYTES: usize = 24;
 
@@ -28,7 +29,7 @@ fn narrow(crc: u64) -> u32 {
     u32::try_from(crc).expect("CRC32C has 32 bits")
 }
 
-/// CRC32C of each chunk of a block.
+/// The CRC32C of each chunk of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checksums {
     block_bytes: u64,
@@ -36,7 +37,7 @@ pub(super) struct Checksums {
     label: Label,
 }
 
-/// Why bytes are not a checksum file that can be used.
+/// Why a checksum file cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ChecksumsError {
     #[error("its checksum file differs from its own checksum")]
@@ -54,18 +55,18 @@ pub(super) enum ChecksumsError {
 }
 
 impl Checksums {
-    /// The list of a block whose chunks are not known yet.
+    /// A list with unknown checksums, to be filled in.
     pub(super) fn unknown(block_bytes: u64, label: Label) -> Self {
         let chunks = usize::try_from(chunk_count(block_bytes)).expect("blocks are bounded");
         Self { block_bytes, chunks: vec![0; chunks], label }
     }
 
-    /// What the block says of itself.
+    /// The block's label.
     pub(super) fn label(&self) -> &Label {
         &self.label
     }
 
-    /// Length of the block.
+    /// Length of the block in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
@@ -75,28 +76,28 @@ impl Checksums {
         self.chunks.len()
     }
 
-    /// Where a chunk is in its block.
+    /// The byte range of a chunk in the block.
     pub(super) fn chunk(&self, index: usize) -> Range<u64> {
         let start = (index * CHUNK_BYTES) as u64;
         start..self.block_bytes.min(start + CHUNK_BYTES as u64)
     }
 
-    /// Remembers the checksum of a chunk's bytes.
+    /// Sets the checksum of a chunk from its bytes.
     pub(super) fn set(&mut self, index: usize, chunk: &[u8]) {
         self.chunks[index] = crc32c(chunk);
     }
 
-    /// Whether a chunk has the bytes it should have.
+    /// Whether the bytes of a chunk match its checksum.
     pub(super) fn agrees(&self, index: usize, chunk: &[u8]) -> bool {
         self.chunks[index] == crc32c(chunk)
     }
 
-    /// The checksums of some chunks.
+    /// The checksums of a range of chunks.
     pub(super) fn of(&self, chunks: Range<usize>) -> &[u32] {
         &self.chunks[chunks]
     }
 
-    /// CRC32C over the block's length and the list.
+    /// CRC32C over the block's length and the list of checksums.
     pub(super) fn digest(&self) -> u32 {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.block_bytes.to_be_bytes());
@@ -104,13 +105,13 @@ impl Checksums {
         narrow(digest.finalize())
     }
 
-    /// The digest that the catalog knows the block by: the one in its label; of a block of an earlier day, that of its
-    /// [list](Self::digest).
+    /// The block's digest as recorded in the catalog: the digest in the label or, for blocks of old versions
+    /// without one, the digest of the [list](Self::digest).
     pub(super) fn block_digest(&self) -> repair::Digest {
         self.label.digest.unwrap_or_else(|| repair::Digest::of_u32(LIST_KIND, self.digest()))
     }
 
-    /// Remembers the digest of the block's bytes.
+    /// Sets the digest of the block's bytes.
     pub(super) fn set_digest(&mut self, digest: repair::Digest) {
         self.label.digest = Some(digest);
     }
@@ -119,7 +120,7 @@ impl Checksums {
         self.chunks.iter().flat_map(|crc| crc.to_be_bytes()).collect()
     }
 
-    /// The bytes of the checksum file.
+    /// Encodes the checksum file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let label = self.label.encode();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 4 * self.chunks.len() + 4 + label.len() + 4);
@@ -134,9 +135,10 @@ impl Checksums {
         bytes
     }
 
-    /// Reads a checksum file.
+    /// Decodes a checksum file.
     ///
-    /// Its own checksum comes first: a version or length that a flipped bit made up is not believed.
+    /// Checks the file's own checksum first, so that a flipped bit is not misread as another version or
+    /// length.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, ChecksumsError> {
         let (body, own) = bytes.split_last_chunk::<4>().ok_or(ChecksumsError::Damaged)?;
         if crc32c(body) != u32::from_be_bytes(*own) {
@@ -161,7 +163,7 @@ fn decode_label(bytes: &[u8]) -> Option<Label> {
     (u32::from_be_bytes(*length) as usize == label.len()).then(|| Label::decode(label))?
 }
 
-/// The block's length.
+/// Checks the header. Returns the block's length.
 fn decode_header(header: &[u8; HEADER_BYTES]) -> Result<u64, ChecksumsError> {
     let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
     if &header[..8] != MAGIC {
@@ -173,7 +175,7 @@ fn decode_header(header: &[u8; HEADER_BYTES]) -> Result<u64, ChecksumsError> {
     }
     let block_bytes = u64::from_be_bytes(header[16..].try_into().expect("eight bytes"));
     if number(12) != CHUNK_BYTES as u32 || block_bytes > MAX_BLOCK_BYTES {
-        return Err(ChecksumsError::Damaged); // No version has another chunk size.
+        return Err(ChecksumsError::Damaged); // No version used another chunk size.
     }
     Ok(block_bytes)
 }
@@ -182,7 +184,7 @@ const fn chunk_count(block_bytes: u64) -> u64 {
     block_bytes.div_ceil(CHUNK_BYTES as u64)
 }
 
-/// Length of the checksum file of a block.
+/// Length of a block's checksum file in bytes.
 pub(super) const fn encoded_bytes(block_bytes: u64, label_bytes: usize) -> u64 {
     HEADER_BYTES as u64 + 4 * chunk_count(block_bytes) + 4 + label_bytes as u64 + 4
 }
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_as_documented() {
+    fn the_checksum_file_has_the_documented_format() {
         let bytes = of(b"123456789").encode();
         let mut drawn = b"MENDCRC\n".to_vec();
         drawn.extend([0, 0, 0, 2, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_none_is_named() {
+    fn an_invalid_label_is_reported() {
         let mut bytes = of(b"x").encode();
         let at = bytes.len() - 10;
         bytes[at] = b'\n';
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn files_read_back_and_every_flipped_bit_is_seen() {
+    fn checksum_files_round_trip_and_every_flipped_bit_is_detected() {
         for length in [0, 1, 4095, 4096, 4097, 9000] {
             let checksums = of(&vec![7; length]);
             let mut bytes = checksums.encode();
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_grown_files_are_seen() {
+    fn truncated_and_extended_files_are_detected() {
         let bytes = of(&[7; 9000]).encode();
         for length in 0..bytes.len() {
             assert!(Checksums::decode(&bytes[..length]).is_err());
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_from_the_future_is_named() {
+    fn a_newer_checksum_file_version_is_reported() {
         let mut bytes = of(b"x").encode();
         bytes[11] = 3;
         let body = bytes.len() - 4;

@@ -1,10 +1,12 @@
-//! Making a sealed block visible, so that a crash at any moment leaves the old block, the new block or none.
+//! Makes a sealed block visible atomically: after a crash at any time, the old block exists, the new block
+//! exists, or neither.
 //!
-//! Two files must change their names together. A new block is simple: without both there is no block, so
-//! the checksums go first and one `fsync` of the folder makes both durable. When a block is replaced, the new
-//! checksums are first renamed to an *intent*, which carries the generation of the writer's files and the
-//! name of the block. From then on the new block wins: [`finish`] does at the next start what a crash left
-//! undone. Each step is durable before the next begins, so no file system's order of renames matters.
+//! A block consists of two files that must be renamed together. Creating a block is simple, because a block
+//! exists only if both files do: the checksums are renamed first, and one `fsync` of the folder makes both
+//! renames durable. To replace a block, the new checksums are first renamed to an *intent*, whose name
+//! contains the generation of the writer's files and the name of the block. From then on the replacement is
+//! decided: after a crash, [`finish`] completes it at the next start. Each step is durable before the next
+//! begins, so the order in which a file system persists renames does not matter.
 
 use std::fs;
 use std::io;
@@ -19,7 +21,7 @@ use super::reader::DirReader;
 /// One step of a commit.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Gives a file another name.
+    /// Renames a file.
     Rename(PathBuf, PathBuf),
     /// Makes the names in a folder durable.
     Sync(PathBuf),
@@ -34,7 +36,7 @@ impl Step {
     }
 }
 
-/// Commits the files of a writer. The caller holds the lock of the place's shard.
+/// Commits the files of a writer. The caller holds the lock of the block's shard.
 pub(super) fn run(place: &Place, temporary: &Temporary) -> Result<(), BlockError> {
     let replacing = replaces(place)?;
     let steps = if replacing { replace_steps(place, temporary) } else { create_steps(place, temporary) };
@@ -50,7 +52,7 @@ fn replaces(place: &Place) -> Result<bool, BlockError> {
     Ok(there(&place.block)? || there(&place.checksums)?)
 }
 
-/// How a block comes into being.
+/// The steps that create a block.
 pub(super) fn create_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     vec![
         Step::Rename(temporary.checksums.clone(), place.checksums.clone()),
@@ -59,7 +61,7 @@ pub(super) fn create_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     ]
 }
 
-/// How a block is replaced; the second step is what decides it.
+/// The steps that replace a block. The second step decides the replacement.
 pub(super) fn replace_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     let sync = || Step::Sync(place.folder.clone());
     vec![
@@ -73,14 +75,14 @@ pub(super) fn replace_steps(place: &Place, temporary: &Temporary) -> Vec<Step> {
     ]
 }
 
-/// Neither name existed before, so whatever has them is ours. What cannot be removed is found at the next
-/// start: checksums without a block, which go, or a whole block that nobody asked for.
+/// Removes both names; neither existed before. If the removal fails, the next start finds either checksums
+/// without a block, which it removes, or a complete block that no stripe needs.
 fn undo_create(place: &Place) {
     let _ = fs::remove_file(&place.block);
     let _ = fs::remove_file(&place.checksums);
 }
 
-/// Before the block was renamed the intent is withdrawn; afterwards the next start finishes it.
+/// Withdraws the intent if the block was not renamed yet; otherwise the next start completes the replacement.
 fn undo_replace(place: &Place, temporary: &Temporary) {
     if fs::exists(&temporary.block).unwrap_or(false) {
         let _ = fs::remove_file(&temporary.intent);
@@ -88,10 +90,10 @@ fn undo_replace(place: &Place, temporary: &Temporary) {
     }
 }
 
-/// Finishes, at a start, the replacement that `temporary.intent` announces.
+/// Completes the replacement that `temporary.intent` announces; called at startup.
 ///
-/// Without the writer's file, the block either is already the new one, or (should a withdrawn intent have
-/// come back) still the old one; its bytes decide.
+/// If the writer's block file is missing, the block is usually already the new one. It may still be the old
+/// one, if a withdrawn intent reappeared after a crash. The checksums decide between the two.
 pub(super) fn finish(place: &Place, temporary: &Temporary) -> Result<(), BlockError> {
     match fs::rename(&temporary.block, &place.block) {
         Ok(()) => sync_folder(&place.folder)?,

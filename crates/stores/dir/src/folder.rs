@@ -1,4 +1,4 @@
-//! The folder of a helper's blocks: its lock, its 256 subfolders, and the cleaning at the start.
+//! The folder of a helper's blocks: its lock, its 256 subfolders, and the cleanup at startup.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -18,18 +18,18 @@ use super::place::{CHECKSUMS_SUFFIX, Place, TEMPORARY_PREFIX, is_block_name, par
 const LOCK_NAME: &str = ".lock";
 const SHARDS: usize = 256;
 
-/// A folder that no other helper uses as long as this lives.
+/// A folder that is locked against other helpers until this is dropped.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    /// One lock for the names in each subfolder: a pair of files is looked up or changed as one.
+    /// One lock per subfolder. It makes lookups and changes of a block's two files atomic.
     shards: Vec<Mutex<()>>,
     generation: AtomicU64,
     _lock: File,
 }
 
 impl Folder {
-    /// Takes the folder, makes it if it is missing, and cleans up what a crash left.
+    /// Locks the folder, creates it if necessary, and cleans up after a crash.
     pub(super) fn open(root: &Path) -> Result<Self, BlockError> {
         create_root(root)?;
         let lock = lock(root)?;
@@ -37,32 +37,32 @@ impl Folder {
             clean(root, &folder)?;
         }
         let shards = (0..SHARDS).map(|_| Mutex::new(())).collect();
-        // Left-over files are gone, so generations can begin anew.
+        // The cleanup has removed all temporary files, so generations can restart at 1.
         Ok(Self { root: root.to_owned(), shards, generation: AtomicU64::new(1), _lock: lock })
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where a block is, or would be.
+    /// The paths of a block's files, whether or not the block exists.
     pub(super) fn place(&self, block: &BlockId) -> Result<Place, BlockError> {
         Place::of(&self.root, block)
     }
 
-    /// A number that no other writer's files have.
+    /// A number that no other writer uses for its files.
     pub(super) fn next_generation(&self) -> u64 {
         self.generation.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Keeps the names in a subfolder from changing.
+    /// Locks the names in a subfolder.
     pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
-        // The lock guards names on disk, which are consistent even if a holder panicked.
+        // The lock guards names on disk, which are consistent even if its holder panicked.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same if nobody keeps it just now.
+    /// Like [`lock_shard`](Self::lock_shard), but returns `None` if the lock is taken.
     pub(super) fn try_lock_shard(&self, shard: u8) -> Option<MutexGuard<'_, ()>> {
         match self.shards[usize::from(shard)].try_lock() {
             Ok(guard) => Some(guard),
@@ -71,7 +71,7 @@ impl Folder {
         }
     }
 
-    /// Makes the subfolder of a block if it is missing.
+    /// Creates the subfolder of a block if it is missing.
     pub(super) fn create_shard(&self, place: &Place) -> Result<(), BlockError> {
         let _shard = self.lock_shard(place.shard);
         match fs::create_dir(&place.folder) {
@@ -81,7 +81,7 @@ impl Folder {
         }
     }
 
-    /// All blocks that have both their files, by name.
+    /// All blocks that have both their files, sorted by name.
     pub(super) fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let mut held = Vec::new();
         for folder in shard_folders(&self.root)? {
@@ -101,7 +101,7 @@ fn checksums_of(block: &str) -> String {
     format!("{block}{CHECKSUMS_SUFFIX}")
 }
 
-/// The block and its length; `None` if it was removed since its name was read.
+/// The block and its length; `None` if the block was removed after its name was read.
 fn measure(folder: &Path, name: &str) -> Result<Option<HeldBlock>, BlockError> {
     let path = folder.join(name);
     match fs::metadata(&path) {
@@ -120,7 +120,7 @@ fn create_root(root: &Path) -> Result<(), BlockError> {
     root.parent().map_or(Ok(()), sync_folder)
 }
 
-/// The lock goes when the file is closed, however the process ends.
+/// Locks the folder. The system releases the lock when the process ends, even after a crash.
 fn lock(root: &Path) -> Result<File, BlockError> {
     let path = root.join(LOCK_NAME);
     let file =
@@ -135,14 +135,14 @@ fn lock(root: &Path) -> Result<File, BlockError> {
     }
 }
 
-/// The subfolders that exist, in order.
+/// The existing subfolders, sorted.
 fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_shard = |name: &String| name.len() == 2 && name.bytes().all(is_hex);
     Ok(names(root)?.iter().filter(|name| is_shard(name)).map(|name| root.join(name)).collect())
 }
 
-/// The names in a folder. None of ours is other than UTF-8.
+/// The names in a folder. Names that are not UTF-8 are skipped, since Mend creates none.
 fn names(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(fault(folder))? {
@@ -151,7 +151,7 @@ fn names(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
     Ok(names)
 }
 
-/// Finishes or removes what a crash left in a subfolder.
+/// Completes or removes unfinished work of a crashed process in a subfolder.
 fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
     let mut changed = false;
     for (generation, block) in names(folder)?.iter().filter_map(|name| parse_intent(name)) {
@@ -167,7 +167,7 @@ fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
     if changed { sync_folder(folder) } else { Ok(()) }
 }
 
-/// Temporary files, and checksums whose block never came or has gone.
+/// Temporary files, and checksum files without a block.
 fn leftovers(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| {
         let orphan = name

@@ -1,23 +1,25 @@
-//! What a checksum file says of the block beside it.
+//! The label of a block, which is stored in its checksum file.
 
 use codes::BlockIndex;
 use repair::{BlockId, Digest, Sink, StripeLabel};
 use serde::{Deserialize, Serialize};
 
-/// No label is longer: its file's name has at most 1,024 bytes, six for each at worst.
+/// The longest label. The largest part is a file name: at most 1,024 bytes, each of which may be escaped to
+/// six.
 pub(super) const MAX_LABEL_BYTES: usize = 64 << 10;
 
-/// Which block it is. A pair of files that was exchanged with another pair is known by this, whole as it is.
+/// Identifies a block. If a block's two files were swapped with those of another block, their checksums
+/// match, but the label reveals the swap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Label {
     /// The block's name.
     pub(super) id: BlockId,
-    /// Its index in its stripe.
+    /// The block's index in its stripe.
     pub(super) index: BlockIndex,
-    /// The digest of its bytes; absent until it is sealed, and from blocks of an earlier day.
+    /// The digest of the block's bytes; absent until the block is sealed, and in blocks of old versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) digest: Option<Digest>,
-    /// Its stripe; absent if whoever stored the block did not say.
+    /// The block's stripe; absent if the writer did not specify one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stripe: Option<StripeLabel>,
 }
@@ -31,7 +33,7 @@ impl Label {
         serde_json::to_vec(self).expect("a label has string keys and goes to memory")
     }
 
-    /// `None` if the bytes are no label.
+    /// Returns `None` if the bytes are not a label.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }

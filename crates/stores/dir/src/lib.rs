@@ -1,7 +1,8 @@
-//! The embedded default store: plain files with checksums beside them, and a catalog in one redb file.
+//! The embedded default store: blocks as plain files with checksum files, and a catalog in one redb file.
 //!
-//! [`DirBlocks`] keeps a helper's blocks in a folder. [`DirCatalog`] is a catalog with files of its own, and the
-//! coordinator's records; attached stores use it as records only. `docs/reference/dir-store.md` draws every byte and every table.
+//! [`DirBlocks`] stores a helper's blocks in a folder. [`DirCatalog`] is a catalog with its own files, and
+//! stores the coordinator's records. Attached stores use only its records. `docs/reference/dir-store.md`
+//! shows the layout of every file and table.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +20,10 @@ mod tree;
 mod windows;
 mod writer;
 
-/// Decoders of what is on disks, for `crates/fuzz`.
+/// Decoders of on-disk formats, for `crates/fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    /// Decodes a checksum file; whether it is one.
+    /// Decodes a checksum file. Returns whether it is valid.
     pub fn checksum_file(bytes: &[u8]) -> bool {
         use super::checksums::Checksums;
         let Ok(checksums) = Checksums::decode(bytes) else { return false };
@@ -30,7 +31,7 @@ pub mod fuzzing {
         true
     }
 
-    /// Whether a file of this name holds a block's bytes.
+    /// Whether a file of this name contains a block's bytes.
     pub fn is_block_name(name: &str) -> bool {
         super::place::is_block_name(name)
     }

@@ -1,4 +1,4 @@
-//! Where the files of a block are, and which names a block may have.
+//! The paths of a block's files, and the valid names of blocks.
 
 use std::path::{Path, PathBuf};
 
@@ -7,32 +7,32 @@ use store_api::BlockError;
 
 use super::checksums::crc32c;
 
-/// What a checksum file's name has beyond its block's.
+/// The suffix of a checksum file, after the block's name.
 pub(super) const CHECKSUMS_SUFFIX: &str = ".crc";
-/// What the names of unfinished files begin with.
+/// The prefix of unfinished files.
 pub(super) const TEMPORARY_PREFIX: &str = ".tmp-";
-/// What the name of a commit in progress begins with.
+/// The prefix of an intent, which marks a replacement in progress.
 pub(super) const INTENT_PREFIX: &str = ".commit-";
 
-const MAX_NAME_BYTES: usize = 200; // The longest name we make of it, an intent's, stays below 255 bytes.
+const MAX_NAME_BYTES: usize = 200; // The longest derived name, that of an intent, stays below 255 bytes.
 
-/// A block's files.
+/// The paths of a block's files.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// Its name, checked.
+    /// The block's name, which was validated.
     pub(super) id: BlockId,
-    /// Which of the 256 subfolders.
+    /// The number of the subfolder, 0 to 255.
     pub(super) shard: u8,
     /// The subfolder.
     pub(super) folder: PathBuf,
-    /// Its bytes.
+    /// The file of the block's bytes.
     pub(super) block: PathBuf,
-    /// Its checksums.
+    /// The file of the block's checksums.
     pub(super) checksums: PathBuf,
 }
 
 impl Place {
-    /// Where `id` is, or would be, below `root`.
+    /// The paths for block `id` below `root`, whether or not the block exists.
     pub(super) fn of(root: &Path, id: &BlockId) -> Result<Self, BlockError> {
         if !is_block_name(&id.0) {
             return Err(BlockError::BadName(id.0.clone()));
@@ -54,18 +54,18 @@ impl Place {
     }
 }
 
-/// The files of a block that is being made.
+/// The temporary files of a block that is being written.
 #[derive(Clone, Debug)]
 pub(super) struct Temporary {
-    /// Its bytes.
+    /// The file of the block's bytes.
     pub(super) block: PathBuf,
-    /// Its checksums, once sealed.
+    /// The file of the block's checksums, once sealed.
     pub(super) checksums: PathBuf,
-    /// What its checksums are called from the moment that it will replace another.
+    /// The intent: the name of the checksums during a replacement.
     pub(super) intent: PathBuf,
 }
 
-/// Reads the name of an intent: the generation and the block.
+/// Parses the name of an intent into the generation and the block.
 pub(super) fn parse_intent(name: &str) -> Option<(u64, BlockId)> {
     let rest = name.strip_prefix(INTENT_PREFIX)?.strip_suffix(CHECKSUMS_SUFFIX)?;
     let (generation, id) = rest.split_once('-')?;
@@ -73,7 +73,7 @@ pub(super) fn parse_intent(name: &str) -> Option<(u64, BlockId)> {
     is_block_name(id).then(|| (generation, BlockId(id.to_owned())))
 }
 
-/// Whether a file of this name holds a block's bytes.
+/// Whether a file of this name contains a block's bytes.
 pub(super) fn is_block_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=MAX_NAME_BYTES).contains(&name.len())
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_be_another_file_are_refused() {
+    fn names_that_could_denote_another_file_are_refused() {
         let long = "x".repeat(201);
         for name in ["", ".", "..", ".tmp-1", "a/b", "a\\b", "a\0b", "ä", "a b", "1.0.crc", long.as_str()] {
             let error = Place::of(Path::new("/r"), &BlockId(name.to_owned())).expect_err(name);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intent_names_its_block() {
+    fn the_name_of_an_intent_contains_its_block() {
         let place = Place::of(Path::new("/r"), &BlockId("a-17.3".to_owned())).expect("a name");
         let intent = place.temporary(0x2a).intent;
         let name = intent.file_name().and_then(|name| name.to_str()).expect("text");

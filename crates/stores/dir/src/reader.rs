@@ -1,4 +1,4 @@
-//! Reading a block: every chunk that is touched is held against its checksum.
+//! Reads a block. Every chunk that a read touches is compared with its checksum.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use store_api::{BlockError, BlockHash, BlockReader, Gate};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 
-/// Bytes read at once when a whole block is verified.
+/// Bytes per read when a whole block is verified.
 pub(super) const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(64 * CHUNK_BYTES as u64).unwrap();
 
 /// Whether a read may wait for the medium.
@@ -28,8 +28,8 @@ enum Wait {
     AsLongAsItTakes,
 }
 
-/// An open block. It keeps its files, so it goes on reading the same bytes when the block is replaced or
-/// removed meanwhile.
+/// An open block. It keeps its files open, so it continues to read the same bytes if the block is replaced or
+/// removed.
 #[derive(Debug)]
 pub(super) struct DirReader {
     block: BlockId,
@@ -59,7 +59,7 @@ impl DirReader {
         Self::checked(block, (path, file), (list_path, list), checksums)
     }
 
-    /// Opens the block if names, inodes and checksums are all in memory, and nothing is wrong with it.
+    /// Opens the block if its names, inodes and checksums are all cached. Returns `None` on any error.
     pub(super) fn open_if_cached(block: &BlockId, path: &Path, list_path: &Path) -> Option<Self> {
         let (file, list) = (open_cached(path)?, open_cached(list_path)?);
         let bytes = list.metadata().ok()?.len();
@@ -102,7 +102,7 @@ impl DirReader {
         Err(BlockError::Other { block: self.block.clone(), detail })
     }
 
-    /// What the block says of itself.
+    /// Describes the block by its label.
     pub(super) fn describe(&self) -> Description {
         let label = self.checksums.label();
         let label = label.stripe.clone().map(|stripe| (label.index, stripe));
@@ -119,7 +119,7 @@ impl DirReader {
         end.ok_or_else(|| beyond(&self.path, offset, bytes, self.bytes()))
     }
 
-    /// Reads a range that begins and ends anywhere; whether it did.
+    /// Reads any byte range. Returns `false` if the read would have to wait for the medium but may not.
     fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         let end = self.check_range(offset, buffer.len())?;
         let whole_from = offset.next_multiple_of(CHUNK_BYTES as u64).min(end);
@@ -131,7 +131,7 @@ impl DirReader {
             && self.read_piece(end - tail.len() as u64, tail, wait)?)
     }
 
-    /// Reads whole chunks (the block's last one may be short) straight into the caller's buffer.
+    /// Reads whole chunks directly into the caller's buffer. The block's last chunk may be short.
     fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         if buffer.is_empty() {
             return Ok(true);
@@ -149,7 +149,7 @@ impl DirReader {
         Ok(true)
     }
 
-    /// Reads a part of one chunk by way of the whole chunk.
+    /// Reads a part of one chunk: reads the whole chunk, checks it, and copies the part.
     fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         if buffer.is_empty() {
             return Ok(true);
@@ -171,19 +171,19 @@ impl DirReader {
         Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
     }
 
-    /// Whether its bytes are those of this file.
+    /// Whether the block's bytes are in this file.
     pub(super) fn is_of(&self, file: &File) -> Result<bool, BlockError> {
         let (ours, other) = (self.file.metadata(), file.metadata());
         let (ours, other) = (ours.map_err(fault(&self.path))?, other.map_err(fault(&self.path))?);
         Ok((ours.dev(), ours.ino()) == (other.dev(), other.ino()))
     }
 
-    /// What the block's bytes are checked by.
+    /// The block's checksums.
     pub(super) fn checksums(&self) -> &Checksums {
         &self.checksums
     }
 
-    /// Reads all but the block's bytes from the medium.
+    /// Checks the block's length, and compares the checksum file on the medium with the one in memory.
     pub(super) fn verify_list(&self) -> Result<(), BlockError> {
         self.check_length()?;
         forget(&self.list, 0, None);
@@ -227,7 +227,7 @@ impl BlockReader for DirReader {
     fn read_ahead(&self, bytes: Range<u64>) {
         for offset in (bytes.start..bytes.end.min(self.bytes())).step_by(ASKED_AT_ONCE_BYTES as usize) {
             let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
-            // Advice only: where it cannot be followed, reads wait as they would have.
+            // Advice only. If the system ignores it, later reads wait as usual.
             let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
         }
     }
@@ -259,7 +259,7 @@ fn load(block: &BlockId, list: &File, path: &Path) -> Result<Checksums, BlockErr
     let mut encoded = vec![0; bytes as usize];
     list.read_exact_at(&mut encoded, 0).map_err(block_fault(block, path))?;
     Checksums::decode(&encoded).map_err(|error| match error {
-        // The block may well be good; only this program cannot tell.
+        // The block may be intact, but this program cannot read its checksums.
         ChecksumsError::OtherVersion(_) => fault(path)(io::Error::new(io::ErrorKind::Unsupported, error)),
         _ => corrupt(block, path, error.to_string()),
     })

@@ -1,8 +1,9 @@
-//! The BLAKE3 digest of a block, made in windows.
+//! The BLAKE3 digest of a block, computed window by window.
 //!
-//! BLAKE3 is a tree over its input. A window begins at a multiple of its length, a power of two, so that it is a subtree, whose
-//! sum depends on the window's bytes and place alone. Windows are hashed in any order, as they come; a window that is
-//! written again is hashed again. Only their sums are kept: 32 bytes for 2 MiB of a block.
+//! BLAKE3 is a hash tree over its input. Each window begins at a multiple of its length, which is a power of
+//! two. A window is therefore a subtree, and its hash depends only on the window's bytes and position.
+//! Windows are hashed in the order in which they arrive; a window that is overwritten is hashed again. Only
+//! the hashes are kept: 32 bytes per 2 MiB of the block.
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
@@ -11,21 +12,21 @@ use store_api::{BlockHash, DIGEST_KIND};
 
 use super::checksums::CHUNK_BYTES;
 
-/// Chunks of a window: 2 MiB.
+/// Chunks per window; a window has 2 MiB.
 pub(super) const WINDOW_CHUNKS: usize = 512;
 const WINDOW_BYTES: u64 = (WINDOW_CHUNKS * CHUNK_BYTES) as u64;
 
-/// A window's contribution to the digest of its block.
+/// The hash of a window as a subtree of the block.
 pub(super) type Sum = ChainingValue;
 
-/// Hashes one window from its beginning to its end.
+/// Hashes one window from start to end.
 pub(super) struct WindowHash {
     hasher: Hasher,
     is_only: bool,
 }
 
 impl WindowHash {
-    /// The hash of the window `number` of a block of `chunks` chunks.
+    /// Starts the hash of window `number` of a block of `chunks` chunks.
     pub(super) fn new(number: usize, chunks: usize) -> Self {
         let mut hasher = Hasher::new();
         hasher.set_input_offset(number as u64 * WINDOW_BYTES);
@@ -37,24 +38,24 @@ impl WindowHash {
     }
 
     pub(super) fn finish(&self) -> Sum {
-        // An only window is no subtree of anything.
+        // A single window is the root of the tree, not a subtree.
         if self.is_only { *self.hasher.finalize().as_bytes() } else { self.hasher.finalize_non_root() }
     }
 }
 
-/// The sums of a block's windows, as far as they are known.
+/// The hashes of a block's windows, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Tree {
     sums: Vec<Option<Sum>>,
 }
 
 impl Tree {
-    /// The tree of a block of so many chunks, of which nothing is known.
+    /// The tree of a block of `chunks` chunks; no hash is known yet.
     pub(super) fn new(chunks: usize) -> Self {
         Self { sums: vec![None; chunks.div_ceil(WINDOW_CHUNKS)] }
     }
 
-    /// These windows are written to.
+    /// Forgets the hashes of windows that are being overwritten.
     pub(super) fn forget(&mut self, windows: impl Iterator<Item = usize>) {
         windows.for_each(|number| self.sums[number] = None);
     }
@@ -63,12 +64,12 @@ impl Tree {
         self.sums[number] = Some(sum);
     }
 
-    /// The sum of a window, if it is known.
+    /// The hash of a window, if known.
     pub(super) fn sum(&self, number: usize) -> Option<Sum> {
         self.sums[number]
     }
 
-    /// Windows whose sums are not known.
+    /// The windows without a known hash.
     pub(super) fn unknown(&self) -> Vec<usize> {
         (0..self.sums.len()).filter(|&number| self.sums[number].is_none()).collect()
     }
@@ -76,7 +77,7 @@ impl Tree {
     /// The block's digest.
     ///
     /// # Panics
-    /// If the sum of a window is not known.
+    /// If the hash of a window is unknown.
     pub(super) fn digest(&self) -> Digest {
         let sums: Vec<Sum> = self.sums.iter().map(|sum| sum.expect("every window is hashed")).collect();
         match &sums[..] {
@@ -90,7 +91,8 @@ impl Tree {
     }
 }
 
-/// The sum of the subtree over several windows. The recursion is as deep as the tree: 17 for the longest block.
+/// The hash of the subtree over several windows. The recursion depth is the tree's: at most 17, for the
+/// largest block.
 fn merged(sums: &[Sum]) -> Sum {
     match sums {
         [only] => *only,
@@ -101,7 +103,7 @@ fn merged(sums: &[Sum]) -> Sum {
     }
 }
 
-/// How many windows lie in the left subtree: the most that are a power of two and leave some to the right.
+/// Number of windows in the left subtree: the largest power of two below `windows`.
 fn left_windows(windows: usize) -> usize {
     windows.next_power_of_two() / 2
 }

@@ -1,11 +1,14 @@
-//! Reading a block back from the medium while it is still being written, so that little is left to read in the end.
+//! Reads a block back from the medium while it is still being written, so that little is left to read after
+//! the last write.
 //!
-//! A block is cut into windows. Once all of a window is written and synced, the system is asked to forget it, and what the
-//! medium then gives is held against the checksums, and hashed: most of a block's digest is known by the time that it is
-//! sealed. A window that is written to again, be it while it is read back, is read back and hashed again.
+//! A block is divided into windows. Once a window is completely written and synced, its pages are dropped
+//! from the page cache, and its bytes are read from the medium, compared with the checksums, and hashed. Most
+//! of the block's digest is therefore known when the block is sealed. A window that is overwritten, even
+//! while it is being read back, is read back and hashed again.
 //!
-//! No window shares a piece of the page cache with another one, of which a part might not be on the medium yet: such pieces
-//! lie at multiples of their own size, and have 2 MiB at most where pages have 4 KiB.
+//! Windows must not share a large page of the page cache, since part of such a page might not be on the
+//! medium yet. Large pages are aligned to their own size, which is at most 2 MiB where small pages have 4
+//! KiB.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,20 +27,22 @@ use super::place::Place;
 use super::reader::VERIFY_BYTES;
 use super::tree::{Sum, Tree, WINDOW_CHUNKS, WindowHash};
 
-/// Which windows of a block are to be read back. See the module's documentation.
+/// The windows of a block that must still be read back. See the module's documentation.
 pub(super) struct Windows {
     gate: Arc<dyn Gate>,
     waiting: BTreeSet<usize>,
-    /// Those that are being read. What is found of one that is waiting again says nothing.
+    /// Windows that are being read. If one of them is also in `waiting`, it was overwritten meanwhile, and
+    /// the result of its read is ignored.
     reading: Vec<usize>,
-    /// Without it nothing is read any more.
+    /// Dropped with the writer; reads in progress then stop.
     interest: Arc<()>,
 }
 
-/// Windows that were read back: their sums, where the block's digest is made of sums, or what is wrong.
+/// The results of windows that were read back: the hash, if the block's digest is made of hashes, or the
+/// error.
 pub(super) type Found = Vec<(usize, Result<Option<Sum>, BlockError>)>;
 
-/// Windows that are durable and are to be read back now, by a thread that may wait.
+/// Durable windows to be read back now, on a thread that may block.
 pub(super) struct Reading {
     block: BlockId,
     path: PathBuf,
@@ -49,39 +54,41 @@ pub(super) struct Reading {
 struct Window {
     number: usize,
     bytes: Range<u64>,
-    /// Whether it is the block's last one.
+    /// Whether this is the block's last window.
     is_last: bool,
     checksums: Vec<u32>,
     hashing: Hashing,
 }
 
-/// How the bytes of a window are hashed, besides being held against its checksums.
+/// How the bytes of a window are hashed, in addition to the comparison with the checksums.
 enum Hashing {
-    /// Nothing: the block's digest is of the list of its checksums.
+    /// Not hashed: the block's digest is that of its checksum list.
     None,
-    /// Its sum, as a window of a block of so many chunks; it must be this one, if one is known.
+    /// The window is hashed, as part of a block of `chunks` chunks. If the hash is `known`, the result must
+    /// be equal.
     Sum { chunks: usize, known: Option<Sum> },
 }
 
 impl Windows {
-    /// All windows of a block of so many chunks.
+    /// All windows of a block of `chunks` chunks.
     pub(super) fn new(chunks: usize, gate: Arc<dyn Gate>) -> Self {
         let waiting = numbers(&(0..chunks)).collect();
         Self { gate, waiting, reading: Vec::new(), interest: Arc::default() }
     }
 
-    /// These chunks are written to.
+    /// Marks the windows of these chunks as overwritten.
     pub(super) fn handle_write(&mut self, chunks: &Range<usize>) {
         self.waiting.extend(numbers(chunks));
     }
 
-    /// Whether all of the block was read back since it was written.
+    /// Whether the whole block was read back after its last write.
     pub(super) fn are_done(&self) -> bool {
         self.waiting.is_empty() && self.reading.is_empty()
     }
 
-    /// Takes those of which all chunks are `known`, if there are such. They are to be synced before they are read, and what is
-    /// found is to be [taken](Self::take) before others are.
+    /// Takes the waiting windows of which all chunks are `known`, or `None` if there are none. The caller
+    /// must sync them before they are read, and must pass the result to [`take`](Self::take) before the next
+    /// call.
     pub(super) fn read(
         &mut self,
         place: &Place,
@@ -105,10 +112,11 @@ impl Windows {
         })
     }
 
-    /// Takes what was found of windows, or that none was looked at. Returns the sums of those that are as they were written.
+    /// Receives the results of a read-back; `None` if it did not run. Returns the hashes of the windows that
+    /// are intact.
     ///
     /// # Errors
-    /// What is wrong with one of them, unless it was written to meanwhile.
+    /// The first error, unless the window was overwritten meanwhile.
     pub(super) fn take(&mut self, found: Option<Found>) -> Result<Vec<(usize, Sum)>, BlockError> {
         let (reading, mut sums) = (std::mem::take(&mut self.reading), Vec::new());
         let Some(found) = found else {
@@ -126,7 +134,7 @@ impl Windows {
     }
 }
 
-/// The windows that have some of these chunks.
+/// The windows that contain some of these chunks.
 pub(super) fn numbers(chunks: &Range<usize>) -> Range<usize> {
     if chunks.is_empty() { 0..0 } else { chunks.start / WINDOW_CHUNKS..chunks.end.div_ceil(WINDOW_CHUNKS) }
 }
@@ -136,7 +144,7 @@ fn chunks_of(number: usize, checksums: &Checksums) -> Range<usize> {
     number * WINDOW_CHUNKS..checksums.len().min((number + 1) * WINDOW_CHUNKS)
 }
 
-/// Hashes what is not hashed yet of a block of which everything is written, from wherever the system has it.
+/// Hashes the remaining windows of a completely written block, from the page cache or the medium.
 pub(super) fn hash_rest(
     place: &Place,
     file: &File,
@@ -153,7 +161,7 @@ pub(super) fn hash_rest(
 }
 
 impl Reading {
-    /// Asks the system to forget the windows.
+    /// Asks the system to drop the windows from the page cache.
     pub(super) fn forget(&self, file: &File) {
         for window in &self.windows {
             let bytes = NonZeroU64::new(window.bytes.end - window.bytes.start);
@@ -161,7 +169,7 @@ impl Reading {
         }
     }
 
-    /// Reads them from the medium.
+    /// Reads the windows from the medium.
     pub(super) fn run(self, file: &File) -> Found {
         self.forget(file);
         let read = |window: &Window| window.read(&self.block, &self.path, file, &self);
@@ -182,7 +190,8 @@ impl Window {
         }
     }
 
-    /// Reads it, and gives its sum if that is wanted.
+    /// Reads the window and compares it with the checksums. Returns the window's hash if the block's digest
+    /// needs it.
     fn read(
         &self,
         block: &BlockId,
@@ -233,7 +242,7 @@ impl Hashing {
     }
 }
 
-/// The gate of whoever makes the block, as long as the block is being made.
+/// The gate of the block's writer; closed once the writer is dropped.
 impl Gate for Reading {
     fn pass(&self, bytes: usize) -> Result<(), Closed> {
         self.interest.upgrade().ok_or(Closed)?;
@@ -254,17 +263,17 @@ mod tests {
     /// The last window is short.
     const CHUNKS: usize = WINDOWS * WINDOW_CHUNKS - 100;
 
-    /// A window, its last write when it was read, and whether it was right then.
+    /// A window, the step of its last write at the time of the read, and whether its bytes were intact.
     type Looked = (usize, usize, bool);
 
     #[derive(Clone, Debug)]
     enum Step {
         Write(Range<usize>),
-        /// Rots a chunk on the medium, until it is written again.
+        /// Corrupts a chunk on the medium, until it is overwritten.
         Rot(usize),
         Read,
         Take,
-        /// Nobody could read.
+        /// The read-back could not run.
         Fail,
     }
 
@@ -282,9 +291,9 @@ mod tests {
     }
 
     proptest! {
-        /// A window is done if and only if it was read after its last write and was right then.
+        /// A window is done if and only if it was read after its last write and was intact then.
         #[test]
-        fn agrees_with_a_plain_history(steps in steps()) {
+        fn agrees_with_a_simple_model(steps in steps()) {
             let file = tempfile::tempfile().unwrap();
             let id = BlockId("a".into());
             let place = Place::of(Path::new("/r"), &id).unwrap();
@@ -293,8 +302,8 @@ mod tests {
             let mut known = vec![false; CHUNKS];
             let mut windows = Windows::new(CHUNKS, Arc::new(OpenGate));
             let mut tree = Tree::new(CHUNKS);
-            // What is known of windows by a plain history: the number of the last write, and of the last write before it was
-            // read and found right.
+            // The reference model: per window, the step of the last write, and the step of the last write
+            // that was read back and found intact.
             let (mut written, mut right) = ([0; WINDOWS], [None; WINDOWS]);
             let mut rotten = vec![false; CHUNKS];
             let mut found: Option<(Found, Vec<Looked>)> = None;
@@ -329,7 +338,7 @@ mod tests {
                         let is_right = model.iter().filter(|&one| relevant(one)).all(|&(.., is_right)| is_right);
                         let Ok(sums) = windows.take(Some(found)) else {
                             prop_assert!(!is_right);
-                            return Ok(()); // Nothing more is made of such a block.
+                            return Ok(()); // The writer gives up on a block with an error.
                         };
                         prop_assert!(is_right);
                         sums.into_iter().for_each(|(number, sum)| tree.set(number, sum));

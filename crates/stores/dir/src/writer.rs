@@ -1,4 +1,4 @@
-//! Making a block: bytes come in any order, checksums are made on the way.
+//! Writes a block. Bytes arrive in any order; checksums are computed as they arrive.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -20,8 +20,9 @@ use super::windows::{Found, Reading, Windows, hash_rest, numbers};
 
 /// A block that is not visible yet.
 ///
-/// The checksum of a chunk is known when one write covered it whole; any other chunk that was written to is
-/// read back when the block is sealed. The digest is made of windows as they are read back, and of what is left at the seal.
+/// The checksum of a chunk is computed when a single write covers the whole chunk. All other chunks are read
+/// back when the block is sealed. The digest is computed from windows as they are read back; the seal hashes
+/// the remaining windows.
 pub(super) struct DirWriter {
     folder: Arc<Folder>,
     place: Place,
@@ -30,20 +31,21 @@ pub(super) struct DirWriter {
     checksums: Checksums,
     known: Vec<bool>,
     written: Extents,
-    /// The digest in the making; `None` where the catalog has recorded one of the list of checksums, of an earlier day.
+    /// The digest so far; `None` if the catalog has recorded a digest of the checksum list, as old versions
+    /// did.
     tree: Option<Tree>,
-    /// What is to be read back, if anybody wants that while it is being made.
+    /// The windows to be read back; `None` if the block is not read back while it is being written.
     windows: Option<Windows>,
     sealed: bool,
-    /// Whether a write or a sync failed. The system forgets after saying so once what it could not write, so
-    /// that a second sync would lie.
+    /// Whether a write or a sync failed. The system reports lost writes only once, so a second sync would
+    /// succeed although bytes are missing.
     broken: bool,
-    /// Whether the temporary files are removed at the end: until they are no longer temporary.
+    /// Whether dropping the writer removes the temporary files; false once they were renamed.
     owns_files: bool,
 }
 
 impl DirWriter {
-    /// Starts a block in a folder that exists.
+    /// Creates the temporary files in an existing subfolder.
     pub(super) fn create(folder: Arc<Folder>, place: Place, sink: &Sink) -> Result<Self, BlockError> {
         let temporary = place.temporary(folder.next_generation());
         let fault = block_fault(&place.id, &temporary.block);
@@ -70,7 +72,7 @@ impl DirWriter {
             broken: false,
             owns_files: true,
         };
-        sized.map(|()| writer) // An error drops the writer, and the file with it.
+        sized.map(|()| writer) // On an error, the writer is dropped, which removes the file.
     }
 
     fn bytes(&self) -> u64 {
@@ -91,7 +93,7 @@ impl DirWriter {
         if is_due { self.write_out() } else { Ok(()) }
     }
 
-    /// Makes the checksums of the chunks that `bytes` covers whole.
+    /// Computes the checksums of the chunks that `bytes` covers completely.
     fn learn(&mut self, range: &Range<u64>, bytes: &[u8]) {
         for index in touched(range) {
             let chunk = self.checksums.chunk(index);
@@ -104,7 +106,7 @@ impl DirWriter {
         }
     }
 
-    /// Reads back the chunks that were written in pieces.
+    /// Computes the checksums of the chunks that were written in pieces, by reading them back.
     fn learn_the_rest(&mut self) -> Result<(), BlockError> {
         let mut storage = [0; CHUNK_BYTES];
         for index in 0..self.known.len() {
@@ -141,7 +143,7 @@ impl DirWriter {
         ))
     }
 
-    /// Waits for what a thread does with the file, and takes what it found.
+    /// Waits for the sync thread, and processes its result.
     fn join(&mut self) -> Result<(), BlockError> {
         let found = self.file.join().map_err(block_fault(&self.place.id, &self.temporary.block))?;
         let Some(windows) = &mut self.windows else { return Ok(()) };
@@ -152,8 +154,8 @@ impl DirWriter {
         Ok(())
     }
 
-    /// Has a thread sync what was written so far, and read back what is whole of it; but when all has come nothing more is read
-    /// that a seal would wait for.
+    /// Starts a thread that syncs the bytes written so far and reads back the complete windows. After the
+    /// last write, it only syncs, since the seal would have to wait for the reads.
     fn write_out(&mut self) -> Result<(), BlockError> {
         self.join()?;
         let more_comes = self.written.first_gap(self.bytes()).is_some();
@@ -170,7 +172,7 @@ impl DirWriter {
     fn sync(&mut self) -> Result<(), BlockError> {
         self.join()?;
         self.file.sync_all().map_err(block_fault(&self.place.id, &self.temporary.block))?;
-        self.hash_rest()?; // As long as the system remembers it.
+        self.hash_rest()?; // The bytes are still in the page cache.
         self.read_rest_back()?;
         self.write_checksums()
     }
@@ -182,11 +184,11 @@ impl DirWriter {
         Ok(())
     }
 
-    /// Has a thread read back what was not yet, while other things are done with the block. What it finds is asked for when
-    /// the block is committed.
+    /// Starts a thread that reads back the remaining windows while the block is checked elsewhere. The commit
+    /// collects the result.
     fn read_rest_back(&mut self) -> Result<(), BlockError> {
         let Some(reading) = self.reading() else { return Ok(()) };
-        // Now, since what somebody reads at the same time is not forgotten.
+        // Dropped here already, because pages that are being read at the same time are not dropped.
         reading.forget(&self.file);
         let begun = self.file.write_out(|file| reading.run(file));
         begun.map_err(block_fault(&self.place.id, &self.temporary.block))
@@ -196,12 +198,12 @@ impl DirWriter {
         let path = &self.temporary.checksums;
         let fault = block_fault(&self.place.id, path);
         let list = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(&fault)?;
-        // The length is the same each time that a block is sealed, so nothing of an earlier list stays.
+        // The encoded length is the same on every seal, so this overwrites an earlier list completely.
         list.write_all_at(&self.checksums.encode(), 0).map_err(&fault)?;
         list.sync_all().map_err(&fault)
     }
 
-    /// Stops being responsible for the files, as a crash would.
+    /// Leaves the files behind, as a crash would.
     #[cfg(test)]
     pub(super) fn abandon(mut self) -> (Place, Temporary) {
         self.owns_files = false;
@@ -264,11 +266,11 @@ impl Publish for DirWriter {
     }
 }
 
-/// A block whose files have their names.
+/// A block whose files have been renamed.
 struct Committed(Box<DirWriter>);
 
 impl Committed {
-    /// Reads back the rest, and returns the digest of the block that now stands under the name.
+    /// Reads back the remaining windows. Returns the digest of the block that is now visible under the name.
     fn finish(mut self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         self.read_rest()?;
         let DirWriter { folder, place, file, checksums, .. } = &*self.0;
@@ -283,7 +285,7 @@ impl Committed {
         Ok(reader.digest())
     }
 
-    /// Reads back what the thread behind the writer has left.
+    /// Reads back the windows that the thread has not.
     fn read_rest(&mut self) -> Result<(), BlockError> {
         let writer = &mut *self.0;
         writer.join()?;
@@ -296,7 +298,7 @@ impl Committed {
 impl Drop for DirWriter {
     fn drop(&mut self) {
         if self.owns_files {
-            // What cannot be removed now is removed at the next start.
+            // Files that cannot be removed now are removed at the next start.
             let _ = fs::remove_file(&self.temporary.block);
             let _ = fs::remove_file(&self.temporary.checksums);
         }

@@ -1,4 +1,5 @@
-//! A disk that fills up. Alone in its process: a child of another test could hold a folder's lock for a moment.
+//! A disk that fills up. The only test in its process: a child process of another test could briefly inherit
+//! the lock of a folder.
 
 use std::process::Command;
 
@@ -26,11 +27,11 @@ fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 4096 + seed) as u8).collect()
 }
 
-/// A file system of 1 MiB, as long as this lives.
+/// A file system of 1 MiB that is unmounted on drop.
 struct TinyDisk(TempDir);
 
 impl TinyDisk {
-    /// `None`, with the reason printed, where file systems cannot be mounted.
+    /// Returns `None` and prints the reason if file systems cannot be mounted.
     fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut mount = Command::new("mount");
@@ -59,7 +60,7 @@ impl Drop for TinyDisk {
 }
 
 #[test]
-fn a_full_disk_is_no_space_and_nothing_is_lost() {
+fn a_full_disk_is_reported_and_no_block_is_lost() {
     let Some(disk) = TinyDisk::mount() else { return };
     let blocks = DirBlocks::open(disk.0.path()).expect("a new folder");
     let store = |name: &str, length: usize| {
@@ -74,7 +75,7 @@ fn a_full_disk_is_no_space_and_nothing_is_lost() {
         "seen before anything is written"
     );
 
-    // Two writers that fit one by one, not together.
+    // Each of the two writers fits alone, but not both.
     let mut first = blocks.create(&sink(&id("c"), 450_000)).expect("seems to fit");
     let mut second = blocks.create(&sink(&id("d"), 450_000)).expect("seems to fit");
     first.write_at(0, &pattern(3, 450_000)).expect("fits");

@@ -51,7 +51,7 @@ const DEFAULT_CODE: &str = "rs-9-6";
 /// The usual user of HDFS daemons. Operators with another user change it in the units.
 const USER: &str = "hdfs";
 
-/// How often to report progress of a long listing.
+/// Interval between progress messages of a long listing.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// Implements `mend attach hdfs`.
@@ -98,7 +98,7 @@ impl Default for Said {
 }
 
 impl Said {
-    /// A callback that reports progress at intervals.
+    /// Returns a callback that prints progress at intervals.
     fn told(self) -> impl Fn(Progress) + Sync {
         move |Progress { folders, files }| {
             let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! `[store]` of `mend.toml` with `kind = "hdfs"`.
+//! The settings in `[store]` of `mend.toml` with `kind = "hdfs"`.
 
 use std::path::PathBuf;
 
@@ -7,34 +7,36 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml_edit::{Array, Table, value};
 
-/// An HDFS cluster.
+/// The settings of an HDFS cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HdfsConfig {
-    /// Read by the table of kinds.
+    /// The kind of store. Already read by the table of kinds; ignored here.
     #[serde(default, rename = "kind")]
     _kind: IgnoredAny,
-    /// How its NameNode is asked. Without it the coordinator knows no file, only the stripes that DataNodes describe.
+    /// How to query the NameNode. Without these settings, the coordinator cannot list files and has only the
+    /// stripes that DataNodes describe.
     #[serde(default)]
     pub namenode: Option<NameNodeConfig>,
-    /// What is done about damage without being asked.
+    /// The coordinator's automatic reaction to damage.
     #[serde(default)]
     pub repair: OwnRepair,
 }
 
-/// A NameNode, which is asked by Hadoop's own client in a JVM that the coordinator runs.
+/// How to query the NameNode, with Hadoop's own client in a JVM that the coordinator starts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NameNodeConfig {
-    /// That JVM's class path: what `hadoop classpath` prints, and Mend's jar.
+    /// The JVM's class path: the output of `hadoop classpath` plus Mend's jar.
     pub classpath: String,
-    /// `hdfs://HOST:PORT` or `hdfs://NAMESERVICE`; left out, what the configuration on the class path says.
+    /// `hdfs://HOST:PORT` or `hdfs://NAMESERVICE`. If omitted, the Hadoop configuration on the class path
+    /// decides.
     #[serde(default)]
     pub uri: Option<String>,
-    /// The `java` that runs it.
+    /// The `java` program to run.
     #[serde(default = "usual_java")]
     pub java: PathBuf,
-    /// Further settings of Hadoop's client, `KEY=VALUE`.
+    /// Additional settings for Hadoop's client, each `KEY=VALUE`.
     #[serde(default)]
     pub settings: Vec<String>,
     /// The folders whose files are repaired.
@@ -51,12 +53,12 @@ fn everything() -> Vec<String> {
 }
 
 impl HdfsConfig {
-    /// A cluster with this NameNode.
+    /// Settings of a cluster with this NameNode.
     pub(crate) fn new(namenode: NameNodeConfig, repair: OwnRepair) -> Self {
         Self { namenode: Some(namenode), repair, ..Self::default() }
     }
 
-    /// `[store]` of `mend.toml`.
+    /// Encodes the settings as the `[store]` table of `mend.toml`.
     pub(crate) fn to_table(&self) -> Table {
         let mut table = Table::new();
         table["kind"] = value("hdfs");
@@ -69,7 +71,7 @@ impl HdfsConfig {
 }
 
 impl NameNodeConfig {
-    /// A NameNode that is asked with this class path, all else as usual.
+    /// A NameNode with this class path and default settings.
     pub(crate) fn new(classpath: String) -> Self {
         Self { classpath, uri: None, java: usual_java(), settings: Vec::new(), paths: everything() }
     }
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_written_as_it_is_read() {
+    fn settings_round_trip() {
         let namenode = NameNodeConfig {
             uri: Some("hdfs://nn:8020".to_owned()),
             java: "/opt/java/bin/java".into(),

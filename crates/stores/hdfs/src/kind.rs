@@ -16,7 +16,7 @@ use crate::{Attachment, HdfsBlocks, NameNodeSettings};
 /// The default port of the DataNode's plug-in.
 const PLUGIN_PORT: u16 = 7410;
 
-/// HDFS, in the table of kinds.
+/// HDFS, as an entry in the table of kinds.
 pub struct Hdfs;
 
 impl Kind for Hdfs {
@@ -66,7 +66,7 @@ fn config(cluster: &Cluster) -> Result<HdfsConfig, KindError> {
     Ok(cluster.store_settings()?.unwrap_or_default())
 }
 
-/// How a NameNode is asked.
+/// How to query a NameNode.
 fn settings(config: NameNodeConfig) -> NameNodeSettings {
     NameNodeSettings {
         java: config.java,
@@ -76,7 +76,7 @@ fn settings(config: NameNodeConfig) -> NameNodeSettings {
     }
 }
 
-/// A helper's blocks.
+/// Opens a helper's blocks.
 fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
     if helper.folders.is_empty() {
         return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name)).help(
@@ -94,7 +94,7 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
     }))
 }
 
-/// The address at which the DataNode takes blocks.
+/// The address at which the DataNode accepts blocks.
 fn datanode(helper: &HelperConfig) -> Result<SocketAddr, KindError> {
     let address = helper.datanode.as_deref().unwrap_or_default();
     address.parse().map_err(|_| {

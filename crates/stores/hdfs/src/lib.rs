@@ -1,8 +1,10 @@
-//! HDFS 3: the replicas of a DataNode beside a helper, and the NameNode beside the coordinator.
+//! HDFS 3. A helper works with the replicas of a DataNode on the same machine; the coordinator queries the
+//! NameNode.
 //!
-//! [`HdfsBlocks`] reads and writes replicas. [`NameNode`] lists block groups, their holders and the DataNodes in service,
-//! through Hadoop's own client in a JVM that it starts and restarts (`docs/decisions/0027`); [`open`] makes a coordinator's
-//! storage of that. `docs/reference/hdfs.md` has the facts.
+//! [`HdfsBlocks`] reads and writes replicas. [`NameNode`] lists block groups, their holders and the DataNodes
+//! in service. It uses Hadoop's own client in a JVM that it starts and restarts (`docs/decisions/0027`).
+//! [`open`] builds a coordinator's storage from these. `docs/reference/hdfs.md` documents the HDFS internals
+//! that Mend relies on.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! What a NameNode says, as values; the lines that it comes in are drawn in `java/hdfs`, `mend.hdfs.namenode.Survey`.
+//! Parses the answers of a NameNode. The line format is documented at `mend.hdfs.namenode.Survey` in
+//! `java/hdfs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,55 +9,56 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 use crate::blocks::{BlockGroup, MAX_BLOCKS_IN_GROUP, Policy};
 use repair::Permit;
 
-/// An answer: of everything, of the DataNodes alone, or of one group.
+/// An answer: a full listing, the DataNodes alone, or a single group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The DataNodes that are named, in the order in which groups count them.
+    /// The DataNodes in the answer. Groups refer to them by position in this list.
     pub nodes: Vec<DataNode>,
-    /// Block groups that nobody writes to.
+    /// The block groups in the answer.
     pub groups: Vec<Group>,
-    /// Whether the NameNode is in safe mode: it has yet to hear from its DataNodes, and what it says is not all.
+    /// Whether the NameNode is in safe mode. DataNodes have yet to report, so the answer is incomplete.
     pub safe_mode: bool,
-    /// Groups that Mend cannot repair, by the reason.
+    /// Number of groups that Mend cannot repair, by reason.
     pub refused: BTreeMap<String, usize>,
-    /// Block tokens that were asked for, by the index in their group.
+    /// The requested block tokens, each with the block's index in the group.
     pub tokens: Vec<(u8, Permit)>,
-    /// How far the walk is, while it goes on.
+    /// The progress of the listing, while it runs.
     pub progress: Progress,
-    /// Snapshots, and how much only they hold.
+    /// Counts of snapshots, and of files that exist only in snapshots.
     pub snapshots: Snapshots,
-    /// The paths of files that only snapshots hold, by their inode numbers.
+    /// The encoded paths of files that exist only in snapshots, by inode number.
     held: BTreeMap<u64, String>,
 }
 
-/// How far a walk through the namespace is.
+/// The progress of a walk through the namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Folders that were listed.
+    /// Number of folders listed so far.
     pub folders: u64,
-    /// Files that were seen, with groups or without.
+    /// Number of files seen so far, with or without block groups.
     pub files: u64,
 }
 
-/// Counts of snapshots, and of files that only they hold.
+/// Counts of snapshots, and of files that exist only in snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshots {
-    /// Folders of which snapshots may be taken.
+    /// Number of folders that allow snapshots.
     pub folders: u64,
-    /// Snapshots of them.
+    /// Number of snapshots of these folders.
     pub snapshots: u64,
-    /// Files with block groups that were deleted and are in a snapshot. Their groups are listed like others.
+    /// Number of deleted files with block groups that are in a snapshot. Their groups are listed like all
+    /// others.
     pub files: u64,
-    /// Folders whose deleted files are not listed, and why.
+    /// Folders whose deleted files cannot be listed, each with the reason.
     pub uncovered: Vec<(String, String)>,
 }
 
-/// A file, as the NameNode is asked for it.
+/// A reference to a file, for queries to the NameNode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRef {
-    /// Its inode number, by which it is asked for whatever it is called by now.
+    /// The file's inode number, which stays valid if the file is renamed.
     pub inode: u64,
-    /// Its encoded path in a snapshot, if no folder has it any more.
+    /// The file's encoded path in a snapshot, if the file exists only there.
     pub held_at: Option<String>,
 }
 
@@ -69,82 +71,81 @@ impl fmt::Display for FileRef {
     }
 }
 
-/// How sure it is that DataNodes have told of the blocks of a file.
+/// How likely it is that DataNodes have reported all blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Somebody writes to the file.
+    /// A client is writing to the file.
     Open,
-    /// It was closed a moment ago, or nothing is known of that.
+    /// The file was closed recently, or the time of closing is unknown.
     New,
-    /// It was closed long ago.
+    /// The file was closed long ago.
     Old,
 }
 
 /// A DataNode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataNode {
-    /// Names it for ever.
+    /// The DataNode's permanent identifier.
     pub uuid: String,
-    /// Where it serves blocks, `IP:PORT`.
+    /// The address at which it serves blocks, `IP:PORT`.
     pub address: String,
-    /// How it is; `None` in answers about groups alone.
+    /// The DataNode's state; `None` in answers about a single group.
     pub standing: Option<Standing>,
-    /// Its folders, `dfs.datanode.data.dir`; empty in answers that do not tell of them.
+    /// The DataNode's folders, `dfs.datanode.data.dir`; empty in answers that omit them.
     pub folders: Vec<PathBuf>,
-    /// Why it does not say which folders it has.
+    /// Why the DataNode does not report its folders.
     pub silent: Option<String>,
 }
 
-/// How a DataNode is.
+/// The state of a DataNode, as the NameNode reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Where it stands, as the NameNode's topology has it.
+    /// The DataNode's rack in the NameNode's topology.
     pub rack: String,
-    /// Whether the NameNode hears from it.
+    /// Whether the NameNode receives heartbeats from the DataNode.
     pub live: bool,
-    /// What operators want of it.
+    /// The service state that operators have set.
     pub service: Service,
-    /// When it last told the NameNode of all its blocks, by a clock of the NameNode's; 0 if it never did.
+    /// Time of the DataNode's last full block report, by a clock of the NameNode; 0 if there was none.
     pub reported: u64,
 }
 
-/// What operators want of a DataNode.
+/// The service state of a DataNode, as operators have set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// That it serves.
+    /// In service.
     Normal,
-    /// It is being decommissioned, or has been.
+    /// Decommissioned, or being decommissioned.
     Leaving,
-    /// It may be away for a while.
+    /// In maintenance: the DataNode may be offline for a while.
     Maintenance,
 }
 
-/// A block group, and who has its blocks.
+/// A block group, and the DataNodes that hold its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its file.
+    /// The group's file.
     pub file: FileRef,
-    /// Whether its file was written to lately.
+    /// Whether the file was written to recently.
     pub phase: Phase,
-    /// Where it begins in the file.
+    /// The offset in the file at which the group starts.
     pub start: u64,
     /// The group.
     pub group: BlockGroup,
-    /// The index in the group, and the DataNode by its place in [`Listing::nodes`], of each block that the NameNode
-    /// counts as good.
+    /// The healthy replicas, each as (index in the group, position of the DataNode in [`Listing::nodes`]).
     pub homes: Vec<(u8, usize)>,
 }
 
-/// A line that is none of an answer. What may be a token is not quoted.
+/// An answer contained an invalid line. A line that may contain a token is not quoted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no line of an answer")]
 pub struct BadLine(pub String);
 
 impl Listing {
-    /// Takes in a line.
+    /// Parses one line of an answer.
     ///
     /// # Errors
-    /// [`BadLine`]; the answer is of no use then.
+    /// [`BadLine`]; the whole answer must be discarded then.
     pub fn take(&mut self, line: &str) -> Result<(), BadLine> {
         let taken = match line.split_once(' ') {
             Some(("v", rest)) => self.take_folder(rest),
@@ -263,7 +264,7 @@ impl Listing {
     }
 }
 
-/// A path that was encoded as one word, for people.
+/// Decodes a path that was URL-encoded into one word; for messages.
 fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read() {
+    fn an_answer_is_parsed() {
         let mut listing = Listing::default();
         for line in [
             "safe",
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused() {
+    fn invalid_lines_are_refused() {
         let mut listing = Listing::default();
         listing.take("n 0 uuid-a 10.0.0.1:9866").expect("a line");
         for line in [

@@ -1,7 +1,9 @@
-//! A NameNode, asked by Hadoop's own client in a JVM that is run here (`mend.hdfs.namenode.Reporter` in `java/hdfs`).
+//! Queries a NameNode with Hadoop's own client, in a child JVM (`mend.hdfs.namenode.Reporter` in
+//! `java/hdfs`).
 //!
-//! The JVM is started when something is asked and none runs; one that ends, or that falls silent, is replaced at the next
-//! question, after a pause that grows while it does not come up. Questions have numbers and are answered at the same time.
+//! The JVM is started on the first query. If it exits or stops answering, the next query starts another one,
+//! after a pause that grows with each failure. Queries have numbers, so that several can be in flight at the
+//! same time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -21,76 +23,76 @@ use crate::listing::{BadLine, FileRef, Listing, Progress};
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
 const GREETING: &str = "0 ready 3";
-/// A JVM says its greeting within this time, on a machine that is busy with other things.
+/// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(30);
-/// A single look; a client that fails over, or waits for a NameNode that is busy, takes seconds.
+/// Timeout for a short query. A client that fails over, or waits for a busy NameNode, takes seconds.
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
-/// Between two lines of a listing of everything.
+/// Maximum time between two lines of a full listing.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
-/// Lines of an answer that wait for whoever asked.
+/// Capacity of the queue of lines for one query.
 const LINES_WAITING: usize = 1024;
-/// A line has at most sixteen blocks in it.
+/// The longest line. A line describes at most sixteen blocks.
 const MAX_LINE_BYTES: u64 = 1 << 16;
-/// Of what the JVM says to nobody, the last lines tell why it ended.
+/// Number of lines of the JVM's error output that are kept, to explain why it exited.
 const LAST_LINES: usize = 5;
 
-/// How a NameNode is asked.
+/// How to query a NameNode.
 #[derive(Clone, Debug)]
 pub struct NameNodeSettings {
-    /// The `java` to run.
+    /// The `java` program to run.
     pub java: PathBuf,
-    /// Its class path: Hadoop's jars and configuration, and Mend's jar.
+    /// The class path: Hadoop's jars and configuration, and Mend's jar.
     pub classpath: String,
-    /// `fs.defaultFS`, if not the configuration's.
+    /// `fs.defaultFS`, if it differs from the configuration.
     pub uri: Option<String>,
-    /// More settings, `KEY=VALUE`.
+    /// Additional settings, each `KEY=VALUE`.
     pub settings: Vec<String>,
 }
 
-/// Why a NameNode has not said what it was asked.
+/// Why a query to the NameNode failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AskError {
-    /// There is no such program.
+    /// The `java` program cannot be run.
     #[error("cannot run `{java}`: {why}; set `java` in [store.namenode] of mend.toml")]
     NoJava {
         /// The program.
         java: String,
-        /// What the system says.
+        /// The system's error message.
         why: String,
     },
-    /// The JVM ended.
+    /// The JVM exited.
     #[error(
         "the JVM that asks the NameNode has ended: {said}; its class path is `classpath` in [store.namenode] of mend.toml"
     )]
     Ended {
-        /// The end of what it said.
+        /// The end of the JVM's error output.
         said: String,
     },
-    /// It ended just now, and is not started again so soon.
+    /// The JVM exited recently and is restarted only after a pause.
     #[error("the JVM that asks the NameNode is started again in {} s: {said}", pause.as_secs().max(1))]
     Pausing {
-        /// How long is waited.
+        /// The remaining pause.
         pause: Duration,
-        /// Why it ended.
+        /// Why the JVM exited.
         said: String,
     },
-    /// It has not answered in time, and is replaced.
+    /// The JVM did not answer in time and is replaced.
     #[error("the NameNode has said nothing for {} s", limit.as_secs())]
     Silent {
-        /// How long was waited.
+        /// The timeout.
         limit: Duration,
     },
-    /// Hadoop's client says why it cannot be asked.
+    /// Hadoop's client reports an error.
     #[error("the NameNode cannot be asked: {0}")]
     Failed(String),
-    /// The answer is none: another version of the jar is on the class path.
+    /// The answer cannot be parsed, probably because the class path has another version of Mend's jar.
     #[error("{0}; is Mend's jar on the class path that of this version?")]
     Line(#[from] BadLine),
 }
 
-/// A way to ask a NameNode. Copies share the JVM, which ends with the last of them.
+/// A handle for queries to a NameNode. Clones share the JVM, which is killed with the last of them.
 #[derive(Clone, Debug)]
 pub struct NameNode(Arc<Inner>);
 
@@ -101,7 +103,7 @@ struct Inner {
     next: AtomicU64,
 }
 
-/// The JVM that runs, or when the next may start.
+/// The running JVM, or the time at which the next one may start.
 #[derive(Debug, Default)]
 struct Running {
     jvm: Option<Arc<Jvm>>,
@@ -110,7 +112,7 @@ struct Running {
     said: String,
 }
 
-/// Who waits for answers, by the numbers of their questions; `None` once no answer will come.
+/// The queries that wait for answers, by number; `None` once the JVM has ended.
 type Waiting = Arc<Mutex<Option<BTreeMap<u64, mpsc::Sender<String>>>>>;
 
 #[derive(Debug)]
@@ -118,22 +120,23 @@ struct Jvm {
     input: tokio::sync::Mutex<ChildStdin>,
     waiting: Waiting,
     said: Arc<Mutex<VecDeque<String>>>,
-    /// Killed when this is dropped.
+    /// The process; it is killed on drop.
     _child: Child,
 }
 
 impl NameNode {
-    /// A NameNode that is asked so. Nothing is started before something is asked.
+    /// Creates a handle. The JVM is started on the first query.
     pub fn new(settings: NameNodeSettings) -> Self {
         Self(Arc::new(Inner { settings, running: tokio::sync::Mutex::default(), next: AtomicU64::new(1) }))
     }
 
-    /// Starts the JVM, if none runs.
+    /// Starts the JVM if none is running.
     pub(crate) async fn start(&self) -> Result<(), AskError> {
         self.jvm().await.map(drop)
     }
 
-    /// All DataNodes, and all groups of all files below these folders. `heard` is told how far the walk is.
+    /// Lists all DataNodes, and all groups of all files below these folders. `heard` is called with the
+    /// progress.
     ///
     /// # Errors
     /// [`AskError`].
@@ -145,7 +148,7 @@ impl NameNode {
         self.ask_and_tell(&format!("list {}", paths.join("\t")), SILENCE_LIMIT, heard).await
     }
 
-    /// All DataNodes.
+    /// Lists all DataNodes.
     ///
     /// # Errors
     /// [`AskError`].
@@ -153,7 +156,7 @@ impl NameNode {
         self.ask("nodes", LOOK_LIMIT).await
     }
 
-    /// All DataNodes, with the folders of those that live.
+    /// Lists all DataNodes, with the folders of live ones.
     ///
     /// # Errors
     /// [`AskError`].
@@ -161,7 +164,8 @@ impl NameNode {
         self.ask("volumes", SILENCE_LIMIT).await
     }
 
-    /// The group that begins at `start` of a file; no group if it is not there any more.
+    /// Queries the group that starts at offset `start` of a file. The answer has no group if it no longer
+    /// exists.
     ///
     /// # Errors
     /// [`AskError`].
@@ -171,8 +175,9 @@ impl NameNode {
         Ok(listing)
     }
 
-    /// A token for each of these blocks of that group, with which its DataNode takes it from Mend; none where HDFS wants no
-    /// block tokens. The NameNode tells its superuser alone what they are made of.
+    /// Requests a block token for each of these blocks of the group, with which its DataNode accepts the
+    /// block from Mend. Returns none if HDFS does not use block tokens. Only HDFS's superuser may request the
+    /// keys from which tokens are made.
     ///
     /// # Errors
     /// [`AskError`].
@@ -191,7 +196,7 @@ impl NameNode {
         self.ask_and_tell(question, limit, &|_| {}).await
     }
 
-    /// Asks something; `limit` is how long nothing may be heard.
+    /// Sends a query; `limit` is the maximum time without any output.
     async fn ask_and_tell(
         &self,
         question: &str,
@@ -207,7 +212,7 @@ impl NameNode {
         answer
     }
 
-    /// The JVM that runs, started now if none does.
+    /// Returns the running JVM, or starts one.
     async fn jvm(&self) -> Result<Arc<Jvm>, AskError> {
         let mut running = self.0.running.lock().await;
         if let Some(jvm) = &running.jvm {
@@ -231,7 +236,7 @@ impl NameNode {
 }
 
 impl Running {
-    /// What does not answer is not asked again.
+    /// Abandons a JVM that does not answer.
     fn give_up(&mut self, jvm: &Arc<Jvm>) {
         if self.jvm.take_if(|running| Arc::ptr_eq(running, jvm)).is_some() {
             self.wait_before_next(jvm.last_words());
@@ -317,7 +322,7 @@ impl Jvm {
         }
     }
 
-    /// It has ended: what it said last comes a moment later.
+    /// The error for a JVM that has exited. Waits a moment for its last error output.
     async fn ended(&self) -> AskError {
         tokio::time::sleep(Duration::from_millis(200)).await;
         AskError::Ended { said: self.last_words() }
@@ -343,7 +348,7 @@ fn command(settings: &NameNodeSettings) -> Command {
     command
 }
 
-/// The next line; `None` at the end, or if it is too long to be one.
+/// Reads the next line; `None` at the end of the output, or if the line is too long.
 async fn line(output: &mut BufReader<ChildStdout>) -> Option<String> {
     let mut text = String::new();
     let read = output.take(MAX_LINE_BYTES).read_line(&mut text).await;
@@ -353,7 +358,7 @@ async fn line(output: &mut BufReader<ChildStdout>) -> Option<String> {
     }
 }
 
-/// Deals lines to whoever waits for them, until there are no more.
+/// Distributes lines to the queries that wait for them, until the output ends.
 async fn deal(mut output: BufReader<ChildStdout>, waiting: Waiting) {
     while let Some(text) = line(&mut output).await {
         let Some((number, rest)) = text.split_once(' ') else { break };
@@ -364,7 +369,7 @@ async fn deal(mut output: BufReader<ChildStdout>, waiting: Waiting) {
             let waiting = waiting.as_mut().expect("taken at the end alone");
             if is_last { waiting.remove(&number) } else { waiting.get(&number).cloned() }
         };
-        // Who asked may have gone, and is not waited for.
+        // If the caller has given up, its query is removed.
         if let Some(asker) = asker
             && asker.send(rest.to_owned()).await.is_err()
             && let Some(waiting) = locked(&waiting).as_mut()
@@ -372,10 +377,10 @@ async fn deal(mut output: BufReader<ChildStdout>, waiting: Waiting) {
             waiting.remove(&number);
         }
     }
-    *locked(&waiting) = None; // All who wait hear of it.
+    *locked(&waiting) = None; // This fails all waiting queries.
 }
 
-/// Remembers the end of what a JVM says to nobody.
+/// Keeps the last lines of the JVM's error output.
 async fn overhear(errors: impl AsyncRead + Unpin, said: Arc<Mutex<VecDeque<String>>>) {
     let mut lines = BufReader::new(errors).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -388,7 +393,7 @@ async fn overhear(errors: impl AsyncRead + Unpin, said: Arc<Mutex<VecDeque<Strin
     }
 }
 
-/// What is guarded is whole even if a holder panicked.
+/// Locks a mutex and ignores poisoning: the data is consistent even if a holder panicked.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -399,10 +404,11 @@ mod tests {
 
     use super::*;
 
-    /// A program in place of `java`, which is run with all that a JVM is told and says what this one says.
+    /// A shell script in place of `java`; it gets the JVM's arguments and plays the given answers.
     ///
-    /// Another process writes it: a child that another test forks at this moment inherits all that this process has open, and the
-    /// system starts no program that anybody has open for writing ("Text file busy").
+    /// A separate process writes the script. If this process wrote it, a child that another test forks at
+    /// that moment would inherit the open file, and the system refuses to run a file that is open for writing
+    /// ("Text file busy").
     fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
         let (text, java) = (folder.join("text"), folder.join("java"));
         fs::write(&text, format!("#!/bin/sh\n{script}")).unwrap();
@@ -414,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_find_their_questions_whatever_their_order() {
+    async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
         let script = "echo '0 ready 3'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
@@ -426,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_jvm_that_ends_says_why_and_another_one_answers() {
+    async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
                 echo '0 ready 3'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
@@ -441,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_told() {
+    async fn failures_of_queries_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),

@@ -1,5 +1,6 @@
-//! A store is one crate: `store.rs` is a whole one, with its own catalog, files and blocks, over records that are not its
-//! own. The real coordinator, helpers and client put a file into it, lose a block, repair it and read the file.
+//! A store is one crate: `store.rs` is a complete store with its own catalog, files and blocks, over separate
+//! records. The real coordinator, helpers and client put a file into it, lose a block, repair the block and
+//! read the file.
 
 mod store;
 
@@ -17,7 +18,7 @@ use store_api::{Storage, StorePolicy};
 
 const HELPERS: usize = 5;
 
-/// A port that was free a moment ago.
+/// A port that was free at the time of the call.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -37,7 +38,7 @@ fn new_cluster(folder: &std::path::Path) -> Cluster {
     cluster
 }
 
-/// The toy's catalog and files over records in redb.
+/// Starts a coordinator with the toy's catalog and files, over records in redb.
 async fn coordinate(cluster: &Cluster) -> Handle {
     let config = CoordinatorConfig::from_cluster(cluster.clone());
     let records = DirCatalog::create(&config.catalog, &cluster.config().cluster_id.to_string()).unwrap();
@@ -65,7 +66,7 @@ async fn help(cluster: Cluster, config: HelperConfig, blocks: ToyBlocks) {
     Daemon::bind(options).await.unwrap().run(|| ()).await.unwrap();
 }
 
-/// Tries again until it is so, for a minute.
+/// Polls a condition for up to a minute.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..600 {
         if is_so().await {

@@ -1,4 +1,4 @@
-//! A whole store in memory: a catalog with files of its own, and blocks. The records are not its business.
+//! A complete store in memory: a catalog with its own files, and blocks. The records are separate.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use store_api::{
     PutRecord, ReadBack, Sinks, Sources, StoreChange, StoreError, StripeRecord, StripeWrite, Term,
 };
 
-/// The coordinator's side.
+/// The coordinator's side: catalog and files.
 #[derive(Default)]
 pub struct Toy {
     stripes: BTreeMap<StripeId, StripeRecord>,
@@ -38,7 +38,7 @@ impl Toy {
         self.counted
     }
 
-    /// Removes a stripe; its nodes shall remove its blocks.
+    /// Removes a stripe. Its nodes are told to remove its blocks.
     fn remove_stripe(&mut self, stripe: StripeId) -> Vec<StoreChange> {
         let blocks = self.stripes.remove(&stripe).map(|record| record.blocks).unwrap_or_default();
         let discards =
@@ -169,7 +169,7 @@ impl Files for Toy {
     }
 }
 
-/// A helper's side: its blocks.
+/// The helper's side: the blocks of one node.
 #[derive(Clone, Default)]
 pub struct ToyBlocks(pub Arc<Mutex<BTreeMap<BlockId, Vec<u8>>>>);
 

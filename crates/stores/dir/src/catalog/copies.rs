@@ -1,4 +1,4 @@
-//! Copies of a catalog: taken while it is in use, and put in its place when it is lost.
+//! Copies of a catalog: taken while the catalog is in use, and restored if the catalog is lost.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,11 +17,12 @@ use super::open::open_fault;
 use super::tables::{FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard};
 use super::{DirCatalog, copy_path};
 
-/// The catalog as it was when this was taken; changes that come later are not in it. It may be written on another
-/// thread while the catalog goes on.
+/// The state of the catalog at the time of the snapshot. It may be written on another thread while the
+/// catalog continues to change.
 ///
-/// What is written leaves out puts that were under way and notes of what shall be removed: by the time that a copy is
-/// put back those puts may be files, and those blocks the only ones of their name. They are orphans then.
+/// A written copy omits open puts and blocks to be removed. By the time the copy is restored, these puts may
+/// have become files, and the blocks to be removed may be the only ones of their name. After a restore, all
+/// these blocks are orphans.
 pub struct CatalogSnapshot {
     transaction: ReadTransaction,
     path: PathBuf,
@@ -34,7 +35,7 @@ impl std::fmt::Debug for CatalogSnapshot {
 }
 
 impl DirCatalog {
-    /// The catalog as it is now.
+    /// Takes a snapshot of the current state.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -46,11 +47,12 @@ impl DirCatalog {
         })
     }
 
-    /// Puts a copy in the place of the catalog at `path`, which need not be there or whole; what is there keeps its
-    /// bytes under another name, which is returned. No coordinator may use it.
+    /// Replaces the catalog at `path` by a copy. The catalog may be missing or damaged. Keeps the old file
+    /// under another name and returns that name. No coordinator may have the catalog open.
     ///
     /// # Errors
-    /// [`OpenError`]: the copy is not a whole catalog of this cluster, or the catalog is in use; nothing has changed then.
+    /// [`OpenError`] if the copy is not an intact catalog of this cluster, or the catalog is in use; nothing
+    /// has changed then.
     pub fn restore(copy: &Path, path: &Path, cluster_id: &str) -> Result<Option<PathBuf>, OpenError> {
         check_unused(path)?;
         let draft = draft_beside(path)?;
@@ -58,7 +60,7 @@ impl DirCatalog {
         if !fs::exists(copy).map_err(io_fault)? {
             return Err(io_fault(io::ErrorKind::NotFound.into()));
         }
-        // What is opened is a copy of the copy: opening may write.
+        // Opening a catalog may write to it, so a second copy is opened.
         fs::copy(copy, draft.path()).map_err(io_fault)?;
         let whole = Self::open(draft.path(), cluster_id)?;
         let clean = draft_beside(path)?;
@@ -68,7 +70,7 @@ impl DirCatalog {
 }
 
 impl CatalogSnapshot {
-    /// Writes it to a file, which appears under its name when it is whole, in place of one that was there.
+    /// Writes the copy to a file, atomically; replaces an existing file of that name.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -82,7 +84,7 @@ impl CatalogSnapshot {
         })
     }
 
-    /// The keys of stripes of puts that were under way.
+    /// The keys of the stripes of open puts.
     fn pending(&self) -> Result<BTreeSet<u64>, CatalogError> {
         let mut pending = BTreeSet::new();
         View::over(&self.transaction, &self.path).each(PUT_STRIPES, (0, 0).., |_, key: names::Key| {
@@ -101,16 +103,17 @@ impl CatalogSnapshot {
         draft.as_file().sync_all().map_err(|source| OpenError::Io { path: to.to_owned(), source })
     }
 
-    /// The catalog that it is of.
+    /// The path of the catalog that the snapshot was taken of.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fills an empty database.
+    /// Copies the snapshot into an empty database.
     pub(super) fn copy_into(&self, database: &Database, to: &Path) -> Result<(), OpenError> {
         let mut copy = Copying { from: self, to, change: database.begin_write().map_err(|e| fault(to, e))? };
         copy.change.set_two_phase_commit(true);
-        // A copy is never taken for the catalog that it was made of, and does not know which names were given.
+        // A copy must not be mistaken for its original, so it gets no mark. It cannot list all assigned
+        // names, so it gets no eras.
         copy.table(META, |key| *key != MARK && *key != ERAS)?;
         copy.table(NODES, |_| true)?;
         copy.table(NODE_NAMES, |_| true)?;
@@ -144,7 +147,7 @@ impl store_api::Snapshot for CatalogSnapshot {
     }
 }
 
-/// A snapshot on its way into a file.
+/// A snapshot that is being copied into a database.
 struct Copying<'s> {
     from: &'s CatalogSnapshot,
     to: &'s Path,
@@ -152,7 +155,7 @@ struct Copying<'s> {
 }
 
 impl Copying<'_> {
-    /// Records are copied as they are, checksums included.
+    /// Copies a table's records unchanged, including their checksums.
     fn table<K: Key + 'static>(
         &mut self,
         table: TableDefinition<'_, K, Json>,
@@ -175,7 +178,7 @@ impl Copying<'_> {
     }
 }
 
-/// That no coordinator has the catalog open. What else may be wrong with it does not matter.
+/// Checks that no coordinator has the catalog open. Ignores all other errors.
 pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
     if !path.is_file() {
         return Ok(());
@@ -186,19 +189,20 @@ pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// An unnamed file in the folder of `path`.
+/// A temporary file in the folder of `path`.
 pub(super) fn draft_beside(path: &Path) -> Result<NamedTempFile, OpenError> {
     NamedTempFile::with_prefix_in(".catalog-", folder_of(path))
         .map_err(|source| OpenError::Io { path: path.to_owned(), source })
 }
 
-/// Gives a whole catalog its name. One that has the name gets another.
+/// Renames a complete catalog to `path`. An existing catalog there is kept under another name, which is
+/// returned.
 pub(super) fn install(draft: NamedTempFile, path: &Path) -> Result<Option<PathBuf>, OpenError> {
     let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
     draft.as_file().sync_all().map_err(io_fault)?;
     let aside = fs::exists(path).map_err(io_fault)?.then(|| aside(path));
     if let Some(aside) = &aside {
-        // The old one keeps a name all the time, so that no moment has none.
+        // The old file gets its second name first, so that it always has a name.
         fs::hard_link(path, aside).map_err(io_fault)?;
     }
     draft.persist(path).map_err(|error| io_fault(error.error))?;
@@ -206,7 +210,7 @@ pub(super) fn install(draft: NamedTempFile, path: &Path) -> Result<Option<PathBu
     Ok(aside)
 }
 
-/// A name for a catalog that is replaced.
+/// A name for a catalog that is being replaced.
 fn aside(path: &Path) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let mut name = path.as_os_str().to_owned();

@@ -1,9 +1,9 @@
-//! The database behind the catalog, and how it comes back after an I/O error.
+//! The database of the catalog, and its recovery after an I/O error.
 //!
-//! After an I/O error redb refuses everything until the file is opened again, and whether the transaction in flight is
-//! durable is unknown. So every transaction carries a mark, one higher than the mark before it. What is reopened has the
-//! mark of the last commit that returned well, or that of the commit in doubt; anything else is not the catalog that this
-//! coordinator wrote, and it must not go on.
+//! After an I/O error, redb refuses all requests until the file is reopened, and the transaction in flight
+//! may or may not be durable. Each transaction therefore carries a mark, which increases by one. After a
+//! reopen, the mark is either that of the last successful commit or that of a failed one. With any other
+//! mark, the file is not what this coordinator wrote, and the coordinator must stop.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use super::group::TERM;
 use super::tables::{META, guard};
 use super::{DirCatalog, remedy};
 
-/// Counts transactions.
+/// The key of the transaction counter.
 pub(super) const MARK: &str = "mark";
 
-/// The marks that the file may have.
+/// The marks that the file may have after a reopen.
 #[derive(Default)]
 pub(super) struct Marks {
-    /// Of the last commit that returned well.
+    /// The mark of the last successful commit.
     known: u64,
-    /// The highest that was ever tried; none is used twice.
+    /// The highest mark ever used; marks are never reused.
     tried: u64,
-    /// Of commits that failed since, and whether the transaction in doubt is in them.
+    /// The marks of commits that failed since then; true if the commit includes the transaction in doubt.
     failed: BTreeMap<u64, bool>,
 }
 
@@ -47,13 +47,14 @@ impl Marks {
         self.failed.insert(mark, has_doubt);
     }
 
-    /// Whether a file of this mark has the transaction in doubt; `None` if it cannot be the file that was written.
+    /// Whether a file with this mark contains the transaction in doubt; `None` if this coordinator did not
+    /// write the file.
     fn judge(&self, found: u64) -> Option<bool> {
         if found == self.known { Some(false) } else { self.failed.get(&found).copied() }
     }
 }
 
-/// The database, or why it was closed.
+/// The database, or the error that closed it.
 pub(super) enum Engine {
     Open(Database),
     Failed(CatalogError),
@@ -69,7 +70,7 @@ impl Engine {
 }
 
 impl DirCatalog {
-    /// Closes the database if a transaction failed in a way that ends its use; whether it did.
+    /// Closes the database after an error that makes it unusable. Returns whether it was closed by this call.
     pub(super) fn close_after(&mut self, error: &StoreError) -> bool {
         let StoreError::Catalog(error @ (CatalogError::Storage { .. } | CatalogError::Damaged { .. })) =
             error
@@ -85,14 +86,14 @@ impl DirCatalog {
 
     fn close(&mut self, error: CatalogError) {
         let closed = std::mem::replace(&mut self.engine, Engine::Failed(error));
-        // Closing writes nothing after an I/O error; over damaged pages it may panic.
+        // After an I/O error, closing writes nothing; with damaged pages, it may panic.
         let _ = guard(&self.path, || {
             drop(closed);
             Ok::<_, CatalogError>(())
         });
     }
 
-    /// Reopens the database at once, and says so.
+    /// Reopens the database at once and logs the result.
     pub(super) fn reopen_after(
         &mut self,
         error: &StoreError,
@@ -116,7 +117,8 @@ impl DirCatalog {
         Ok(done.into_iter().flat_map(|done| done.changes).collect())
     }
 
-    /// Opens the database again; the answers of the transaction in doubt, if that is durable.
+    /// Reopens the database. Returns the answers of the transaction in doubt, if that turned out to be
+    /// durable.
     fn reopen(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
         self.medium.forget_cached(&self.path)?;
         self.engine = Engine::Open(self.medium.open(&self.path)?);
@@ -138,8 +140,8 @@ impl DirCatalog {
             found,
             remedy: remedy(&self.path),
         })?;
-        // After a failed fsync the system's cache may show what the medium does not have. This commit writes the
-        // root again, and proves that writes work.
+        // After a failed fsync, the page cache may contain data that is not on the medium. This commit
+        // rewrites the root, and shows that writes succeed again.
         if let Err(error) = self.change(|_| Ok::<_, CatalogError>(())) {
             self.marks.failed(self.marks.tried, is_durable);
             return Err(error.into());

@@ -10,10 +10,10 @@ use super::DirCatalog;
 use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, META};
 
-/// The record's key.
+/// The key of the record.
 pub(super) const ERAS: &str = "eras";
 
-/// Switches to this era from the next stripe on.
+/// Starts this era; the next stripe is the first in it.
 pub(super) fn begin_era(change: &Change<'_>, era: Era) -> Result<(), CatalogError> {
     let mut eras: Eras = change.get(META, ERAS)?.unwrap_or_default();
     eras.begin(era, change.get(META, NEXT_STRIPE)?.unwrap_or(1));
@@ -21,7 +21,8 @@ pub(super) fn begin_era(change: &Change<'_>, era: Era) -> Result<(), CatalogErro
 }
 
 impl DirCatalog {
-    /// Marks the eras of these blocks as not missed: the blocks are no longer newer than the catalog but merely unknown to it.
+    /// Writes off the eras of these blocks. The blocks then count as unknown to the catalog, no longer as
+    /// newer than the catalog.
     ///
     /// # Errors
     /// [`CatalogError`].

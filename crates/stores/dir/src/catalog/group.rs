@@ -1,8 +1,9 @@
-//! Many changes in one transaction: one fsync for all pending writes.
+//! Many changes in one transaction, so that all pending writes share one fsync.
 //!
-//! redb cannot roll back a part of a transaction. When one change is refused, the transaction is dropped and repeated
-//! without it: earlier changes come out as before, and the reason of the refusal still holds. After an I/O error the
-//! database is reopened, and the transaction is repeated unless it turns out to be durable.
+//! redb cannot roll back a part of a transaction. If a change is refused, the transaction is dropped and
+//! repeated without that change: the changes before it have the same results again, and the reason for the
+//! refusal still applies. After an I/O error, the database is reopened, and the transaction is repeated
+//! unless it turned out to be durable.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,13 +18,13 @@ use super::tables::{self, Change, META};
 /// The key of the newest term.
 pub(super) const TERM: &str = "term";
 
-/// The outcome of an attempt at a batch.
+/// The outcome of one attempt to carry out a batch.
 enum Tried {
     /// All writes are durable.
     Done(Vec<Done>),
-    /// The write of this rank in the attempt is refused; nothing has changed.
+    /// The write at this position of the attempt was refused; nothing has changed.
     Refused(usize, StoreError),
-    /// The storage fails; nothing has changed.
+    /// The storage failed; nothing has changed.
     Failed(StoreError),
 }
 
@@ -60,17 +61,17 @@ impl Transaction for DirCatalog {
 }
 
 impl DirCatalog {
-    /// This catalog, its files and its records as the storage of a coordinator.
+    /// Makes this catalog, with its files and records, the storage of a coordinator.
     pub fn into_storage(self) -> Storage {
         Self::share(Arc::new(Mutex::new(self)))
     }
 
-    /// The same, while the caller keeps a handle.
+    /// Like [`into_storage`](Self::into_storage), but the caller keeps a handle.
     pub fn share(shared: Arc<Mutex<Self>>) -> Storage {
         Storage::of_one_medium("dir", StorePolicy::OWN, shared)
     }
 
-    /// Carries out one write by itself.
+    /// Carries out a single write.
     pub(super) fn carry_out_one(&mut self, term: Term, write: Write) -> Result<Done, StoreError> {
         self.carry_out(term, &[write]).pop().expect("one write has one answer")
     }

@@ -1,4 +1,4 @@
-//! Writes that are carried out together, and terms.
+//! Groups of writes, and terms.
 
 use codes::{BlockIndex, CodeSpec};
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn commit(put: u64) -> Write {
     Write::Files(FileWrite::CommitPut(PutId(put)))
 }
 
-/// All that is stored, as it is told at a start.
+/// Everything that is stored, as reported at startup.
 fn everything(catalog: &DirCatalog) -> Vec<StoreChange> {
     let mut all = Vec::new();
     catalog.each_stripe(&mut |stripe, pending| all.push(StoreChange::Stripe(stripe, pending))).unwrap();
@@ -61,7 +61,7 @@ fn everything(catalog: &DirCatalog) -> Vec<StoreChange> {
 }
 
 #[test]
-fn what_is_carried_out_together_sees_what_came_before_it() {
+fn writes_of_a_group_see_the_earlier_ones() {
     let (_folder, mut catalog, term) = catalog();
     let writes = [begin("f"), allocate(1), publish("1", 3), commit(1)];
     let done = catalog.carry_out(term, &writes);
@@ -70,13 +70,13 @@ fn what_is_carried_out_together_sees_what_came_before_it() {
 }
 
 #[test]
-fn one_that_is_refused_leaves_nothing_and_the_others_are_carried_out() {
+fn a_refused_write_does_not_affect_the_rest_of_its_group() {
     let (_folder, mut catalog, term) = catalog();
     let writes = [
         begin("f"),
         allocate(1),
         publish("1", 2),
-        commit(1), // A block is not stored, which shows when half of the commit is written.
+        commit(1), // One block is not stored. The commit fails halfway.
         publish("9", 1),
         Write::Records(RecordWrite::Put("repair/1".into(), json!(1))),
         Write::Files(FileWrite::RemoveFile("none".into())),
@@ -92,7 +92,7 @@ fn one_that_is_refused_leaves_nothing_and_the_others_are_carried_out() {
 }
 
 #[test]
-fn an_old_coordinator_is_fenced_out() {
+fn a_deposed_coordinator_is_fenced() {
     let (folder, mut catalog, old) = catalog();
     let new = catalog.begin_term().unwrap();
     assert!(new > old);
@@ -105,7 +105,7 @@ fn an_old_coordinator_is_fenced_out() {
     assert!(matches!(fenced[..], [Err(StoreError::Fenced { .. })]), "{fenced:?}");
     assert_eq!((catalog.puts().unwrap().len(), catalog.list("").unwrap().len()), (0, 0));
     assert!(catalog.carry_out(new, std::slice::from_ref(&put))[0].is_ok());
-    // The term is kept.
+    // The term is durable.
     drop(catalog);
     let mut catalog = DirCatalog::open(folder.path().join("catalog.redb"), CLUSTER).unwrap();
     assert!(catalog.carry_out(old, &[put])[0].is_err());
@@ -137,7 +137,7 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
-/// What a picture does with changes, in the simplest way.
+/// A minimal model of the stored state, built from changes.
 #[derive(Default, Debug, PartialEq)]
 struct Told {
     stripes: std::collections::BTreeMap<StripeId, (StripeRecord, bool)>,
@@ -180,10 +180,10 @@ impl Told {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// However writes are cut into groups, the answers are the same, the changes that are told add up to what is
-    /// stored, and what is stored is the same but for the clock.
+    /// However writes are divided into groups, the answers are the same, the reported changes add up to the
+    /// stored state, and the stored state is the same except for timestamps.
     #[test]
-    fn groups_change_nothing_but_the_cost(
+    fn grouping_does_not_change_results(
         writes in proptest::collection::vec(write(), 1..25),
         cuts in proptest::collection::vec(1..6usize, 25),
     ) {
@@ -216,7 +216,7 @@ proptest! {
     }
 }
 
-/// Has a catalog take its last commit, with these answers, for one that failed, and close.
+/// Makes the catalog believe that its last commit failed with these answers in doubt, and closes it.
 fn fail_after(catalog: &mut DirCatalog, known: u64, tried: u64, done: Vec<Done>) {
     catalog.marks = Marks::from(known);
     while catalog.marks.next() < tried {}
@@ -228,7 +228,7 @@ fn fail_after(catalog: &mut DirCatalog, known: u64, tried: u64, done: Vec<Done>)
 }
 
 #[test]
-fn a_commit_in_doubt_is_told_of_after_reopening_if_it_is_durable() {
+fn a_commit_in_doubt_is_reported_after_reopening_if_it_is_durable() {
     let (_folder, mut catalog, term) = catalog();
     let known = catalog.mark_found().unwrap();
     let done = catalog.carry_out(term, &[begin("a")]).remove(0).unwrap();
@@ -241,7 +241,7 @@ fn a_commit_in_doubt_is_told_of_after_reopening_if_it_is_durable() {
     assert_eq!(everything(&catalog), all);
     catalog.carry_out(term, &[begin("b")]).remove(0).unwrap();
 
-    // One that never came to the disk changes nothing.
+    // A commit that never reached the disk has no effect.
     let known = catalog.mark_found().unwrap();
     let all = everything(&catalog);
     fail_after(&mut catalog, known, known + 1, vec![done]);
@@ -251,7 +251,7 @@ fn a_commit_in_doubt_is_told_of_after_reopening_if_it_is_durable() {
 }
 
 #[test]
-fn a_catalog_that_was_exchanged_behind_a_fault_is_refused_for_good() {
+fn a_catalog_replaced_during_a_fault_is_refused_permanently() {
     let (folder, mut catalog, term) = catalog();
     let path = folder.path().join("catalog.redb");
     catalog.snapshot().unwrap().write(&folder.path().join("copy")).unwrap();
@@ -262,7 +262,7 @@ fn a_catalog_that_was_exchanged_behind_a_fault_is_refused_for_good() {
     std::fs::copy(folder.path().join("copy"), &path).unwrap();
     let refused = catalog.recover(term).unwrap_err();
     assert!(matches!(refused, OpenError::Changed { .. }) && !refused.is_passing(), "{refused}");
-    // Another coordinator's term is another coordinator's catalog.
+    // A higher term means that another coordinator has taken over.
     std::fs::write(&path, kept).unwrap();
     DirCatalog::open(&path, CLUSTER).unwrap().begin_term().unwrap();
     let refused = catalog.recover(term).unwrap_err();

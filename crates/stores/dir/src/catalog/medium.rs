@@ -1,7 +1,7 @@
-//! The medium of a catalog: a file, or a storage backend of the caller's.
+//! The medium of a catalog: a file, or a storage backend that the caller provides.
 //!
-//! A simulation keeps a catalog in memory, loses writes that were not synced, and fails writes; the code above the medium is
-//! the same.
+//! A simulation keeps the catalog in memory, drops unsynced writes, and makes writes fail. The code above the
+//! medium is the same.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,11 +15,11 @@ use super::open::{check_whole, found, io_open_fault, open_fault, open_whole};
 use super::tables::guard;
 use super::{CatalogSnapshot, DirCatalog};
 
-/// See the module's documentation.
+/// The medium of a catalog; see the module's documentation.
 pub(super) enum Medium {
     /// The file at the catalog's path.
     File,
-    /// A backend, which is made anew whenever the catalog is opened.
+    /// A backend, which is created again for each open.
     Backend(Box<dyn Fn() -> Result<Database, DatabaseError> + Send>),
 }
 
@@ -32,7 +32,7 @@ impl Medium {
         }
     }
 
-    /// Has the system read the file from its medium when it is opened next.
+    /// Drops the file from the page cache, so that the next open reads the medium.
     pub(super) fn forget_cached(&self, path: &Path) -> Result<(), OpenError> {
         if let Self::File = self {
             let file = File::open(path).map_err(|error| io_open_fault(path.to_owned(), error))?;
@@ -43,7 +43,7 @@ impl Medium {
 }
 
 impl DirCatalog {
-    /// Makes an empty catalog on a backend of the caller's. `name` stands for its path in messages.
+    /// Creates an empty catalog on a backend. `name` replaces the path in messages.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -58,8 +58,9 @@ impl DirCatalog {
         })
     }
 
-    /// Opens the catalog on the backend that `medium` makes, now and again after an I/O error. Stripes are named in the era
-    /// `era`, from 1 to 2^30 − 1: whoever keeps a file lets [`open`](Self::open) draw it.
+    /// Opens the catalog on a backend. `medium` creates the backend now, and again after an I/O error. New
+    /// stripes are named in the given era, from 1 to 2^30 − 1; for catalogs in files, [`open`](Self::open)
+    /// draws the era at random.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -75,7 +76,7 @@ impl DirCatalog {
 }
 
 impl CatalogSnapshot {
-    /// Makes the copy that [`write`](Self::write) makes, on an empty backend of the caller's.
+    /// Makes the same copy as [`write`](Self::write), on an empty backend.
     ///
     /// # Errors
     /// [`OpenError`].

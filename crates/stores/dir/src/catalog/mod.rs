@@ -1,7 +1,7 @@
 //! [`DirCatalog`]: stripes, files and the coordinator's records in one redb file.
 //!
-//! Every method that changes something is one transaction, durable when the method returns. Writes that are carried out
-//! together (`group`) share one. `seams` puts each of the coordinator's seams in front.
+//! Each method that changes the catalog is one transaction, durable when the method returns. Writes that are
+//! carried out together share one transaction (`group`). `seams` implements the coordinator's seams.
 
 mod copies;
 mod engine;
@@ -59,19 +59,19 @@ use tables::{Change, META, View};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DirCatalog {
-    /// The file, or the name of another medium.
+    /// The path of the file, or the name of another medium.
     path: PathBuf,
     medium: Medium,
     cluster: String,
     engine: Engine,
     marks: Marks,
-    /// The answers of a transaction that may or may not be durable.
+    /// The answers of a transaction that failed but may be durable.
     in_doubt: Option<Vec<Done>>,
-    /// Of the names that are given from now on.
+    /// The era of the names that are assigned from now on.
     era: Era,
-    /// The transaction in which all is done that is carried out together.
+    /// The open transaction, while a group of writes is carried out.
     group: Option<WriteTransaction>,
-    /// What has changed since that was last asked.
+    /// Changes since the last time this list was collected.
     told: Vec<StoreChange>,
 }
 
@@ -82,8 +82,8 @@ impl std::fmt::Debug for DirCatalog {
 }
 
 impl DirCatalog {
-    /// Runs one transaction, or its part of the one that is open; an error leaves everything as it was, or that one to
-    /// be given up.
+    /// Runs `work` in a transaction of its own, or as a part of the open group. On an error, a transaction of
+    /// its own is rolled back, and the caller must give up the group.
     fn change<T, E: From<CatalogError>>(
         &mut self,
         work: impl FnOnce(&Change<'_>) -> Result<T, E>,
@@ -94,7 +94,7 @@ impl DirCatalog {
                 Some(group) => Change::shared(group, &self.path),
                 None => Change::of(self.engine.database()?, &self.path)?,
             };
-            let result = work(&change)?; // Dropping a change of its own aborts it.
+            let result = work(&change)?; // On an error, dropping the change aborts its own transaction.
             if self.group.is_none() {
                 change.put(META, MARK, &mark)?;
             }
@@ -107,7 +107,7 @@ impl DirCatalog {
         Ok(result)
     }
 
-    /// Reads the catalog as it is now.
+    /// Reads the current state of the catalog.
     fn look<T>(&self, work: impl FnOnce(&View<'_>) -> Result<T, CatalogError>) -> Result<T, CatalogError> {
         tables::guard(&self.path, || match &self.group {
             Some(group) => work(&View::changing(group, &self.path)),
@@ -120,7 +120,7 @@ fn block_index(index: usize) -> BlockIndex {
     BlockIndex(u16::try_from(index).expect("a stripe has at most 255 blocks"))
 }
 
-/// What to do about a catalog that is damaged or gone.
+/// The operator's next step for a damaged or missing catalog.
 fn remedy(path: &Path) -> String {
     let copy = copy_path(path);
     let restore = match fs::exists(&copy) {
@@ -134,7 +134,7 @@ fn remedy(path: &Path) -> String {
     )
 }
 
-/// Where the last good copy of a catalog is kept.
+/// The path of the last good copy of a catalog.
 fn copy_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".last-good");

@@ -1,4 +1,4 @@
-//! Nodes: a number for each name, until the node is forgotten; no number is given twice.
+//! Nodes: each name has a number until the node is forgotten. Numbers are never reused.
 
 use repair::NodeId;
 use store_api::{CatalogError, NodeRecord, StoreChange};
@@ -8,7 +8,7 @@ use super::stripes::keep;
 use super::tables::{NODE_NAMES, NODES};
 
 impl DirCatalog {
-    /// The number of a node, which it gets when it is first asked for.
+    /// The number of a node. A new node gets one.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -27,13 +27,13 @@ impl DirCatalog {
         })
     }
 
-    /// Remembers where a node was reached.
+    /// Records the address at which a node was reached.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
     ///
     /// # Panics
-    /// If the number was never given to a node.
+    /// If no node has this number.
     pub fn set_node_address(&mut self, node: NodeId, address: &str) -> Result<(), CatalogError> {
         let record: Option<NodeRecord> = self.look(|view| view.get(NODES, node.0))?;
         let mut record = record.expect("only nodes that have a number have an address");
@@ -48,7 +48,7 @@ impl DirCatalog {
         })
     }
 
-    /// Forgets a node that holds nothing, by its stripes, and will not come back; its number is not given again.
+    /// Removes a node for good; no stripe may place a block on it. The number is not reused.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -65,7 +65,7 @@ impl DirCatalog {
         })
     }
 
-    /// All nodes that have a number, in its order.
+    /// All nodes, sorted by number.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].

@@ -1,4 +1,4 @@
-//! Making and opening a catalog. A catalog is never made in passing: only `create` makes one.
+//! Creates and opens catalogs. Only `create` creates a catalog; opening never does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,18 @@ use super::{DirCatalog, remedy};
 
 /// The version of the tables and records that this program writes.
 pub const CATALOG_VERSION: u32 = 4;
-/// The oldest version that it reads, and makes a newer one of: in version 3 no block had a digest of kind `blake3`.
+/// The oldest version that this program reads, and upgrades on open. In version 3, no block had a digest of
+/// kind `blake3`.
 const OLDEST_VERSION: u32 = 3;
 
 const VERSION_KEY: &str = "version";
 const CLUSTER_KEY: &str = "cluster";
 
 impl DirCatalog {
-    /// Makes an empty catalog. It appears whole or not at all.
+    /// Creates an empty catalog atomically.
     ///
     /// # Errors
-    /// [`OpenError::Exists`] if there is a file at `path`, whatever it is.
+    /// [`OpenError::Exists`] if any file exists at `path`.
     pub fn create(path: impl AsRef<Path>, cluster_id: &str) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let io_fault = |source| OpenError::Io { path: path.to_owned(), source };
@@ -44,8 +45,7 @@ impl DirCatalog {
         Self::open(path, cluster_id)
     }
 
-    /// Opens the catalog of a cluster. A missing one is an error, never made anew: it would show an empty
-    /// store.
+    /// Opens the catalog of a cluster. A missing catalog is an error: a new empty one would hide all files.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -53,7 +53,7 @@ impl DirCatalog {
         Self::open_medium(Medium::File, path.as_ref(), cluster_id, new_era())
     }
 
-    /// Opens the catalog on a medium, and names stripes in this era.
+    /// Opens the catalog on a medium. New stripes are named in this era.
     pub(super) fn open_medium(
         medium: Medium,
         path: &Path,
@@ -80,7 +80,7 @@ impl DirCatalog {
         Ok(catalog)
     }
 
-    /// Version 1 had records without checksums, its own version among them.
+    /// Refuses version 1, whose records, the version included, had no checksums.
     fn check_is_newer_than_1(&self) -> Result<(), OpenError> {
         let version = self.look(|view| view.bytes(META, VERSION_KEY))?;
         if version.as_deref() == Some(b"1") {
@@ -89,12 +89,12 @@ impl DirCatalog {
         Ok(())
     }
 
-    /// From now on no program reads it that would take its records for something else.
+    /// Upgrades the version, so that older programs no longer open the catalog and misread its records.
     fn renew(&mut self) -> Result<(), OpenError> {
         Ok(self.change(|change| change.put(META, VERSION_KEY, &CATALOG_VERSION))?)
     }
 
-    /// Its version, if it is a catalog of this cluster that can be read.
+    /// Checks that this is a readable catalog of this cluster. Returns its version.
     pub(super) fn check(&self) -> Result<u32, OpenError> {
         let path = || self.path.clone();
         let damaged = |detail: &str| damaged(&self.path, &detail);
@@ -120,12 +120,12 @@ pub(super) fn new_era() -> Era {
     Era::of_number(rand::random_range(1..1 << ERA_BITS))
 }
 
-/// Opens a catalog file of which every page is as it was written.
+/// Opens a catalog file and verifies the checksums of all pages.
 pub(super) fn open_whole(path: &Path) -> Result<Database, OpenError> {
     check_whole(path, || Database::open(path))
 }
 
-/// Opens a database and checks that every page is as it was written.
+/// Opens a database and verifies the checksums of all pages.
 pub(super) fn check_whole(
     path: &Path,
     open: impl FnOnce() -> Result<Database, DatabaseError>,
@@ -134,7 +134,8 @@ pub(super) fn check_whole(
         let mut database = open().map_err(|error| open_fault(path, error))?;
         match database.check_integrity() {
             Ok(true) => Ok(database),
-            // Its storage would go on with what it could save. What it could not is files.
+            // redb would continue with the pages that it could recover. The rest may contain files, so this
+            // is an error.
             Ok(false) => Err(damaged(path, &"its pages differ from their checksums")),
             Err(error) => Err(open_fault(path, error)),
         }
@@ -152,7 +153,7 @@ pub(super) fn write_empty(draft: &NamedTempFile, path: &Path, cluster_id: &str) 
     draft.as_file().sync_all().map_err(io_fault)
 }
 
-/// Makes an empty database the catalog of a cluster.
+/// Turns an empty database into the catalog of a cluster.
 pub(super) fn found(database: &Database, path: &Path, cluster_id: &str) -> Result<(), OpenError> {
     let change = Change::of(database, path)?;
     change.put(META, VERSION_KEY, &CATALOG_VERSION)?;
@@ -183,7 +184,7 @@ pub(super) fn io_open_fault(path: PathBuf, source: io::Error) -> OpenError {
     }
 }
 
-/// The error for a file that is no catalog, or whose bytes are damaged.
+/// The error for a file that is not a catalog or is damaged.
 fn damaged(path: &Path, detail: &dyn std::fmt::Display) -> OpenError {
     OpenError::Damaged { path: path.to_owned(), detail: detail.to_string(), remedy: remedy(path) }
 }

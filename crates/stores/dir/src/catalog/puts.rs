@@ -1,5 +1,5 @@
-//! Files: a put is begun, its stripes are allocated and published one by one, and its commit makes the file
-//! visible at once.
+//! Files. A put is begun, its stripes are allocated and published one by one, and the commit makes the file
+//! visible atomically.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,10 +15,10 @@ use super::DirCatalog;
 use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, store, stored};
 use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
 
-/// The counter of puts.
+/// The key of the counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
 
-/// A file's name is no longer.
+/// The longest name of a file.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
 impl DirCatalog {
@@ -30,7 +30,7 @@ impl DirCatalog {
         self.look(|view| view.get(FILES, name))
     }
 
-    /// The files whose names begin with `prefix`, in the order of names.
+    /// The files whose names begin with `prefix`, sorted by name.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -40,7 +40,7 @@ impl DirCatalog {
         Ok(files)
     }
 
-    /// Removes a file and asks for its blocks to be removed; `None` if there is none of this name.
+    /// Removes a file and marks its blocks for removal. Returns `None` if there is no file of this name.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -50,10 +50,10 @@ impl DirCatalog {
         Ok(Some(file))
     }
 
-    /// Begins a file of `bytes` bytes. With `replace` its commit removes a file that has its name.
+    /// Begins a put of `bytes` bytes. With `replace`, the commit removes an existing file of this name.
     ///
     /// # Errors
-    /// [`PutError`]: the name, the code or the size cannot be, or the name is taken.
+    /// [`PutError`] if the name, the code or the size is invalid, or the name is taken.
     pub fn begin_put(
         &mut self,
         name: &str,
@@ -95,7 +95,7 @@ impl DirCatalog {
         })
     }
 
-    /// The puts that were begun and neither committed nor aborted, oldest first.
+    /// The open puts, oldest first.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -105,7 +105,7 @@ impl DirCatalog {
         Ok(puts)
     }
 
-    /// A put that is under way.
+    /// An open put.
     ///
     /// # Errors
     /// [`PutError::NoSuchPut`].
@@ -113,14 +113,14 @@ impl DirCatalog {
         self.look(|view| view.get(PUTS, put.0))?.ok_or(PutError::NoSuchPut(put))
     }
 
-    /// Gives a put its stripe at `position`, with blocks of this size, one on each of `nodes` by
+    /// Allocates the stripe of a put at `position`, with blocks of this size, one per node of `nodes` by
     /// block index.
     ///
-    /// Asked again for the same position, it gives the same stripe, with the blocks moved to `nodes`; a
-    /// block that moves must be published again, and one that stays keeps what is known of it.
+    /// A repeated call for the same position returns the same stripe with its blocks moved to `nodes`. A
+    /// block that moves must be published again; a block that stays keeps its state.
     ///
     /// # Errors
-    /// [`PutError`]: the put, the position, the number of nodes or the size is not right.
+    /// [`PutError`] if the put, the position, the number of nodes or the size is wrong.
     pub fn allocate_stripe(
         &mut self,
         put: PutId,
@@ -137,10 +137,11 @@ impl DirCatalog {
         })
     }
 
-    /// Makes a put's file visible, all at once.
+    /// Makes a put's file visible, atomically.
     ///
     /// # Errors
-    /// [`PutError`]: a stripe or block is absent, or the name has been taken meanwhile; the put goes on.
+    /// [`PutError`] if a stripe or block is missing, or the name has been taken meanwhile; the put stays
+    /// open.
     pub fn commit_put(&mut self, put: PutId) -> Result<FileRecord, PutError> {
         let record = self.put(put)?;
         self.change(|change| {
@@ -154,7 +155,7 @@ impl DirCatalog {
         })
     }
 
-    /// Gives a put up and asks for what was stored of it to be removed.
+    /// Aborts a put and marks its stored blocks for removal.
     ///
     /// # Errors
     /// [`PutError::NoSuchPut`].
@@ -245,7 +246,7 @@ fn move_stripe(
     Ok(new)
 }
 
-/// Position and key of a put's stripes, by position.
+/// The positions and keys of a put's stripes, sorted by position.
 fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, Key)>, CatalogError> {
     let mut stripes = Vec::new();
     change.each(PUT_STRIPES, (put.0, 0)..=(put.0, u32::MAX), |(_, position), key| {
@@ -254,11 +255,11 @@ fn stripes_of(change: &Change<'_>, put: PutId) -> Result<Vec<(u32, Key)>, Catalo
     Ok(stripes)
 }
 
-/// Takes all its stripes from a put, if they are all there and published.
+/// Removes all stripes from a put's list, if all of them are allocated and published.
 fn take_stripes(change: &Change<'_>, put: &PutRecord) -> Result<Vec<StripeId>, PutError> {
     let found = stripes_of(change, put.id)?;
     if (found.len() as u64) < put.stripes() {
-        // Positions are in order, so the first that is not its own rank follows a gap.
+        // Positions are sorted, so the first position that differs from its rank follows a gap.
         let missing = (0..).zip(&found).find(|(rank, (position, _))| rank != position);
         let position = missing.map_or(found.len() as u32, |(rank, _)| rank);
         return Err(PutError::MissingStripe { put: put.id, position });
@@ -278,7 +279,7 @@ fn take_put_stripe(change: &Change<'_>, put: PutId, position: u32, key: Key) -> 
     Ok(id)
 }
 
-/// Removes the file whose name a put is to have.
+/// Removes an existing file with the put's name, if the put may replace it.
 fn replace_file(change: &Change<'_>, put: &PutRecord) -> Result<(), PutError> {
     match change.get(FILES, put.name.as_str())? {
         None => Ok(()),
@@ -295,7 +296,7 @@ fn take_file(change: &Change<'_>, file: &FileRecord) -> Result<(), CatalogError>
     file.stripes.iter().try_for_each(|id| take_stripe(change, key(id)?))
 }
 
-/// Removes a stripe and asks for its blocks to be removed.
+/// Removes a stripe and marks its blocks for removal.
 fn take_stripe(change: &Change<'_>, key: Key) -> Result<(), CatalogError> {
     let stripe = stored(change, key)?;
     stripe.blocks.iter().try_for_each(|block| discard(change, block))?;

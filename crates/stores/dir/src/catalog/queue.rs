@@ -1,4 +1,4 @@
-//! What the coordinator keeps for itself, and what nodes shall remove.
+//! The coordinator's own records, and the blocks that nodes must remove.
 
 use repair::{BlockId, NodeId};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::stripes::{discard_from, keep};
 use super::tables::{DISCARDS, QUEUE};
 
 impl DirCatalog {
-    /// Keeps a record of the coordinator's under its key, in place of the one that was there.
+    /// Stores a record of the coordinator; replaces an earlier record of the same key.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -17,7 +17,7 @@ impl DirCatalog {
         self.change(|change| change.put(QUEUE, key, value))
     }
 
-    /// Removes a record of the coordinator's; `false` if it was not there.
+    /// Removes a record of the coordinator. Returns `false` if there was none.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -25,7 +25,7 @@ impl DirCatalog {
         self.change(|change| change.remove(QUEUE, key))
     }
 
-    /// The coordinator's records whose keys begin with `prefix`, in the keys' order.
+    /// The coordinator's records whose keys begin with `prefix`, sorted by key.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -37,7 +37,7 @@ impl DirCatalog {
         Ok(records)
     }
 
-    /// Takes `count` numbers that no job had before, larger than all that were given; the first of them.
+    /// Reserves `count` numbers for jobs, larger than all earlier ones. Returns the first.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -45,10 +45,10 @@ impl DirCatalog {
         self.change(|change| change.count("next-job", count))
     }
 
-    /// The blocks that shall be removed from a node, in the order of their names.
+    /// The blocks that a node must remove, sorted by name.
     ///
-    /// A block that a running job delivers to that node must not be removed before the job has ended and
-    /// this list has been read again: publishing the block takes it off the list.
+    /// While a running job delivers a block to that node, the block must not be removed. Read this list again
+    /// after the job has ended: publishing the block takes it off the list.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -63,7 +63,7 @@ impl DirCatalog {
         Ok(blocks)
     }
 
-    /// Asks for a block to be removed from a node, for one that a node holds and no stripe knows.
+    /// Marks a block that no stripe needs for removal from a node.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].
@@ -71,7 +71,7 @@ impl DirCatalog {
         self.change(|change| discard_from(change, node, block))
     }
 
-    /// Notes that a node does not have a block any more.
+    /// Records that a node no longer has a block.
     ///
     /// # Errors
     /// [`CatalogError::Storage`].

@@ -1,12 +1,14 @@
-//! A catalog made anew from what blocks say of themselves.
+//! Rebuilds a catalog from the labels of blocks.
 //!
-//! What is known: every block's label, length and digest. What is not: whether a put was committed, and what was
-//! removed. So of several puts of one name the newest counts of which everything can be read; the others stay on the
-//! helpers as blocks that no stripe knows. A file of no bytes has no blocks, and does not come back.
+//! Every block's label, length and digest are known. It is unknown whether a put was committed and whether a
+//! file was removed. Of several puts of the same name, the newest readable one therefore becomes the file;
+//! the blocks of the others stay on the helpers as orphans. An empty file has no blocks and cannot be
+//! recovered.
 //!
-//! A helper says what it likes, so that helpers count and not blocks. The *witnesses* of a put are the fewest helpers that
-//! hold blocks of any of its stripes. A put never takes the name of a file that has more witnesses than the put and the helpers
-//! that are silent: it is kept apart, under a name of its own.
+//! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
+//! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A put
+//! never takes the name of a file with more witnesses than the put would have if all silent helpers confirmed
+//! it. Such a put is stored under another name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,55 +29,56 @@ use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, FILES, META, NODE_NAMES, NODES, STRIPES, guard};
 use super::{DirCatalog, block_index};
 
-/// Room for what is added to the name of a rival.
+/// Bytes reserved for the suffix of a rival's name.
 const RIVAL_BYTES: usize = 32;
 
-/// What a helper holds, as it says.
+/// The blocks that a helper reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
     /// The helper's name.
     pub node: String,
-    /// Where it was reached.
+    /// The address at which the helper was reached.
     pub address: String,
-    /// Its blocks.
+    /// The helper's blocks.
     pub blocks: Vec<Description>,
 }
 
-/// What came of a rebuilding.
+/// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// The names of the files that can be read.
+    /// The names of the readable files.
     pub files: Vec<String>,
-    /// The names of files that some helper lacks too much of, among those that did not answer perhaps.
+    /// The names of files with too many missing blocks; these may be on helpers that did not answer.
     pub unreadable: Vec<String>,
-    /// Puts that claim the name of a file and have too few witnesses for it.
+    /// Puts that claim the name of a file but have too few witnesses.
     pub rivals: Vec<Rival>,
-    /// Names of puts that no file was made of: older ones, and ones that were never complete; with their blocks.
+    /// Puts that did not become a file, because they are older or incomplete: name and number of blocks.
     pub left: Vec<(String, usize)>,
-    /// Blocks that say nothing of a stripe, or contradict the others of theirs, or are of another cluster.
+    /// Number of blocks without a label, with a label that contradicts other blocks of the stripe, or from
+    /// another cluster.
     pub strangers: usize,
-    /// Where the catalog is that was there before.
+    /// The path to which the previous catalog was moved.
     pub replaced: Option<PathBuf>,
 }
 
-/// A put that can be read and claims the name of a file that more helpers vouch for, or as few.
+/// A readable put that claims the name of a file with at least as many witnesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// The name that it claims.
+    /// The claimed name.
     pub name: String,
-    /// The name of the file that was made of it.
+    /// The name of the file that was created from the put.
     pub kept_as: String,
-    /// The helpers that hold its blocks.
+    /// The helpers that hold the put's blocks.
     pub helpers: Vec<String>,
 }
 
-/// All copies of blocks that were found of a stripe.
+/// A stripe with all copies of its blocks that helpers reported.
 struct Heard {
     label: StripeLabel,
     copies: BTreeMap<BlockIndex, Vec<BlockRecord>>,
 }
 
-/// The blocks that were found of a stripe.
+/// A stripe with one record per block that was found.
 struct Found {
     label: StripeLabel,
     blocks: BTreeMap<BlockIndex, BlockRecord>,
@@ -84,21 +87,22 @@ struct Found {
 /// The stripes of one put, by position.
 type Stripes = BTreeMap<u32, (Key, StripeRecord)>;
 
-/// A put that may be the file of its name.
+/// A put that may become the file of its name.
 struct Candidate {
     part: FilePart,
     stripes: Stripes,
-    /// The fewest helpers that hold blocks of any of its stripes.
+    /// The smallest number of helpers that hold blocks of one stripe.
     witnesses: usize,
-    /// The most that it could have if silent helpers vouched for it. A single witness is nobody's confirmation.
+    /// The number of witnesses if silent helpers confirmed the put. A put with a single witness gets no such
+    /// credit.
     reach: usize,
     readable: bool,
     whole: bool,
 }
 
 impl DirCatalog {
-    /// Makes the catalog at `path` anew. One that is there keeps its bytes under another name. No coordinator may use
-    /// it. `silent` helpers of the cluster are not among the inventories.
+    /// Creates the catalog at `path` from inventories. An existing catalog is kept under another name. No
+    /// coordinator may have it open. `silent` is the number of helpers of the cluster without an inventory.
     ///
     /// # Errors
     /// [`OpenError`]; nothing has changed then.
@@ -119,7 +123,7 @@ impl DirCatalog {
         let highest_put = counts.filter(|&count| count < MAX_COUNT / 2).max();
         let names = nodes.iter().map(|&(id, inventory)| (id, inventory.node.clone())).collect();
         let files = choose(puts, silent, &names, &mut rebuilt);
-        // The time in a rival's label is not believed.
+        // The time in a rival's label is not trusted.
         let chosen =
             files.iter().filter(|(file, _)| rebuilt.rivals.iter().all(|rival| rival.kept_as != file.name));
         let begun = chosen.map(|(file, _)| file.created_unix_ms).max().unwrap_or(0);
@@ -150,9 +154,9 @@ impl DirCatalog {
     }
 }
 
-/// The blocks of all stripes of this cluster.
+/// Groups all blocks of this cluster into stripes.
 fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) -> BTreeMap<Key, Found> {
-    // By what blocks say of the stripe, since some of them may say something else.
+    // Grouped by label too, since some blocks may contradict others about their stripe.
     let mut stripes: BTreeMap<(Key, String), Heard> = BTreeMap::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
@@ -176,8 +180,9 @@ fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) 
     most_told(settled, strangers)
 }
 
-/// One copy of each block. A helper has one block of a stripe, so that one with fewer of them is believed before one with
-/// more. Of copies that differ all the same nobody can tell which is the block, and the others of the stripe can.
+/// Chooses one copy of each block. A helper normally holds one block of a stripe, so a helper with fewer
+/// blocks is trusted more. If equally trusted copies differ, the block counts as corrupt; it can be repaired
+/// from the other blocks of the stripe.
 fn settle(heard: Heard, strangers: &mut usize) -> Found {
     let Heard { label, copies } = heard;
     let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
@@ -198,7 +203,7 @@ fn settle(heard: Heard, strangers: &mut usize) -> Found {
     Found { label, blocks }
 }
 
-/// Of several tales of a stripe, the one that most helpers tell.
+/// Of contradicting descriptions of a stripe, keeps the one that most helpers report.
 fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut usize) -> BTreeMap<Key, Found> {
     let weight = |found: &Found| (witnesses(found.blocks.values()), found.blocks.len());
     let mut best: BTreeMap<Key, Found> = BTreeMap::new();
@@ -212,7 +217,7 @@ fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut usize) -> BTreeMap<Key,
     best
 }
 
-/// How many helpers hold these blocks.
+/// Number of helpers that hold these blocks.
 fn witnesses<'b>(blocks: impl Iterator<Item = &'b BlockRecord>) -> usize {
     blocks.filter_map(|block| block.node).collect::<BTreeSet<_>>().len()
 }
@@ -221,7 +226,7 @@ fn as_text(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("labels have string keys and go to memory")
 }
 
-/// Where a block belongs, if what it says of that agrees with its name and length.
+/// The position of a block, if its label agrees with its name and length.
 fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex, &'b StripeLabel)> {
     let (index, label) = block.label.as_ref()?;
     let (key, named) = Key::of_block(&block.id)?;
@@ -229,21 +234,21 @@ fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex,
     let fits = label.cluster == cluster
         && key.stripe() == label.stripe
         && named == *index
-        && key.count() < MAX_COUNT / 2 // Beyond that nobody counts, and we could not count on.
+        && key.count() < MAX_COUNT / 2 // Counts beyond this bound are false, and would leave too few numbers.
         && usize::from(index.0) < label.code.blocks()
         && block.bytes == label.block_bytes
         && size.check(&label.code).is_ok();
     fits.then_some((key, *index, label))
 }
 
-/// Stripes by what they say of the put that they are of.
+/// Groups stripes by the put that their labels name.
 fn by_put(found: BTreeMap<Key, Found>, strangers: &mut usize) -> BTreeMap<String, (FilePart, Stripes)> {
     let mut puts: BTreeMap<String, (FilePart, Stripes)> = BTreeMap::new();
     for (key, found) in found {
         let part = found.label.file.clone();
         let told = as_text(&FilePart { position: 0, ..part.clone() });
         let (_, stripes) = puts.entry(told).or_insert_with(|| (part.clone(), Stripes::new()));
-        // Of two stripes for one place, the one that more helpers hold.
+        // Of two stripes for the same position, keeps the one that more helpers hold.
         let new = (key, record(key, found));
         let loser = match stripes.remove(&part.position) {
             Some(known) if witnesses(known.1.blocks.iter()) >= witnesses(new.1.blocks.iter()) => {
@@ -276,7 +281,7 @@ fn record(key: Key, mut found: Found) -> StripeRecord {
     StripeRecord { id, code, block_bytes, chunk_bytes, blocks, file: Some(file) }
 }
 
-/// How many blocks of a stripe were found.
+/// Number of blocks of a stripe that were found.
 fn held(stripe: &StripeRecord) -> usize {
     stripe.blocks.iter().filter(|block| block.node.is_some()).count()
 }
@@ -303,7 +308,7 @@ impl Candidate {
     }
 }
 
-/// The put of each name that is its file, and its rivals under names of their own.
+/// Chooses the put that becomes the file of each name. Rivals become files under other names.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
     silent: usize,
@@ -324,7 +329,7 @@ fn choose(
         };
         let older = puts.split_off(at + 1);
         let chosen = puts.pop().expect("it was picked");
-        let disputed = chosen.witnesses < 2; // Then nothing speaks for it that does not speak for the others.
+        let disputed = chosen.witnesses < 2; // Then the file has no more support than the older puts.
         for (put, is_rival) in
             puts.into_iter().map(|put| (put, true)).chain(older.into_iter().map(|put| (put, disputed)))
         {
@@ -346,8 +351,8 @@ fn choose(
     files
 }
 
-/// The newest put that enough helpers vouch for, of those that can be read if there are any. An unreadable one may be
-/// waiting for a helper that did not answer; if all did, it is a put that ended early.
+/// Chooses the newest put with enough witnesses, preferably among readable ones. If some helpers did not
+/// answer, an unreadable put may be waiting for their blocks; if all answered, it is an unfinished put.
 fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     let best = |fits: &dyn Fn(&Candidate) -> bool| {
         let most = puts.iter().filter(|put| fits(put)).map(|put| put.witnesses).max()?;
@@ -361,7 +366,7 @@ fn pick(puts: &[Candidate], some_are_silent: bool) -> Option<usize> {
     }
 }
 
-/// A name that no file has, for a put that may not have its own.
+/// An unused file name for a put that may not have its own name.
 fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
     let mut most = MAX_NAME_BYTES - RIVAL_BYTES;
     while !part.name.is_char_boundary(most.min(part.name.len())) {

@@ -1,5 +1,5 @@
-//! [`DirCatalog`] behind each of the coordinator's three seams. Every write is a transaction of its own here;
-//! [`Transaction`] puts many into one.
+//! Implements the coordinator's three seams for [`DirCatalog`]. Each write here is a transaction of its own;
+//! [`Transaction`] combines several writes into one.
 
 use repair::{BlockId, NodeId};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Stripes and the nodes of their blocks: the half of the seam that repair uses.
+//! Stripes and the nodes of their blocks: the part of the catalog that repairs use.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use store_api::{
 use super::tables::{Change, DISCARDS, PUT_STRIPES, STRIPES};
 use super::{DirCatalog, block_index};
 
-/// The counter of stripes.
+/// The key of the counter of stripes.
 pub(super) const NEXT_STRIPE: &str = "next-stripe";
 
 /// A block that was published.
@@ -23,11 +23,11 @@ struct Published {
 }
 
 impl DirCatalog {
-    /// Records, durably and together, that several blocks of a stripe are healthy: each an index, its node
-    /// and its digest.
+    /// Records blocks of a stripe as healthy, durably and atomically. Each is given by index, node and
+    /// digest.
     ///
     /// # Errors
-    /// [`CatalogError`]; then nothing is recorded.
+    /// [`CatalogError`]; nothing is recorded then.
     pub fn publish_all(
         &mut self,
         stripe: &StripeId,
@@ -43,11 +43,11 @@ impl DirCatalog {
         })
     }
 
-    /// Records, durably and together, what is known of several blocks on their nodes. What has another node meanwhile, or
-    /// is gone, stays as it is.
+    /// Records the states of blocks on their nodes, durably and atomically. Skips a block that has since
+    /// moved to another node or was removed.
     ///
     /// # Errors
-    /// [`CatalogError`]; then nothing is recorded.
+    /// [`CatalogError`]; nothing is recorded then.
     pub fn set_states(
         &mut self,
         blocks: &[(StripeId, BlockIndex, NodeId, BlockState)],
@@ -55,7 +55,7 @@ impl DirCatalog {
         let mut news = Vec::new();
         for (stripe, index, node, state) in blocks {
             let mut stripe = match self.stripe(stripe) {
-                Err(CatalogError::NoSuchStripe(_)) => continue, // It was removed meanwhile.
+                Err(CatalogError::NoSuchStripe(_)) => continue, // The stripe was removed meanwhile.
                 found => found?,
             };
             let key = Key::of(&stripe.id).expect("a stripe that is stored has a key");
@@ -65,7 +65,7 @@ impl DirCatalog {
             }
         }
         if news.is_empty() {
-            return Ok(()); // Nothing new is nothing to write.
+            return Ok(()); // Nothing has changed, so nothing is written.
         }
         self.change(|change| {
             for (key, index, state) in news {
@@ -77,7 +77,7 @@ impl DirCatalog {
         })
     }
 
-    /// The stripes of puts that are not committed.
+    /// The stripes of uncommitted puts.
     fn pending_keys(&self) -> Result<BTreeSet<Key>, CatalogError> {
         let mut pending = BTreeSet::new();
         self.look(|view| {
@@ -88,10 +88,10 @@ impl DirCatalog {
         Ok(pending)
     }
 
-    /// The one stripe of a count, for people who leave the era out.
+    /// The only stripe with this count, for users who omit the era.
     ///
     /// # Errors
-    /// [`CatalogError::Ambiguous`] if there are several.
+    /// [`CatalogError::Ambiguous`] if several stripes have this count.
     fn only_stripe(&self, count: u64) -> Result<Option<StripeRecord>, CatalogError> {
         let mut found = Vec::new();
         self.look(|view| {
@@ -105,12 +105,12 @@ impl DirCatalog {
     }
 }
 
-/// The stripe of a key.
+/// The stripe with this key.
 pub(super) fn stored(change: &Change<'_>, key: Key) -> Result<StripeRecord, CatalogError> {
     change.get(STRIPES, key.0)?.ok_or_else(|| CatalogError::NoSuchStripe(key.stripe()))
 }
 
-/// Keeps a stripe; whether it is part of a put that is not committed.
+/// Stores a stripe; `pending` if it belongs to an uncommitted put.
 pub(super) fn store(
     change: &Change<'_>,
     key: Key,
@@ -122,9 +122,9 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Keeps a stripe that was there before.
+/// Stores a stripe that existed before.
 fn store_again(change: &Change<'_>, key: Key, stripe: StripeRecord) -> Result<(), CatalogError> {
-    // Its own record names its put, so that this does not cost a walk over all puts.
+    // The stripe's record names its put, so no search through all puts is needed.
     let put =
         stripe.file.as_ref().and_then(|part| Some((Key::of(&StripeId(part.put.clone()))?, part.position)));
     let listed: Option<Key> = match put {
@@ -150,8 +150,8 @@ fn publish(change: &Change<'_>, stripe: &mut StripeRecord, news: &Published) -> 
     Ok(())
 }
 
-/// Gives a block another node. What the old one has, or may have, of it shall go; what the new one has of
-/// it must stay.
+/// Moves a block to another node. The old node must remove its copy, if it has one; the new node must keep
+/// its own.
 pub(super) fn move_block(
     change: &Change<'_>,
     block: &mut BlockRecord,
@@ -164,18 +164,18 @@ pub(super) fn move_block(
     keep(change, node, &block.id)
 }
 
-/// Asks for a block to be removed from its node, if it has one.
+/// Marks a block for removal from its node, if it has one.
 pub(super) fn discard(change: &Change<'_>, block: &BlockRecord) -> Result<(), CatalogError> {
     block.node.map_or(Ok(()), |node| discard_from(change, node, &block.id))
 }
 
-/// Asks for a block to be removed from a node.
+/// Marks a block for removal from a node.
 pub(super) fn discard_from(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
     change.tell(StoreChange::Discard(node, block.clone()));
     change.put(DISCARDS, (node.0, block.0.as_str()), &())
 }
 
-/// Takes back that a block shall be removed from a node.
+/// Cancels the removal of a block from a node.
 pub(super) fn keep(change: &Change<'_>, node: NodeId, block: &BlockId) -> Result<(), CatalogError> {
     if change.remove(DISCARDS, (node.0, block.0.as_str()))? {
         change.tell(StoreChange::DiscardGone(node, block.clone()));
@@ -202,7 +202,7 @@ impl DirCatalog {
 }
 
 impl DirCatalog {
-    /// Calls `visit` with every stripe, in the order of their numbers.
+    /// Calls `visit` with every stripe, sorted by count.
     pub(super) fn visit_stripes(
         &self,
         visit: &mut dyn FnMut(StripeRecord, bool),
@@ -216,13 +216,13 @@ impl DirCatalog {
         match write {
             StripeWrite::Publish { stripe, blocks } => self.publish_all(stripe, blocks),
             StripeWrite::SetStates(states) => self.set_states(states),
-            // Mend is the only writer, and keeps no files beside blocks but their checksums.
+            // Mend is the only writer, and stores no files next to blocks except their checksums.
             StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => Ok(()),
         }
     }
 }
 
-/// The record of a new stripe, nothing of it published.
+/// The record of a new stripe without published blocks.
 pub(super) fn new_stripe(
     key: Key,
     put: &PutRecord,

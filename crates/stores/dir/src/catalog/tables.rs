@@ -1,7 +1,7 @@
-//! The tables, and transactions that know them by their JSON values.
+//! The tables of the catalog, and transactions that read and write records as JSON.
 //!
-//! Before each value stands the CRC32C of its table's name, its key and itself: redb checks its pages when it is
-//! asked to and not when it reads them, and a record whose digits have changed can still be JSON.
+//! Each value is preceded by the CRC32C of the table's name, the key and the value. redb verifies page
+//! checksums only on request, not on reads, and a record with flipped bits may still be valid JSON.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,26 +23,26 @@ use crate::checksums::crc32c;
 
 pub(super) type Json = &'static [u8];
 
-/// Format version, cluster, and the counters.
+/// Format version, cluster, and counters.
 pub(super) const META: TableDefinition<&str, Json> = TableDefinition::new("meta");
 /// `NodeRecord` by the node's number.
 pub(super) const NODES: TableDefinition<u32, Json> = TableDefinition::new("nodes");
-/// The node's number by its name.
+/// The node's number by the node's name.
 pub(super) const NODE_NAMES: TableDefinition<&str, Json> = TableDefinition::new("node-names");
 /// `FileRecord` by the file's name.
 pub(super) const FILES: TableDefinition<&str, Json> = TableDefinition::new("files");
 /// `PutRecord` by the put's number.
 pub(super) const PUTS: TableDefinition<u64, Json> = TableDefinition::new("puts");
-/// The stripe's key by put and position in the file; empty for stripes of files.
+/// The stripe's key by put and position in the file; only for open puts.
 pub(super) const PUT_STRIPES: TableDefinition<(u64, u32), Json> = TableDefinition::new("put-stripes");
-/// `StripeRecord` by the stripe's key, which has its count above and its era below.
+/// `StripeRecord` by the stripe's key: the count in the high bits, the era in the low bits.
 pub(super) const STRIPES: TableDefinition<u64, Json> = TableDefinition::new("stripes");
-/// `null` by node and block: what shall be removed from a node.
+/// `null` by node and block: the blocks that a node must remove.
 pub(super) const DISCARDS: TableDefinition<(u32, &str), Json> = TableDefinition::new("discards");
-/// The coordinator's own records by its own keys.
+/// The coordinator's own records, by the coordinator's keys.
 pub(super) const QUEUE: TableDefinition<&str, Json> = TableDefinition::new("queue");
 
-/// Names the file of a fault, and says what to do.
+/// Converts a database error into a catalog error with the file and the next step.
 pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError {
     match error.into() {
         redb::Error::Corrupted(detail) => damaged(path, &detail),
@@ -58,18 +58,18 @@ pub(super) fn fault(path: &Path, error: impl Into<redb::Error>) -> CatalogError 
     }
 }
 
-/// The catalog is not what was written.
+/// The error for a catalog whose bytes differ from those written.
 fn damaged(path: &Path, detail: &dyn fmt::Display) -> CatalogError {
     let (place, detail) = (path.display().to_string(), detail.to_string());
     CatalogError::Damaged { place, detail, remedy: remedy(path) }
 }
 
-/// Runs `work`, in which redb may panic over pages that are damaged.
+/// Runs `work` and converts panics into errors, since redb may panic on damaged pages.
 pub(super) fn guard<T, E: From<CatalogError>>(
     path: &Path,
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    // A transaction that is given up in the middle changes nothing, so there is no state to be left half-done.
+    // An aborted transaction changes nothing, so no state is left half-changed.
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("its storage gave up");
@@ -130,7 +130,7 @@ fn each<'k, K: Key + 'static, T: DeserializeOwned, Q: std::borrow::Borrow<K::Sel
     Ok(())
 }
 
-/// A table of a view, in whichever kind of transaction; `None` if it was never made.
+/// Opens a table in any kind of transaction and runs an expression on it; `None` if the table does not exist.
 macro_rules! with_table {
     ($view:expr, $table:expr, $opened:ident => $work:expr) => {{
         let read = match &$view.transaction {
@@ -149,13 +149,13 @@ macro_rules! with_table {
     }};
 }
 
-/// The catalog as it is at one moment.
+/// A consistent view of the catalog.
 pub(super) struct View<'c> {
     transaction: Held<'c>,
     path: &'c Path,
 }
 
-/// A transaction of the view's own, or somebody else's, which may have changed something already.
+/// A transaction that the view owns, or a borrowed one, which may already contain changes.
 enum Held<'c> {
     Own(Box<ReadTransaction>),
     Lent(&'c ReadTransaction),
@@ -172,12 +172,12 @@ impl<'c> View<'c> {
         Self { transaction: Held::Lent(transaction), path }
     }
 
-    /// Over a transaction that has changed something and may change more.
+    /// A view inside a write transaction, including its changes so far.
     pub(super) fn changing(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
         Self { transaction: Held::Changing(transaction), path }
     }
 
-    /// The bytes of a key's value, whatever they are.
+    /// The raw bytes of a key's value.
     pub(super) fn bytes<K: Key + 'static>(
         &self,
         table: TableDefinition<'_, K, Json>,
@@ -189,7 +189,7 @@ impl<'c> View<'c> {
         })
     }
 
-    /// The value of a key; `None` also if the table was never made.
+    /// The value of a key; `None` if the key or the table does not exist.
     pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
         &self,
         table: TableDefinition<'_, K, Json>,
@@ -198,7 +198,7 @@ impl<'c> View<'c> {
         with_table!(self, table, opened => get(self.path, table.name(), &opened, key))
     }
 
-    /// Visits the values of a range of keys, in the keys' order.
+    /// Visits the values of a range of keys, sorted by key.
     pub(super) fn each<
         'k,
         K: Key + 'static,
@@ -213,7 +213,7 @@ impl<'c> View<'c> {
         with_table!(self, table, opened => each(self.path, table.name(), &opened, keys, &mut visit))
     }
 
-    /// Visits the values of the keys that begin with `prefix`, in the keys' order.
+    /// Visits the values of the keys that begin with `prefix`, sorted by key.
     pub(super) fn each_with_prefix<T: DeserializeOwned>(
         &self,
         table: TableDefinition<'_, &'static str, Json>,
@@ -241,25 +241,25 @@ fn each_with_prefix<T: DeserializeOwned>(
     Ok(())
 }
 
-/// A transaction that changes the catalog; dropping one of its own changes nothing.
+/// A write to the catalog. Dropping it uncommitted aborts the transaction, unless the transaction is shared.
 pub(super) struct Change<'c> {
     transaction: Open<'c>,
     path: &'c Path,
-    /// What it changes, in order.
+    /// The changes so far, in order.
     told: RefCell<Vec<StoreChange>>,
 }
 
-/// A transaction for one change, or one that is shared by many.
+/// A transaction for one change, or one that many changes share.
 enum Open<'c> {
     Own(Box<WriteTransaction>),
     Shared(&'c WriteTransaction),
 }
 
-/// Begins a transaction that changes something.
+/// Begins a write transaction.
 pub(super) fn begin(database: &Database, path: &Path) -> Result<WriteTransaction, CatalogError> {
     let mut transaction = database.begin_write().map_err(|error| fault(path, error))?;
-    // In one phase, a newest state that cannot be read after a crash is taken for one whose commit never
-    // returned, and the state before comes back without a word.
+    // Two-phase commit is needed to detect damage. With one phase, redb treats an unreadable newest state
+    // after a crash as an unfinished commit, and silently returns to the previous state.
     transaction.set_two_phase_commit(true);
     Ok(transaction)
 }
@@ -270,17 +270,17 @@ impl<'c> Change<'c> {
         Ok(Self { transaction, path, told: RefCell::default() })
     }
 
-    /// A part of a transaction that somebody else commits.
+    /// A part of a transaction that the caller commits.
     pub(super) fn shared(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
         Self { transaction: Open::Shared(transaction), path, told: RefCell::default() }
     }
 
-    /// Says how something is after this change.
+    /// Adds a change to the report.
     pub(super) fn tell(&self, change: StoreChange) {
         self.told.borrow_mut().push(change);
     }
 
-    /// Commits it, if it is not somebody else's to commit; what it changed.
+    /// Commits the transaction unless it is shared. Returns the reported changes.
     pub(super) fn commit(self) -> Result<Vec<StoreChange>, CatalogError> {
         if let Open::Own(transaction) = self.transaction {
             transaction.commit().map_err(|error| fault(self.path, error))?;
@@ -297,7 +297,7 @@ impl<'c> Change<'c> {
         get(self.path, table.name(), &opened, key)
     }
 
-    /// Visits the values of a range of keys, in the keys' order.
+    /// Visits the values of a range of keys, sorted by key.
     pub(super) fn each<
         'k,
         K: Key + 'static,
@@ -324,7 +324,7 @@ impl<'c> Change<'c> {
         Ok(())
     }
 
-    /// `false` if there was no such key.
+    /// Removes a key. Returns `false` if it did not exist.
     pub(super) fn remove<K: Key + 'static>(
         &self,
         table: TableDefinition<'_, K, Json>,
@@ -334,14 +334,14 @@ impl<'c> Change<'c> {
         Ok(removed)
     }
 
-    /// The next value of a counter in `meta`, from 1; `step` values are used up.
+    /// Takes `step` values from a counter in `meta`, which starts at 1. Returns the first.
     pub(super) fn count(&self, counter: &str, step: u64) -> Result<u64, CatalogError> {
         let next = self.get(META, counter)?.unwrap_or(1);
         self.put(META, counter, &(next + step))?;
         Ok(next)
     }
 
-    /// A number that is at least `least` and higher than all that were given under this name.
+    /// A number that is at least `least` and higher than all earlier numbers under this name.
     pub(super) fn later(&self, name: &str, least: u64) -> Result<u64, CatalogError> {
         let last: u64 = self.get(META, name)?.unwrap_or(0);
         let next = least.max(last.saturating_add(1));

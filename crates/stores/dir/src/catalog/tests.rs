@@ -1,4 +1,4 @@
-//! The life of files, stripes and nodes in a catalog, over restarts.
+//! Files, stripes and nodes in a catalog, across restarts.
 
 use codes::BlockIndex;
 use codes::CodeSpec;
@@ -23,7 +23,7 @@ fn digest(sum: u32) -> Option<Digest> {
 
 const CLUSTER: &str = "cluster-1";
 
-/// Questions that only tests put to the file; everybody else asks the picture that they made of it.
+/// Queries that only tests make. The coordinator keeps its own copy of the catalog in memory.
 impl DirCatalog {
     fn publish(
         &mut self,
@@ -94,7 +94,7 @@ impl Scene {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("catalog.redb");
         let mut catalog = DirCatalog::create(path, CLUSTER).expect("a new catalog");
-        catalog.era = Era::NONE; // Names as people say them.
+        catalog.era = Era::NONE; // Names without an era are easier to read.
         let names = ["ann", "bob", "cat", "dan", "eve"];
         let nodes = names.iter().map(|name| catalog.node_id(name).expect("a number")).collect();
         Self { folder, catalog, nodes }
@@ -141,7 +141,7 @@ impl Scene {
         }
     }
 
-    /// Puts a whole file.
+    /// Puts a complete file.
     fn file(&mut self, name: &str, stripes: u32) -> FileRecord {
         let put = self.begin(name, stripes.into());
         for position in 0..stripes {
@@ -252,7 +252,7 @@ fn an_incomplete_put_is_not_committed() {
 }
 
 #[test]
-fn a_stripe_asked_for_again_moves_its_blocks() {
+fn repeated_allocation_moves_the_blocks_of_a_stripe() {
     let mut scene = Scene::new();
     let put = scene.begin("f", 1);
     let first = scene.allocate(put, 0, [0, 1, 2]);
@@ -265,7 +265,7 @@ fn a_stripe_asked_for_again_moves_its_blocks() {
     assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
     assert!(matches!(scene.catalog.commit_put(put), Err(PutError::Unpublished { .. })));
 
-    // Back where it came from, what is there must not be removed any more.
+    // The block moved back to its first node, so it must no longer be removed from there.
     let back = scene.allocate(put, 0, [0, 1, 2]);
     assert_eq!((scene.discards(1), scene.discards(3)), (vec![], vec!["1.1".to_owned()]));
     scene.publish(&back);
@@ -282,7 +282,7 @@ fn a_stripe_asked_for_again_moves_its_blocks() {
 }
 
 #[test]
-fn a_put_that_is_given_up_leaves_only_discards() {
+fn an_aborted_put_leaves_only_discards() {
     let mut scene = Scene::new();
     let put = scene.begin("f", 2);
     let stripe = scene.allocate(put, 0, [0, 1, 2]);
@@ -310,7 +310,7 @@ fn a_put_that_is_given_up_leaves_only_discards() {
 }
 
 #[test]
-fn a_file_that_is_removed_leaves_only_discards() {
+fn a_removed_file_leaves_only_discards() {
     let mut scene = Scene::new();
     let kept = scene.file("kept", 1);
     let gone = scene.file("gone", 2);
@@ -346,7 +346,7 @@ fn names_are_taken_by_the_first_commit() {
 }
 
 #[test]
-fn a_repaired_block_moves_and_its_old_copy_goes() {
+fn a_repaired_block_moves_and_its_old_copy_is_discarded() {
     let mut scene = Scene::new();
     scene.file("f", 1);
     let id = StripeId("1".to_owned());
@@ -365,7 +365,7 @@ fn a_repaired_block_moves_and_its_old_copy_goes() {
     assert_eq!((scene.discards(1), scene.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
     assert_eq!(scene.blocks_of(4), ["1.1"]);
 
-    // It comes back to the node from which it was to be removed.
+    // The block returns to the node that was told to remove it.
     scene.catalog.publish(&id, BlockIndex(1), scene.nodes[1], digest(1001)).expect("published");
     assert_eq!((scene.discards(1), scene.discards(4)), (vec![], vec!["1.1".to_owned()]));
 }
@@ -400,7 +400,7 @@ fn several_blocks_are_recorded_together_or_not_at_all() {
 }
 
 #[test]
-fn names_that_are_not_ours_are_not_found() {
+fn foreign_stripe_names_are_not_found() {
     let mut scene = Scene::new();
     scene.file("f", 1);
     for name in ["", "x", "0", "2", "01", "+1", " 1", "1.0", "99999999999999999999"] {
@@ -490,7 +490,7 @@ fn discards_of_the_last_node_are_found() {
 }
 
 #[test]
-fn the_queue_keeps_what_it_is_given() {
+fn queue_records_can_be_stored_listed_and_removed() {
     let mut scene = Scene::new();
     for (key, value) in [("job/2", json!({"block": "1.1"})), ("job/1", json!(1)), ("history/1", json!(null))]
     {
@@ -520,7 +520,7 @@ fn job_numbers_only_grow() {
 }
 
 #[test]
-fn a_missing_catalog_is_never_made_anew() {
+fn opening_a_missing_catalog_does_not_create_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
     let error = DirCatalog::open(&path, CLUSTER).expect_err("missing");
@@ -532,7 +532,7 @@ fn a_missing_catalog_is_never_made_anew() {
 }
 
 #[test]
-fn a_catalog_is_made_once_and_whole() {
+fn a_catalog_is_created_once_and_atomically() {
     let scene = Scene::new();
     let error = DirCatalog::create(scene.path(), CLUSTER).expect_err("exists");
     assert!(matches!(error, OpenError::Exists { .. }));
@@ -555,7 +555,7 @@ fn another_cluster_and_another_coordinator_are_refused() {
 }
 
 #[test]
-fn a_newer_version_is_named() {
+fn a_newer_catalog_version_is_reported() {
     let mut scene = Scene::new();
     let change = |change: &Change<'_>| change.put(META, "version", &7);
     scene.catalog.change(change).expect("written");
@@ -566,7 +566,7 @@ fn a_newer_version_is_named() {
 }
 
 #[test]
-fn a_catalog_of_version_3_is_read_and_gets_todays() {
+fn a_catalog_of_version_3_is_upgraded() {
     let mut scene = Scene::new();
     let path = scene.path();
     scene.catalog.change(|change| change.put(META, "version", &3)).expect("written");
@@ -582,7 +582,7 @@ fn a_catalog_of_version_3_is_read_and_gets_todays() {
 }
 
 #[test]
-fn what_is_not_a_catalog_is_refused() {
+fn files_that_are_not_catalogs_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for bytes in [Vec::new(), b"hello".to_vec(), vec![0; 1 << 20]] {
         let path = folder.path().join("other");
@@ -593,7 +593,7 @@ fn what_is_not_a_catalog_is_refused() {
     }
 }
 
-/// A process that is killed leaves a file like this: all that was committed, and no clean end.
+/// A process that is killed leaves such a file: all commits, but no clean shutdown.
 #[test]
 fn a_copy_taken_without_closing_is_consistent() {
     let mut scene = Scene::new();
@@ -611,7 +611,7 @@ fn a_copy_taken_without_closing_is_consistent() {
     assert_eq!(blocks_of(&copied, scene.nodes[0]).len(), 2);
 }
 
-/// What a helper would say of the blocks that the catalog places on each node, in the nodes' order.
+/// The inventories that the helpers would report, in the order of the nodes.
 fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     let of = |node: &NodeRecord| {
         let blocks = blocks_of(catalog, node.id).into_iter().map(|(stripe, index)| {
@@ -629,7 +629,7 @@ fn inventories(catalog: &DirCatalog) -> Vec<Inventory> {
     catalog.nodes().expect("readable").iter().map(of).collect()
 }
 
-/// The catalog that these inventories make, and what was said of it.
+/// The catalog rebuilt from these inventories, and the report.
 fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("catalog.redb");
@@ -638,7 +638,7 @@ fn rebuilt(inventories: &[Inventory], complete: bool) -> (DirCatalog, Rebuilt) {
 }
 
 #[test]
-fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
+fn names_stay_unique_after_restoring_an_old_catalog() {
     let mut scene = Scene::new();
     scene.catalog.era = super::open::new_era();
     scene.file("a", 1);
@@ -659,11 +659,11 @@ fn names_are_never_given_twice_though_an_old_catalog_comes_back() {
 }
 
 #[test]
-fn a_short_name_of_several_stripes_lists_them() {
+fn an_ambiguous_short_name_lists_its_stripes() {
     let mut scene = Scene::new();
     let mut stripes = Vec::new();
     for name in ["a", "b"] {
-        // As an old catalog that was put back counts again, in an era of its own.
+        // A restored old catalog counts again from an earlier number, in another era.
         scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &17)).expect("written");
         scene.catalog.era = super::open::new_era();
         stripes.extend(scene.file(name, 1).stripes);
@@ -685,7 +685,7 @@ fn a_short_name_of_several_stripes_lists_them() {
 }
 
 #[test]
-fn what_nobody_misses_is_not_newer_and_costs_no_numbers() {
+fn disclaimed_blocks_are_not_newer_and_use_up_no_numbers() {
     let mut scene = Scene::new();
     scene.file("a", 1);
     assert!(scene.catalog.is_from_the_future(&block("7.1")).expect("readable"));
@@ -707,7 +707,7 @@ fn what_nobody_misses_is_not_newer_and_costs_no_numbers() {
 }
 
 #[test]
-fn numbers_that_are_used_up_are_an_error_with_a_next_step() {
+fn running_out_of_numbers_is_an_error_with_a_next_step() {
     let mut scene = Scene::new();
     let put = scene.begin("a", 1);
     scene
@@ -728,7 +728,7 @@ fn numbers_that_are_used_up_are_an_error_with_a_next_step() {
 }
 
 #[test]
-fn a_catalog_made_anew_has_all_files() {
+fn a_rebuilt_catalog_has_all_files() {
     let mut scene = Scene::new();
     let (a, b) = (scene.file("a", 3), scene.file("dir/b", 1));
     let pending = scene.begin("c", 2);
@@ -746,25 +746,26 @@ fn a_catalog_made_anew_has_all_files() {
         }
     }
     assert!(catalog.is_from_the_future(&block("6.0")).expect("readable"), "counted on from stripe 5");
-    // One of three may be gone; then its block is nobody's.
+    // With one of three inventories missing, its block has no holder.
     held.remove(1);
     let (catalog, said) = rebuilt(&held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
     let stripe = catalog.stripe(&a.stripes[0]).expect("there");
     assert_eq!((stripe.blocks[1].node, stripe.blocks[1].digest), (None, None));
-    // With two of three gone nothing can be read, and only who knows that helpers are missing keeps the names.
+    // With two of three inventories missing, no file is readable. The names are kept only if helpers are
+    // known to be silent.
     held.remove(1);
     assert_eq!(rebuilt(&held, false).1.unreadable, ["a", "dir/b"]);
     assert_eq!(rebuilt(&held, true).1.unreadable, [""; 0]);
 }
 
 #[test]
-fn a_helper_alone_takes_no_name_and_damages_no_stripe() {
+fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
     let real: Vec<Description> = held.iter().flat_map(|inventory| inventory.blocks.clone()).collect();
-    // A later put of the same name, which one block makes up.
+    // Forges a later put of the same name that consists of one block.
     let mut forged = real[0].clone();
     forged.id = block("77.0");
     if let Some((_, label)) = &mut forged.label {
@@ -772,7 +773,7 @@ fn a_helper_alone_takes_no_name_and_damages_no_stripe() {
         (label.file.bytes, label.file.put, label.file.begun_unix_ms) = (100, "9".to_owned(), u64::MAX);
     }
     held[4].blocks.push(forged);
-    // Other bytes for every block of the stripe.
+    // Forges a different digest for every block of the stripe.
     held[4].blocks.extend(real.iter().map(|block| Description { digest: digest(999), ..block.clone() }));
     let (mut catalog, said) = rebuilt(&held, true);
     assert_eq!(said.files, ["a"]);
@@ -790,7 +791,7 @@ fn a_helper_alone_takes_no_name_and_damages_no_stripe() {
 }
 
 #[test]
-fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
+fn the_newest_readable_put_of_a_name_becomes_the_file() {
     let mut scene = Scene::new();
     let old = scene.file("a", 1);
     let before = inventories(&scene.catalog);
@@ -803,7 +804,7 @@ fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
     let second = scene.allocate(put, 1, [0, 1, 2]);
     scene.publish(&second);
     let new = scene.catalog.commit_put(put).expect("complete");
-    // The old blocks are still there: nobody had the time to remove them.
+    // The old blocks are still present, because no helper has removed them yet.
     let mut held = inventories(&scene.catalog);
     held.iter_mut().zip(before).for_each(|(now, before)| now.blocks.extend(before.blocks));
     let (catalog, _) = rebuilt(&held, true);
@@ -811,11 +812,12 @@ fn of_two_puts_of_one_name_the_newest_that_is_whole_counts() {
 }
 
 #[test]
-fn blocks_that_contradict_make_no_catalog() {
+fn contradicting_blocks_are_counted_as_strangers() {
     let mut scene = Scene::new();
     let file = scene.file("a", 1);
     let mut held = inventories(&scene.catalog);
-    // Two copies that differ are nobody's; foreign and unnamed blocks do not count.
+    // Two differing copies leave the block without a holder. Blocks of other clusters and blocks without a
+    // label are ignored.
     let mut copy = held[0].blocks[0].clone();
     copy.digest = digest(1);
     let mut foreign = held[1].blocks[0].clone();
@@ -831,7 +833,7 @@ fn blocks_that_contradict_make_no_catalog() {
 }
 
 #[test]
-fn snapshots_are_whole_and_restored_where_nobody_works() {
+fn snapshots_are_restored_only_if_no_coordinator_is_running() {
     let mut scene = Scene::new();
     let a = scene.file("a", 2);
     let copy = scene.folder.path().join("copy.redb");
@@ -857,7 +859,7 @@ fn snapshots_are_whole_and_restored_where_nobody_works() {
 }
 
 #[test]
-fn a_copy_from_the_middle_of_a_put_takes_nothing_from_the_file_that_it_became() {
+fn a_copy_taken_during_a_put_does_not_harm_the_later_file() {
     let mut scene = Scene::new();
     scene.file("gone", 1);
     scene.catalog.remove_file("gone").expect("readable");
@@ -871,7 +873,7 @@ fn a_copy_from_the_middle_of_a_put_takes_nothing_from_the_file_that_it_became() 
     drop(scene.catalog);
     DirCatalog::restore(&copy, &path, CLUSTER).expect("restored");
     let catalog = DirCatalog::open(&path, CLUSTER).expect("whole");
-    // What an abort of the put, or an old note, would have removed stays on the helpers, known to nobody.
+    // Blocks that would have been removed by an abort or an earlier note stay on the helpers as orphans.
     assert_eq!(catalog.puts().expect("readable"), []);
     assert!(scene.nodes.iter().all(|&node| catalog.discards(node).expect("readable").is_empty()));
     assert!(catalog.stripe(&stripe.id).is_err());
@@ -881,9 +883,9 @@ fn a_copy_from_the_middle_of_a_put_takes_nothing_from_the_file_that_it_became() 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A flipped bit is an error that names the remedy, or it is where nothing is kept.
+    /// A flipped bit causes an error that names the remedy, or hits unused space.
     #[test]
-    fn a_flipped_bit_loses_nothing_unsaid(at in 0.0..1.0f64, bit in 0..8u32, clean in any::<bool>()) {
+    fn a_flipped_bit_never_loses_data_silently(at in 0.0..1.0f64, bit in 0..8u32, clean in any::<bool>()) {
         let mut scene = Scene::new();
         for file in 0..8 {
             scene.file(&format!("file-{file}"), 2);

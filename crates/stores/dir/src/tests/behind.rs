@@ -1,4 +1,4 @@
-//! What is read back while it is being written: nothing is missed, and nothing that reads back wrong is published.
+//! Read-back during writing: every byte is read back, and no block that reads back wrong is published.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,15 +13,15 @@ use store_api::{Closed, Gate, Publish};
 use super::*;
 
 const MIB: usize = 1 << 20;
-/// Enough for some of it to be read back before the last byte is written.
+/// Long enough that some bytes are read back before the last byte is written.
 const LENGTH: usize = 19 * MIB + 5000;
 
-/// Counts what passes, and does something to the medium before it does.
+/// Counts the bytes that pass, and can change the medium first.
 #[derive(Default)]
 struct Watched {
     passed: AtomicU64,
     closed: AtomicBool,
-    /// A byte of a file that changes before the next piece is read.
+    /// A byte of a file that is changed before the next piece is read.
     rot: Mutex<Option<(File, u64)>>,
 }
 
@@ -58,7 +58,7 @@ fn flip(file: &File, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).expect("inside");
 }
 
-/// A block that is being made and read back by a gate.
+/// A block that is being written and read back through a gate.
 fn making(scene: &Scene, length: usize) -> (Box<dyn Publish>, Arc<Watched>) {
     let mut writer = scene.blocks.create(&sink(&id("a"), length as u64)).expect("space");
     let gate = Arc::new(Watched::default());
@@ -82,7 +82,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("there")
 }
 
-/// The bytes of a writer.
+/// The file of a writer's bytes.
 fn temporary(scene: &Scene) -> File {
     let names = scene.files();
     let name = names.iter().find(|name| name.starts_with(".tmp-") && !name.ends_with(".crc"));
@@ -90,7 +90,7 @@ fn temporary(scene: &Scene) -> File {
 }
 
 #[test]
-fn every_byte_is_read_back_once_and_much_of_it_before_the_last_comes() {
+fn every_byte_is_read_back_once_and_many_before_the_last_write() {
     let scene = Scene::new();
     let bytes = pattern(1, LENGTH);
     let (mut writer, gate) = making(&scene, LENGTH);
@@ -106,7 +106,7 @@ fn every_byte_is_read_back_once_and_much_of_it_before_the_last_comes() {
 }
 
 #[test]
-fn what_is_written_again_is_read_back_again() {
+fn overwritten_windows_are_read_back_again() {
     let scene = Scene::new();
     let (mut writer, gate) = making(&scene, LENGTH);
     write(&mut *writer, &pattern(1, 8 * MIB)).expect("written");
@@ -122,7 +122,7 @@ fn what_is_written_again_is_read_back_again() {
 }
 
 #[test]
-fn what_reads_back_wrong_before_the_seal_is_never_sealed() {
+fn a_block_that_reads_back_wrong_is_not_sealed() {
     let scene = Scene::new();
     let (mut writer, gate) = making(&scene, LENGTH);
     *gate.rot.lock().unwrap() = Some((temporary(&scene), 7 * MIB as u64));
@@ -142,7 +142,7 @@ fn what_reads_back_wrong_before_the_seal_is_never_sealed() {
 }
 
 #[test]
-fn what_reads_back_wrong_after_the_seal_is_told_in_the_end() {
+fn damage_after_the_seal_is_reported_by_the_read_back() {
     for offset in [0, 4095, 3_000_000, 3_145_730] {
         let scene = Scene::new();
         let (mut writer, gate) = making(&scene, 3 * MIB + 3);
@@ -155,7 +155,7 @@ fn what_reads_back_wrong_after_the_seal_is_told_in_the_end() {
 }
 
 #[test]
-fn whoever_gives_up_ends_the_reading_and_learns_nothing() {
+fn a_closed_gate_ends_the_read_back() {
     let scene = Scene::new();
     let (mut writer, gate) = making(&scene, LENGTH);
     gate.closed.store(true, Ordering::Release);
@@ -166,7 +166,7 @@ fn whoever_gives_up_ends_the_reading_and_learns_nothing() {
     assert_eq!(scene.open(&id("a")).expect("there").verify(&OpenGate).expect("whole"), digest);
 }
 
-/// Lets nothing pass until it is told to.
+/// Blocks all reads until it is opened.
 #[derive(Default)]
 struct Shut {
     asked: AtomicU64,
@@ -184,7 +184,7 @@ impl Gate for Shut {
 }
 
 #[test]
-fn a_writer_that_is_dropped_reads_no_more() {
+fn dropping_a_writer_stops_its_read_back() {
     let scene = Scene::new();
     let mut writer = scene.blocks.create(&sink(&id("a"), LENGTH as u64)).expect("space");
     let gate = Arc::new(Shut::default());
@@ -203,7 +203,7 @@ fn a_writer_that_is_dropped_reads_no_more() {
 }
 
 #[test]
-fn what_took_its_place_meanwhile_is_read_whole() {
+fn a_block_replaced_meanwhile_is_verified_completely() {
     let scene = Scene::new();
     let (mut writer, gate) = making(&scene, 5000);
     write(&mut *writer, &pattern(1, 5000)).expect("written");
@@ -216,7 +216,7 @@ fn what_took_its_place_meanwhile_is_read_whole() {
 }
 
 #[test]
-fn a_checksum_file_that_changed_is_seen() {
+fn a_changed_checksum_file_is_detected() {
     let scene = Scene::new();
     for offset in [0, 24, 40] {
         let (mut writer, gate) = making(&scene, 50_000);
@@ -232,7 +232,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn whatever_is_written_in_whatever_order_is_read_back(
+    fn bytes_written_in_any_order_are_read_back(
         pieces in prop::collection::vec((0usize..LENGTH, 1usize..3 * MIB, any::<u64>()), 0..24),
         grain in 50_000usize..4 * MIB,
         backwards: bool,

@@ -1,4 +1,4 @@
-//! A commit that stops after any of its steps leaves the old block, the new one, or none.
+//! Crashes between the steps of a commit leave the old block, the new block, or none.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::writer::DirWriter;
 const OLD: &[u8] = b"the old block";
 const NEW: &[u8] = b"the new block, longer";
 
-/// Seals a block and dies before its commit.
+/// Seals a block and crashes before its commit.
 fn sealed(scene: &Scene, block: &BlockId) -> (Place, Temporary) {
     let folder = Arc::clone(&scene.blocks.folder);
     let place = scene.place(block);
@@ -37,7 +37,7 @@ fn assert_clean(scene: &Scene, expected: &[&str]) {
 }
 
 #[test]
-fn a_new_block_is_whole_or_not_there() {
+fn a_new_block_is_complete_or_absent() {
     for stop in 0..=3 {
         let scene = Scene::new();
         let (place, temporary) = sealed(&scene, &id("a"));
@@ -55,9 +55,9 @@ fn a_new_block_is_whole_or_not_there() {
     }
 }
 
-/// A file system may make the second rename durable and not the first.
+/// A file system may make the second rename durable but not the first.
 #[test]
-fn a_new_block_without_its_checksums_is_seen() {
+fn a_new_block_without_checksums_is_detected() {
     let scene = Scene::new();
     let (place, temporary) = sealed(&scene, &id("a"));
     run(&create_steps(&place, &temporary)[1..2]);
@@ -67,7 +67,7 @@ fn a_new_block_without_its_checksums_is_seen() {
 }
 
 #[test]
-fn a_replaced_block_is_the_old_or_the_new() {
+fn a_crash_during_replacement_leaves_the_old_or_the_new_block() {
     for stop in 0..=7 {
         let scene = Scene::new();
         scene.store(&id("a"), OLD);
@@ -83,7 +83,7 @@ fn a_replaced_block_is_the_old_or_the_new() {
 }
 
 #[test]
-fn a_withdrawn_intent_that_comes_back_does_not_spoil_the_old_block() {
+fn a_withdrawn_intent_that_reappears_does_not_damage_the_old_block() {
     let scene = Scene::new();
     scene.store(&id("a"), OLD);
     let (place, temporary) = sealed(&scene, &id("a"));
@@ -95,7 +95,7 @@ fn a_withdrawn_intent_that_comes_back_does_not_spoil_the_old_block() {
 }
 
 #[test]
-fn a_restart_in_the_middle_of_finishing_finishes() {
+fn a_restart_during_recovery_completes_the_recovery() {
     let scene = Scene::new();
     scene.store(&id("a"), OLD);
     let (place, temporary) = sealed(&scene, &id("a"));
@@ -107,7 +107,7 @@ fn a_restart_in_the_middle_of_finishing_finishes() {
 }
 
 #[test]
-fn a_writer_that_is_dropped_leaves_nothing() {
+fn a_dropped_writer_leaves_no_files() {
     let scene = Scene::new();
     let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
     drop(scene.blocks.create(&sink(&id("b"), 3)).expect("space"));
@@ -120,7 +120,7 @@ fn a_writer_that_is_dropped_leaves_nothing() {
 }
 
 #[test]
-fn leftovers_go_at_the_start_and_nothing_else_does() {
+fn only_leftovers_are_removed_at_startup() {
     let scene = Scene::new();
     scene.store(&id("a"), OLD);
     sealed(&scene, &id("a"));
@@ -146,9 +146,9 @@ fn a_reader_keeps_the_block_that_it_opened() {
     assert_ne!(old_digest, new_digest);
 }
 
-/// Readers and lists never see half of a replacement.
+/// Readers and lists never see a half-replaced block.
 #[test]
-fn replacing_while_reading() {
+fn concurrent_readers_never_see_half_a_replacement() {
     let scene = Scene::new();
     scene.store(&id("a"), OLD);
     std::thread::scope(|scope| {

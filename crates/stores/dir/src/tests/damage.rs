@@ -1,4 +1,4 @@
-//! No changed byte, missing byte or missing file goes unnoticed.
+//! Every changed byte, missing byte and missing file is detected.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,7 @@ fn is_corrupt<T: std::fmt::Debug>(result: Result<T, BlockError>) -> String {
 }
 
 #[test]
-fn every_flipped_byte_of_a_block_is_seen() {
+fn every_flipped_byte_of_a_block_is_detected() {
     let scene = Scene::new();
     scene.store(&id("a"), &pattern(1, 8193));
     let place = scene.place(&id("a"));
@@ -36,7 +36,7 @@ fn every_flipped_byte_of_a_block_is_seen() {
 }
 
 #[test]
-fn a_flipped_byte_spoils_only_reads_that_touch_its_chunk() {
+fn a_flipped_byte_fails_only_reads_of_its_chunk() {
     let scene = Scene::new();
     let bytes = pattern(1, 3 * 4096);
     scene.store(&id("a"), &bytes);
@@ -56,7 +56,7 @@ fn a_flipped_byte_spoils_only_reads_that_touch_its_chunk() {
 }
 
 #[test]
-fn every_flipped_byte_of_a_checksum_file_is_seen() {
+fn every_flipped_byte_of_a_checksum_file_is_detected() {
     let scene = Scene::new();
     scene.store(&id("a"), &pattern(1, 8193));
     let place = scene.place(&id("a"));
@@ -73,7 +73,7 @@ fn every_flipped_byte_of_a_checksum_file_is_seen() {
 }
 
 #[test]
-fn a_file_of_another_length_is_corrupt_and_both_lengths_are_named() {
+fn a_wrong_length_is_corrupt_and_both_lengths_are_reported() {
     for length in [0, 1, 4095, 4096, 8191, 8193, 100_000] {
         let scene = Scene::new();
         scene.store(&id("a"), &pattern(1, 8192));
@@ -115,12 +115,12 @@ fn a_block_without_checksums_is_corrupt_and_not_listed() {
     assert!(is_corrupt(scene.open(&id("a")).map(|_| ())).contains("checksum file"));
     assert_eq!(scene.blocks.list().expect("readable"), []);
     assert!(place.block.exists(), "it is not ours to remove");
-    scene.store(&id("a"), b"new"); // A repair puts it right.
+    scene.store(&id("a"), b"new"); // A repair restores the block.
     assert_eq!(scene.load(&id("a")).expect("repaired"), b"new");
 }
 
 #[test]
-fn checksums_from_the_future_do_not_make_a_block_corrupt() {
+fn newer_checksums_do_not_make_a_block_corrupt() {
     let scene = Scene::new();
     scene.store(&id("a"), b"abc");
     let place = scene.place(&id("a"));

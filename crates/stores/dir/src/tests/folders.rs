@@ -1,11 +1,11 @@
-//! The folder itself: who may use it, what it lists, and when it is full.
+//! The folder: its lock, its lists, and a full disk.
 
 use repair::wire::control::HeldBlock;
 
 use super::*;
 
 #[test]
-fn a_folder_is_made_and_belongs_to_one_helper() {
+fn a_folder_is_created_and_locked_by_one_helper() {
     let outer = tempfile::tempdir().expect("a temporary folder");
     let folder = outer.path().join("not/there/yet");
     let first = DirBlocks::open(&folder).expect("made");
@@ -19,14 +19,14 @@ fn a_folder_is_made_and_belongs_to_one_helper() {
 }
 
 #[test]
-fn a_file_in_place_of_the_folder_is_named() {
+fn a_file_in_place_of_the_folder_is_reported() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     let error = DirBlocks::open(file.path()).expect_err("not a folder").to_string();
     assert!(error.contains(&file.path().display().to_string()), "{error}");
 }
 
 #[test]
-fn blocks_are_listed_by_name_and_removed() {
+fn blocks_are_listed_by_name_and_can_be_removed() {
     let scene = Scene::new();
     for (name, length) in [("9.1", 0), ("10.1", 5000), ("blk_-7", 1)] {
         scene.store(&id(name), &pattern(1, length));
@@ -37,7 +37,7 @@ fn blocks_are_listed_by_name_and_removed() {
         scene.blocks.list().expect("readable"),
         [held("10.1", 5000), held("9.1", 0), held("blk_-7", 1)]
     );
-    drop(unfinished); // It uses the folder, too.
+    drop(unfinished); // The writer keeps the folder locked too.
 
     assert!(scene.blocks.remove(&id("10.1")).expect("removable"));
     assert!(!scene.blocks.remove(&id("10.1")).expect("gone"));

@@ -1,4 +1,5 @@
-//! [`DirBlocks`](super::DirBlocks) against a plain byte vector, damage, crashes and full disks.
+//! Tests of [`DirBlocks`](super::DirBlocks): comparison with a plain byte vector, damage, crashes and full
+//! disks.
 
 mod behind;
 mod crashes;
@@ -31,7 +32,7 @@ impl Scene {
         Self { folder, blocks }
     }
 
-    /// Lets the helper die and start again.
+    /// Restarts the helper after a crash.
     fn restart(self) -> Self {
         drop(self.blocks);
         let blocks = DirBlocks::open(self.folder.path()).expect("the folder is free");
@@ -42,7 +43,7 @@ impl Scene {
         Place::of(self.folder.path(), block).expect("a block's name")
     }
 
-    /// Stores a block, and returns its digest.
+    /// Stores a block and returns its digest.
     fn store(&self, block: &BlockId, bytes: &[u8]) -> Option<repair::Digest> {
         let mut writer = self.blocks.create(&sink(block, bytes.len() as u64)).expect("space");
         writer.write_at(0, bytes).expect("written");
@@ -64,7 +65,7 @@ impl Scene {
         Ok(bytes)
     }
 
-    /// The names of all files below the folder but the lock's.
+    /// The names of all files below the folder, except the lock file.
     fn files(&self) -> Vec<String> {
         let mut names = Vec::new();
         for shard in std::fs::read_dir(self.folder.path()).expect("readable") {
@@ -81,7 +82,7 @@ impl Scene {
     }
 }
 
-/// A block to be made, of no stripe.
+/// A sink for a block without a stripe.
 fn sink(id: &BlockId, bytes: u64) -> Sink {
     Sink {
         index: BlockIndex(0),
@@ -96,7 +97,7 @@ fn id(name: &str) -> BlockId {
     BlockId(name.to_owned())
 }
 
-/// Bytes that differ from chunk to chunk and from seed to seed.
+/// Pseudo-random bytes that differ between chunks and between seeds.
 fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Whatever is written in whatever order reads back as a plain byte vector would.
+//! Bytes written in any order read back as from a plain byte vector.
 
 use proptest::prelude::*;
 use store_api::{BlockHash, BlockReader};
@@ -7,7 +7,7 @@ use super::*;
 use crate::checksums::{CHUNK_BYTES, Checksums};
 use crate::label::Label;
 
-/// A piece that is written: where it starts and ends, as shares of the block, and its content.
+/// A write: its start and length as fractions of the block, and its content.
 #[derive(Clone, Debug)]
 struct Piece {
     start: f64,
@@ -29,7 +29,7 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(piece, 0..12)
 }
 
-/// The range of a piece, at chunk borders if it shall be.
+/// The byte range of a piece, rounded to chunk boundaries if `aligned`.
 fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     let mut start = (piece.start * bytes as f64) as usize;
     let mut end = (start + (piece.length * (bytes - start) as f64) as usize).min(bytes);
@@ -40,16 +40,16 @@ fn range(piece: &Piece, bytes: usize) -> std::ops::Range<usize> {
     start..end
 }
 
-/// What the digest should be.
+/// The expected digest.
 fn digest(bytes: &[u8]) -> Option<repair::Digest> {
     let mut hash = BlockHash::default();
     hash.update(bytes);
     Some(hash.finish())
 }
 
-/// The digest of a block of an earlier day.
+/// The digest that old versions recorded: that of the checksum list.
 fn list_digest(bytes: &[u8]) -> Option<repair::Digest> {
-    let label = Label::of(&sink(&id("a"), 0)); // A digest does not depend on it.
+    let label = Label::of(&sink(&id("a"), 0)); // The digest does not depend on the label.
     let mut checksums = Checksums::unknown(bytes.len() as u64, label);
     bytes.chunks(CHUNK_BYTES).enumerate().for_each(|(index, chunk)| checksums.set(index, chunk));
     Some(checksums.block_digest())
@@ -77,7 +77,7 @@ proptest! {
         for piece in &early {
             write(&mut *writer, range(piece, length), piece.seed);
         }
-        // Everything once, back to front, so that nothing is missing.
+        // Writes every byte once, back to front.
         for start in (0..length).step_by(grain).rev() {
             write(&mut *writer, start..length.min(start + grain), start as u64);
         }
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn every_short_range_reads_right(start in 0usize..9000, length in 0usize..9000) {
+    fn every_short_range_reads_correctly(start in 0usize..9000, length in 0usize..9000) {
         let scene = Scene::new();
         let bytes = pattern(1, 9000);
         scene.store(&id("a"), &bytes);
@@ -124,9 +124,9 @@ proptest! {
     }
 }
 
-/// Records from before blocks had the digests of today stay comparable.
+/// A rebuilt block must be comparable with a digest that an old version recorded.
 #[test]
-fn a_block_is_made_again_with_the_kind_of_digest_that_is_recorded() {
+fn a_rebuilt_block_gets_the_recorded_kind_of_digest() {
     let scene = Scene::new();
     let bytes = pattern(1, 300_000);
     for (recorded, expected) in [
@@ -147,7 +147,7 @@ fn a_block_is_made_again_with_the_kind_of_digest_that_is_recorded() {
 }
 
 #[test]
-fn bytes_never_written_stop_the_seal() {
+fn unwritten_bytes_prevent_the_seal() {
     let scene = Scene::new();
     let mut writer = scene.blocks.create(&sink(&id("a"), 10_000)).expect("space");
     writer.write_at(0, &[1; 4096]).expect("written");
@@ -177,7 +177,7 @@ fn ranges_beyond_the_block_are_refused() {
 }
 
 #[test]
-fn what_was_written_after_the_seal_is_not_committed() {
+fn a_block_written_to_after_the_seal_is_not_committed() {
     let scene = Scene::new();
     let mut writer = scene.blocks.create(&sink(&id("a"), 3)).expect("space");
     writer.write_at(0, b"abc").expect("written");

@@ -1,7 +1,8 @@
-//! Handing a replica over to a DataNode that runs and has Mend's plug-in.
+//! Hands a replica over to a running DataNode that has Mend's plug-in.
 //!
-//! The plug-in `mend.hdfs.MendPlugin` in the DataNode listens on a port of the machine alone. A connection brings one
-//! line and gets one: `ready POOL`, or `adopt POOL BLOCK STAMP BYTES` once both files have their names; `yes`, or `no WHY`.
+//! The plug-in `mend.hdfs.MendPlugin` in the DataNode listens on a loopback port. Each connection carries one
+//! request line and one answer line. The request is `ready POOL`, or `adopt POOL BLOCK STAMP BYTES` once both
+//! files have been renamed; the answer is `yes`, or `no WHY`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,13 +17,13 @@ use tokio::time::timeout;
 
 use super::writer::ReplicaWriter;
 
-/// The DataNode is on the same machine, but it may wait for a disk or for its own locks.
+/// Timeout for an answer. The DataNode is on the same machine, but may wait for a disk or for its own locks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// That, and what it takes to give two files their names.
+/// Timeout for the whole hand-over: the answer, plus the time to rename two files.
 const LIMIT: Duration = Duration::from_secs(45);
 const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// A DataNode whose plug-in can be asked.
+/// The plug-in of a DataNode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plugin(pub(super) SocketAddr);
 
@@ -31,7 +32,7 @@ impl Plugin {
         format!("the DataNode whose plug-in should listen at {}", self.0)
     }
 
-    /// Asks it something; an error unless it says yes.
+    /// Sends a request. Any answer but `yes` is an error.
     async fn ask(&self, question: String) -> Result<(), ProcessError> {
         let process = self.process();
         let answer = match timeout(ANSWER_LIMIT, exchange(self.0, &question)).await {
@@ -61,7 +62,7 @@ async fn exchange(address: SocketAddr, question: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// A replica that a DataNode takes over.
+/// Writes a replica that is handed over to the DataNode's plug-in.
 pub(super) struct ToldWriter {
     writer: Box<ReplicaWriter>,
     datanode: Plugin,
@@ -105,8 +106,9 @@ impl HandOver for ToldWriter {
         HandOverTerms { process: self.datanode.process(), limit: LIMIT }
     }
 
-    /// What the DataNode refuses is taken away again, unless it took another's place. Of what it does not answer to it may
-    /// know, and a block that is there and whole is better than one that it looks for in vain.
+    /// If the DataNode refuses the replica, its files are removed again, unless they replaced another
+    /// replica. If the DataNode does not answer, the files stay: it may have adopted the replica, and an
+    /// intact replica is better than a missing one.
     fn hand_over(mut self: Box<Self>) -> Later<'static, Result<(), BlockError>> {
         Box::pin(async move {
             self.prepare().await?;

@@ -17,10 +17,10 @@ use super::reader::ReplicaReader;
 use super::volumes::Volumes;
 use super::writer::{Place, ReplicaWriter, Shared};
 
-/// The finalized replicas of one block pool in the folders of one DataNode.
+/// The finalized replicas of one block pool, in the folders of one DataNode.
 ///
-/// Blocks are named as HDFS names replicas, `blk_-9223372036854775792_1001`. Removing and making them behind a DataNode
-/// that runs is not enough: it has to be told (`docs/reference/hdfs.md`).
+/// Blocks have HDFS's names of replicas, such as `blk_-9223372036854775792_1001`. A running DataNode must be
+/// told about replicas that are created or removed in its folders (`docs/reference/hdfs.md`).
 #[derive(Debug)]
 pub struct HdfsBlocks {
     shared: Arc<Shared>,
@@ -28,18 +28,18 @@ pub struct HdfsBlocks {
     adopter: Option<Adopter>,
 }
 
-/// How a DataNode that runs gets what is made.
+/// How a running DataNode receives a rebuilt block.
 #[derive(Clone, Copy, Debug)]
 enum Adopter {
-    /// It looks at files that Mend gave their names.
+    /// The plug-in adopts files that Mend has renamed into place.
     Plugin(Plugin),
-    /// It writes the block itself.
+    /// The DataNode writes the block itself.
     Push(Pusher),
 }
 
 impl HdfsBlocks {
-    /// Takes the folders of a DataNode (`dfs.datanode.data.dir`), in its order, and the replicas of the block pool
-    /// `pool` in them, which may be left out if there is one pool only; removes what a crash of Mend left there.
+    /// Opens the folders of a DataNode (`dfs.datanode.data.dir`), in the DataNode's order. `pool` selects the
+    /// block pool, and may be omitted if there is only one. Removes files that a crash of Mend left behind.
     ///
     /// # Errors
     /// [`BlockError::Io`] if a folder cannot be used, no DataNode has run there, or another helper uses it.
@@ -48,22 +48,22 @@ impl HdfsBlocks {
         Ok(Self { shared: Arc::new(shared), made: ChecksumFormat::default(), adopter: None })
     }
 
-    /// The same, but with blocks that are made here having such checksums, unless they replace one that has others.
-    /// Those of a group have to be alike.
+    /// Sets the checksum format of new blocks. A block that replaces another keeps the format of the other.
+    /// All blocks of a group need the same format.
     #[must_use]
     pub fn with_checksums(self, made: ChecksumFormat) -> Self {
         Self { made, ..self }
     }
 
-    /// The same, but what is made is handed over to the DataNode, whose plug-in listens at this address of the machine.
-    /// Without, the DataNode finds it when it next scans its folders, or starts.
+    /// Hands new blocks over to the DataNode's plug-in, which listens at this address. Without a plug-in, the
+    /// DataNode finds new blocks at its next scan or start.
     #[must_use]
     pub fn with_datanode(self, address: SocketAddr) -> Self {
         Self { adopter: Some(Adopter::Plugin(Plugin(address))), ..self }
     }
 
-    /// The same, but what is made is pushed to the DataNode by HDFS's own write, at the address by which the NameNode knows
-    /// it: it needs no plug-in, and writes the block once more.
+    /// Pushes new blocks to the DataNode with HDFS's own write protocol; `address` is the DataNode's address
+    /// in the NameNode. This needs no plug-in, but writes each block a second time.
     #[must_use]
     pub fn with_pushes(self, address: SocketAddr) -> Self {
         Self { adopter: Some(Adopter::Push(Pusher::new(address))), ..self }
@@ -76,7 +76,7 @@ impl HdfsBlocks {
         }
     }
 
-    /// Why there is no such replica.
+    /// The reason why there is no such replica.
     fn not_here(&self, name: &ReplicaName) -> Result<BlockError, BlockError> {
         let block = name.block_id();
         if let Some(volume) = self.shared.volumes.with(name)?.first() {
@@ -88,7 +88,8 @@ impl HdfsBlocks {
         Ok(BlockError::Missing { block, path: paths.join(", ") })
     }
 
-    /// Where a replica that is made goes: where the block is already, else where most is free.
+    /// Chooses the volume for a new replica: the one that already has the block, or else the one with the
+    /// most free space.
     fn volume_for(&self, name: &ReplicaName) -> Result<usize, BlockError> {
         let volumes = self.shared.volumes.all();
         if let Some(&has) = self.shared.volumes.with(name)?.first() {
@@ -106,25 +107,26 @@ impl HdfsBlocks {
 }
 
 impl HdfsBlocks {
-    /// Opens a replica by its name.
+    /// Opens a replica by name.
     ///
     /// # Errors
-    /// [`BlockError`]; lengths that contradict each other are found here.
+    /// [`BlockError`]; lengths that contradict each other are detected here.
     pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
         Ok(Arc::new(self.reader(&replica(block)?)?))
     }
 
-    /// Starts a replica. Its files have names that the DataNode does not look at before [`commit`](Publish::commit), which
-    /// tells nobody; dropping the writer removes them.
+    /// Creates a writer for a replica. Its files have temporary names that the DataNode ignores.
+    /// [`commit`](Publish::commit) renames them without telling the DataNode. Dropping the writer earlier
+    /// removes them.
     ///
     /// # Errors
-    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) already here if the space can be seen to be short;
-    /// [`Beside`](BlockError::Beside) where the DataNode has another block of the group.
+    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) if the volume already has too little free space;
+    /// [`Beside`](BlockError::Beside) if the DataNode has another block of the group.
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         Ok(Box::new(self.writer(block)?))
     }
 
-    /// As [`create`](Self::create), for whoever hands it over.
+    /// Like [`create`](Self::create), for writers that hand the replica over.
     pub(super) fn writer(&self, block: &Sink) -> Result<ReplicaWriter, BlockError> {
         let name = replica(&block.id)?;
         self.shared.volumes.check_group(&name)?;
@@ -172,12 +174,12 @@ impl Blocks for HdfsBlocks {
         self.open_block(block)?.verify(gate)
     }
 
-    /// Removes the replica from all of the DataNode's disks. A DataNode that runs has to be told.
+    /// Removes the replica from all disks of the DataNode. A running DataNode must be told.
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
         self.shared.volumes.remove(&replica(block)?)
     }
 
-    /// Those of block groups: what is replicated is no business of Mend's.
+    /// Lists only blocks of block groups; Mend does not repair replicated files.
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let replicas = self.shared.volumes.list()?.into_iter().filter(|(name, _)| name.place().is_some());
         Ok(replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect())
@@ -188,7 +190,7 @@ impl Blocks for HdfsBlocks {
         Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 
-    /// On the disk that has most. What `dfs.datanode.du.reserved` keeps free counts as free.
+    /// Free space on the disk with the most. Ignores the reserve `dfs.datanode.du.reserved`.
     fn free_bytes(&self) -> Result<u64, BlockError> {
         let mut free = self.shared.volumes.all().iter().map(|volume| volume.free_bytes());
         free.try_fold(0, |most, free| Ok(most.max(free?)))

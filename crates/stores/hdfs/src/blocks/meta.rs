@@ -1,19 +1,21 @@
-//! The file of checksums beside a block: a header of seven bytes, then a CRC of four bytes for each chunk of the block.
+//! The checksum file of a block: a header of seven bytes, then a CRC of four bytes for each chunk of the
+//! block.
 
 use std::ops::Range;
 
 use crc_fast::CrcAlgorithm;
 use repair::Digest;
 
-/// Bytes before the first checksum.
+/// Length of the header.
 pub(super) const HEADER_BYTES: u64 = 7;
-/// Bytes of a checksum.
+/// Length of a checksum.
 pub(super) const SUM_BYTES: usize = 4;
-/// HDFS sends chunks in packets of 64 KiB, so that nobody has larger ones; and one has to fit into memory.
+/// The largest chunk. HDFS sends chunks in packets of 64 KiB, so larger chunks are not used in practice; a
+/// chunk must also fit into memory.
 const MAX_CHUNK_BYTES: u32 = 1 << 20;
 const VERSION: u16 = 1;
 
-/// Which CRC a cluster uses.
+/// The CRC that a cluster uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumKind {
     /// CRC-32 as in zip, `dfs.checksum.type` CRC32.
@@ -22,20 +24,20 @@ pub enum ChecksumKind {
     Crc32c,
 }
 
-/// How the bytes of a block are checked.
+/// The format of a block's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumFormat {
     kind: ChecksumKind,
     chunk_bytes: u32,
 }
 
-/// Why a file is no file of checksums that can be used.
+/// Why a checksum file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
-    /// It does not begin as HDFS begins it.
+    /// The header is not one that HDFS writes.
     #[error("its header is none that HDFS writes")]
     Header,
-    /// HDFS was told to keep no checksums.
+    /// HDFS was configured to store no checksums.
     #[error(
         "it was written with dfs.checksum.type NULL, so that nothing can tell whether its bytes are right"
     )]
@@ -50,7 +52,7 @@ impl ChecksumKind {
         }
     }
 
-    /// How files and messages name it.
+    /// The code of the CRC in checksum files and messages.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Crc32 => 1,
@@ -58,7 +60,7 @@ impl ChecksumKind {
         }
     }
 
-    /// HDFS calls it the composite CRC of a block: that of all its bytes.
+    /// The name of the digest. HDFS calls the CRC of all bytes of a block its composite CRC.
     fn digest_kind(self) -> &'static str {
         match self {
             Self::Crc32 => "composite-crc32",
@@ -71,7 +73,7 @@ impl ChecksumKind {
         narrow(crc_fast::checksum(self.algorithm(), bytes))
     }
 
-    /// The CRC of two pieces after each other, the second of `bytes` bytes.
+    /// The CRC of two concatenated pieces, the second of which has `bytes` bytes.
     fn joined(self, first: u32, second: u32, bytes: u64) -> u32 {
         narrow(crc_fast::checksum_combine(self.algorithm(), first.into(), second.into(), bytes))
     }
@@ -81,7 +83,7 @@ fn narrow(crc: u64) -> u32 {
     u32::try_from(crc).expect("both CRCs have 32 bits")
 }
 
-/// CRC-32C of each 512 bytes, as HDFS does unless it is told otherwise.
+/// HDFS's default: CRC-32C of each 512 bytes.
 impl Default for ChecksumFormat {
     fn default() -> Self {
         Self { kind: ChecksumKind::Crc32c, chunk_bytes: 512 }
@@ -89,22 +91,23 @@ impl Default for ChecksumFormat {
 }
 
 impl ChecksumFormat {
-    /// Checksums of each `chunk_bytes` bytes (`dfs.bytes-per-checksum`); `None` if HDFS could not use them.
+    /// A checksum for each `chunk_bytes` bytes (`dfs.bytes-per-checksum`); `None` if HDFS could not use this
+    /// size.
     pub fn new(kind: ChecksumKind, chunk_bytes: u32) -> Option<Self> {
         (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes).then_some(Self { kind, chunk_bytes })
     }
 
-    /// Which CRC.
+    /// The kind of CRC.
     pub fn kind(&self) -> ChecksumKind {
         self.kind
     }
 
-    /// Bytes under one checksum; the block's last chunk may be shorter.
+    /// Number of bytes per checksum; the block's last chunk may be shorter.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes.into()
     }
 
-    /// Reads the header of a file of `file_bytes` bytes.
+    /// Decodes the header of a checksum file of `file_bytes` bytes.
     ///
     /// # Errors
     /// [`MetaError`].
@@ -112,7 +115,8 @@ impl ChecksumFormat {
         let [v0, v1, kind, c0, c1, c2, c3] = *header;
         let chunk_bytes = u32::from_be_bytes([c0, c1, c2, c3]);
         let kind = match (u16::from_be_bytes([v0, v1]), kind) {
-            // A flipped bit can make this of another kind, but cannot take its checksums away.
+            // The length is checked because a flipped bit can change the kind in the header, but cannot
+            // remove the checksums.
             (VERSION, 0) if file_bytes == HEADER_BYTES => return Err(MetaError::NoChecksums),
             (VERSION, 1) => ChecksumKind::Crc32,
             (VERSION, 2) => ChecksumKind::Crc32c,
@@ -121,53 +125,54 @@ impl ChecksumFormat {
         Self::new(kind, chunk_bytes).ok_or(MetaError::Header)
     }
 
-    /// The header.
+    /// Encodes the header.
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES as usize] {
         let ([v0, v1], [c0, c1, c2, c3]) = (VERSION.to_be_bytes(), self.chunk_bytes.to_be_bytes());
         [v0, v1, self.kind.code(), c0, c1, c2, c3]
     }
 
-    /// Chunks of a block.
+    /// Number of chunks of a block.
     pub(super) fn chunks(&self, block_bytes: u64) -> u64 {
         block_bytes.div_ceil(self.chunk_bytes())
     }
 
-    /// Bytes of the file for a block.
+    /// Length of the checksum file of a block.
     pub(super) fn file_bytes(&self, block_bytes: u64) -> u64 {
         HEADER_BYTES + self.chunks(block_bytes) * SUM_BYTES as u64
     }
 
-    /// Where the checksums of some chunks are in the file.
+    /// The position of a chunk's checksum in the file.
     pub(super) fn sums_at(&self, first_chunk: u64) -> u64 {
         HEADER_BYTES + first_chunk * SUM_BYTES as u64
     }
 
-    /// Where a chunk is in a block of `block_bytes` bytes.
+    /// The byte range of a chunk in a block of `block_bytes` bytes.
     pub(super) fn chunk(&self, index: u64, block_bytes: u64) -> Range<u64> {
         let start = index * self.chunk_bytes();
         start..(start + self.chunk_bytes()).min(block_bytes)
     }
 
-    /// The checksums of some bytes that begin with a chunk, as they stand in the file.
+    /// The checksums of bytes that begin at the start of a chunk, encoded as in the file.
     pub(super) fn sums<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = [u8; SUM_BYTES]> + use<'a> {
         let kind = self.kind;
         bytes.chunks(self.chunk_bytes as usize).map(move |chunk| kind.sum(chunk).to_be_bytes())
     }
 }
 
-/// The CRC of all bytes of a block, made of those of its chunks: what HDFS calls its composite CRC.
+/// Computes the CRC of a whole block from the CRCs of its chunks. HDFS calls the result the composite CRC.
 #[derive(Debug)]
 pub(super) struct Composite {
     format: ChecksumFormat,
     block_bytes: u64,
-    /// What following it by a whole chunk makes of a CRC, for each byte of it: joining is linear.
+    /// Lookup tables that extend a CRC by one whole chunk, one table per byte of the CRC. This works because
+    /// combining CRCs is linear.
     shifted: Box<[[u32; 256]; SUM_BYTES]>,
     chunks: u64,
     sum: u32,
 }
 
 impl Composite {
-    /// Of a block of `block_bytes` bytes, of which no chunk is known yet.
+    /// A composite CRC of a block of `block_bytes` bytes, before its first chunk.
     pub(super) fn new(format: ChecksumFormat, block_bytes: u64) -> Self {
         let bits: [u32; 32] =
             std::array::from_fn(|bit| format.kind.joined(1 << bit, 0, format.chunk_bytes()));
@@ -181,7 +186,7 @@ impl Composite {
         Self { format, block_bytes, shifted, chunks: 0, sum: format.kind.sum(&[]) }
     }
 
-    /// The checksums of the next chunks, as they stand in the file.
+    /// Appends the checksums of the next chunks, encoded as in the file.
     pub(super) fn add(&mut self, sums: &[u8]) {
         for sum in sums.as_chunks::<SUM_BYTES>().0 {
             let range = self.format.chunk(self.chunks, self.block_bytes);
@@ -199,7 +204,7 @@ impl Composite {
         bytes.fold(0, |sum, (byte, row)| sum ^ row[usize::from(byte)])
     }
 
-    /// The digest of the block, all of whose chunks are known.
+    /// The digest of the block, after all chunks were added.
     pub(super) fn digest(&self) -> Digest {
         assert_eq!(self.chunks, self.format.chunks(self.block_bytes), "all chunks are known");
         Digest::of_u32(self.format.kind.digest_kind(), self.sum)
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_as_hdfs_writes_it() {
+    fn the_header_matches_that_of_hdfs() {
         assert_eq!(ChecksumFormat::default().encode(), [0, 1, 2, 0, 0, 2, 0]);
         let sums: Vec<_> = ChecksumFormat::default().sums(b"123456789").collect();
         assert_eq!(sums, [[0xe3, 0x06, 0x92, 0x83]]); // The check values of the two CRCs.
@@ -236,7 +241,7 @@ mod tests {
             header[bit / 8] ^= 1 << (bit % 8);
             match ChecksumFormat::decode(&header, whole) {
                 Err(error) => assert_eq!(error, MetaError::Header),
-                // The file then is not as long as it should be, or its checksums are not the block's.
+                // Then the file has the wrong length, or its checksums do not match the block.
                 Ok(other) => {
                     assert!(other.file_bytes(70_000) != whole || other.sums(&block).ne(sums.clone()))
                 }

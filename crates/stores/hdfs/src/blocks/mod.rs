@@ -1,10 +1,10 @@
-//! The internal blocks of a DataNode, read and made beside it.
+//! Reads and writes the internal blocks of a DataNode, in the DataNode's own folders.
 //!
-//! Mend owns nothing here. The blocks and their files of checksums are HDFS's; what the NameNode knows is the truth.
-//! [`HdfsBlocks`] hands out no byte that was not held against its checksum, and makes a rebuilt block with checksums
-//! under names that the DataNode does not look at until all is there. [`Policy`] and [`BlockGroup`] say what a block
-//! group is as a stripe. Asking the NameNode is not in here. `docs/reference/hdfs.md` has the files
-//! and the facts.
+//! HDFS owns the blocks and their checksum files, and the NameNode's metadata is authoritative.
+//! [`HdfsBlocks`] returns only bytes that match their checksums. It writes a rebuilt block, with its
+//! checksums, under temporary names that the DataNode ignores until the block is complete. [`Policy`] and
+//! [`BlockGroup`] describe a block group as a stripe. Queries to the NameNode are not part of this module.
+//! `docs/reference/hdfs.md` documents the files and HDFS's behaviour.
 
 mod datanode;
 mod hdfs_blocks;
@@ -19,13 +19,13 @@ mod transfer;
 mod volumes;
 mod writer;
 
-/// Decoders of what is on disks, and of what DataNodes say, for `crates/fuzz`.
+/// Decoders of on-disk formats and of DataNodes' answers, for `crates/fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     use super::meta::{ChecksumFormat, HEADER_BYTES};
     pub use super::transfer::is_answer as datanode_answer;
 
-    /// Decodes the header of a file of checksums; whether it is one.
+    /// Decodes the header of a checksum file. Returns whether it is valid.
     pub fn meta_header(bytes: &[u8]) -> bool {
         let Some(header) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else { return false };
         let Ok(format) = ChecksumFormat::decode(header, bytes.len() as u64) else { return false };
@@ -33,12 +33,12 @@ pub mod fuzzing {
         true
     }
 
-    /// Whether a replica has this name.
+    /// Whether this is the name of a replica.
     pub fn is_replica_name(name: &str) -> bool {
         name.parse::<super::ReplicaName>().is_ok_and(|replica| replica.to_string() == name)
     }
 
-    /// Whether a policy has this name, capitals and leading zeros aside.
+    /// Whether this is the name of a policy, ignoring case and leading zeros.
     pub fn is_policy_name(name: &str) -> bool {
         let Ok(policy) = name.parse::<super::Policy>() else { return false };
         assert_eq!(policy.to_string().parse(), Ok(policy), "it reads back");

@@ -1,4 +1,4 @@
-//! What HDFS calls a replica of a block: the block's number and its generation stamp.
+//! HDFS's names of replicas: the number of the block and its generation stamp.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use repair::BlockId;
 
 /// The low bits of a striped block's number are its index in the group.
 const INDEX_MASK: i64 = 15;
-/// A block group has room for the indices 0 to 15.
+/// Maximum number of blocks in a group; indices are 0 to 15.
 pub const MAX_BLOCKS_IN_GROUP: u16 = 16;
 
-/// A replica as Mend names it: `blk_-9223372036854775792_1001`, the block's number and its generation stamp, as HDFS
-/// writes them itself. A block that was written again after a failure has a later stamp, so what an earlier writer left
-/// is never taken for it.
+/// The name of a replica in Mend, such as `blk_-9223372036854775792_1001`: the block's number and generation
+/// stamp, as HDFS writes them. A block that is rewritten after a failure gets a higher stamp, so leftovers of
+/// an earlier writer are never mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaName {
     block: i64,
@@ -28,12 +28,12 @@ pub struct ReplicaName {
 pub struct NotAReplica(pub String);
 
 impl ReplicaName {
-    /// The replica of a block; generation stamps fit into 63 bits.
+    /// The replica of a block. Returns `None` if the stamp does not fit into 63 bits.
     pub fn new(block: i64, stamp: u64) -> Option<Self> {
         i64::try_from(stamp).is_ok().then_some(Self { block, stamp })
     }
 
-    /// The internal block `index` of the group `group`; `None` if a group has no such number or no such index.
+    /// The internal block `index` of the group `group`; `None` if the number or the index is invalid.
     pub fn internal(group: i64, stamp: u64, index: BlockIndex) -> Option<Self> {
         let fits = group < 0 && group & INDEX_MASK == 0 && index.0 < MAX_BLOCKS_IN_GROUP;
         Self::new(group | i64::from(index.0), stamp).filter(|_| fits)
@@ -49,39 +49,39 @@ impl ReplicaName {
         self.stamp
     }
 
-    /// The number of its group and its index in it; `None` for a block that is not striped.
+    /// The number of the block's group, and its index in the group; `None` if the block is not striped.
     pub fn place(&self) -> Option<(i64, BlockIndex)> {
         let index = BlockIndex((self.block & INDEX_MASK) as u16);
         (self.block < 0).then_some((self.block & !INDEX_MASK, index))
     }
 
-    /// Whether both are blocks of one group, and not the same block.
+    /// Whether the two are different blocks of the same group.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         let group = |name: &Self| name.place().map(|(group, _)| group);
         self.block != other.block && group(self).is_some() && group(self) == group(other)
     }
 
-    /// The replica as Mend names blocks.
+    /// The name as a block id.
     pub fn block_id(&self) -> BlockId {
         BlockId(self.to_string())
     }
 
-    /// The name of its file of bytes.
+    /// The name of the file with the block's bytes.
     pub(super) fn file(&self) -> String {
         format!("blk_{}", self.block)
     }
 
-    /// The name of its file of checksums.
+    /// The name of the checksum file.
     pub(super) fn meta_file(&self) -> String {
         format!("{self}.meta")
     }
 
-    /// The replica whose file of checksums has this name.
+    /// Parses the name of a checksum file into its replica.
     pub(super) fn of_meta_file(name: &str) -> Option<Self> {
         name.strip_suffix(".meta")?.parse().ok()
     }
 
-    /// The numbers of the two nested folders it is in.
+    /// The numbers of the two nested folders that contain the replica.
     pub(super) fn folders(&self) -> [u8; 2] {
         [16, 8].map(|shift| (self.block >> shift & 0x1f) as u8)
     }
@@ -89,7 +89,7 @@ impl ReplicaName {
     fn parse(text: &str) -> Option<Self> {
         let (block, stamp) = text.strip_prefix("blk_")?.split_once('_')?;
         let name = Self::new(block.parse().ok()?, stamp.parse().ok()?)?;
-        // What does not come out as it went in is another file's name: `blk_+1_2`, `blk_01_2`.
+        // Only the canonical form is accepted; `blk_+1_2` and `blk_01_2` are names of other files.
         (name.to_string() == text).then_some(name)
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internal_block_is_where_hdfs_puts_it() {
+    fn internal_blocks_have_the_folders_of_hdfs() {
         let name = ReplicaName::internal(-9_223_372_036_854_710_256, 1003, BlockIndex(5)).expect("a group");
         assert_eq!(name.to_string(), "blk_-9223372036854710251_1003");
         assert_eq!(name.folders(), [1, 0]);

@@ -1,9 +1,10 @@
-//! Erasure coding policies and block groups: how HDFS lays a file over internal blocks, and what that is as a stripe.
+//! Erasure coding policies and block groups: how HDFS distributes a file over internal blocks, and the
+//! resulting stripe.
 //!
-//! A group's bytes are dealt to the data blocks in cells, round after round. Coding knows no cells: the bytes at one
-//! offset of all internal blocks are coded together, and a block that ends early counts as followed by zeros. A group
-//! of few bytes has data blocks of none, which HDFS never writes; they are zeros that nobody holds, so the group's
-//! code is the policy's *shortened* by them.
+//! The bytes of a group are distributed over the data blocks in cells, round-robin. Coding ignores cells: it
+//! combines the bytes at the same offset of all internal blocks, and pads shorter blocks with zeros. In a
+//! small group, some data blocks are empty. HDFS never writes these blocks, and Mend treats them as zeros.
+//! The group's code is therefore the policy's code *shortened* by the empty blocks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,8 +27,8 @@ pub enum Codec {
     Xor,
 }
 
-/// An erasure coding policy, whether HDFS comes with it or an operator has added it. As text it is HDFS's own name of
-/// it, `RS-6-3-1024k`.
+/// An erasure coding policy, built-in or added by an operator. Its text form is HDFS's name, such as
+/// `RS-6-3-1024k`.
 ///
 /// ```
 /// use hdfs::Policy;
@@ -45,40 +46,40 @@ pub struct Policy {
     cell_bytes: u32,
 }
 
-/// Why something is no policy of which Mend can repair blocks.
+/// Why Mend cannot repair blocks of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The name is not one.
+    /// The name is not that of a policy.
     #[error(
         "`{0}` is no erasure coding policy: their names are like RS-6-3-1024k, see `hdfs ec -listPolicies`"
     )]
     Name(String),
-    /// The cluster has a codec that others wrote.
+    /// The codec is not one of HDFS's own.
     #[error("policy {policy}: Mend knows the codecs rs, rs-legacy and xor, not `{codec}`")]
     Codec {
         /// The policy.
         policy: String,
-        /// Its codec.
+        /// The policy's codec.
         codec: String,
     },
-    /// More blocks than a group has room for, or none.
+    /// The number of blocks exceeds the capacity of a group, or is zero.
     #[error("policy {policy}: a group has data and parity, and at most {MAX_BLOCKS_IN_GROUP} blocks")]
     Blocks {
         /// The policy.
         policy: String,
     },
-    /// The code has no such size.
+    /// The code does not support these parameters.
     #[error("policy {policy}: {source}")]
     Code {
         /// The policy.
         policy: String,
-        /// What is wrong with it.
+        /// The reason.
         source: SpecError,
     },
 }
 
 impl Policy {
-    /// The policy of a schema and the bytes of its cells, which are whole KiB.
+    /// A policy with these parameters; `cell_bytes` must be a multiple of 1 KiB.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -98,22 +99,22 @@ impl Policy {
         checked.map_err(|source| PolicyError::Code { policy: policy.to_string(), source }).map(|()| policy)
     }
 
-    /// Data blocks of a group.
+    /// Number of data blocks in a group.
     pub fn data_blocks(&self) -> u16 {
         self.data
     }
 
-    /// Blocks of a group.
+    /// Number of blocks in a group.
     pub fn blocks(&self) -> u16 {
         self.data + self.parity
     }
 
-    /// Bytes of a cell.
+    /// Length of a cell in bytes.
     pub fn cell_bytes(&self) -> u64 {
         self.cell_bytes.into()
     }
 
-    /// The code of a whole group.
+    /// The code of a group without empty blocks.
     pub fn code(&self) -> CodeSpec {
         let (n, k) = (usize::from(self.blocks()), usize::from(self.data));
         match self.codec {
@@ -123,7 +124,7 @@ impl Policy {
         }
     }
 
-    /// Bytes of each internal block of a group that holds `group_bytes` bytes of a file.
+    /// The length of each internal block of a group that stores `group_bytes` bytes of a file.
     pub fn lengths(&self, group_bytes: u64) -> Vec<u64> {
         let round = self.cell_bytes() * u64::from(self.data);
         let (rounds, rest) = (group_bytes / round, group_bytes % round);
@@ -168,49 +169,49 @@ impl FromStr for Policy {
     }
 }
 
-/// A block group as the NameNode knows it.
+/// A block group, as the NameNode describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockGroup {
-    /// Its number, which is that of its block 0.
+    /// The group's number, which is also the number of its block 0.
     pub number: i64,
-    /// The generation stamp of all its blocks.
+    /// The generation stamp of all blocks of the group.
     pub stamp: u64,
-    /// Bytes of the file that it holds.
+    /// Number of bytes of the file that the group stores.
     pub bytes: u64,
-    /// How it is coded.
+    /// The group's erasure coding policy.
     pub policy: Policy,
 }
 
-/// A block group as a stripe: the blocks that there are, and the code that holds between them.
+/// A block group as a stripe: its non-empty blocks, and their code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStripe {
-    /// The policy's code, shortened if the group has data blocks of no bytes.
+    /// The policy's code, shortened if the group has empty data blocks.
     pub code: CodeSpec,
-    /// Bytes of a block for the purpose of coding.
+    /// Length of a block in coding.
     pub block_bytes: u64,
-    /// The blocks with their index in the group, data first. A block's place here is its index in the stripe.
+    /// The non-empty blocks, data first. The position in this list is the block's index in the stripe.
     pub blocks: Vec<GroupBlock>,
 }
 
 /// A block of a [`GroupStripe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupBlock {
-    /// Its replica.
+    /// The name of the block's replica.
     pub name: ReplicaName,
-    /// Its index in the group, as HDFS counts.
+    /// The block's index in the group, as in HDFS.
     pub index: BlockIndex,
-    /// Its bytes; zeros follow in coding.
+    /// The block's length; coding pads it with zeros.
     pub bytes: u64,
 }
 
 impl BlockGroup {
-    /// The group as Mend names it: `group_-9223372036854775792_1001`, number and generation stamp. HDFS itself calls it as
-    /// it calls its block 0.
+    /// The group's name in Mend, such as `group_-9223372036854775792_1001`: number and generation stamp. HDFS
+    /// itself uses the name of block 0 for the group.
     pub fn stripe_id(&self) -> StripeId {
         StripeId(format!("group_{}_{}", self.number, self.stamp))
     }
 
-    /// The group as a stripe; `None` if it holds no bytes, or no group can have its number.
+    /// The group as a stripe; `None` if the group is empty or has an invalid number.
     pub fn stripe(&self) -> Option<GroupStripe> {
         let lengths = self.policy.lengths(self.bytes);
         let present = (0..).zip(&lengths).filter(|&(_, &bytes)| bytes > 0);
@@ -225,10 +226,10 @@ impl BlockGroup {
     }
 }
 
-/// The code of a group of which only the first `data` data blocks have bytes.
+/// The code of a group in which only the first `data` data blocks are non-empty.
 ///
-/// Its parity rows are those of the policy's code without the columns of the absent blocks. It tolerates as many losses:
-/// whatever it could not decode, the longer code could not decode either.
+/// Its parity rows are those of the policy's code without the columns of the empty blocks. It tolerates the
+/// same number of losses: any loss that it could not decode, the policy's code could not decode either.
 fn shortened(policy: &Policy, data: usize) -> CodeSpec {
     let family = match policy.code() {
         code if code.data_blocks() == data => return code,
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policies_of_hdfs_are_known() {
+    fn built_in_policies_are_parsed() {
         for (name, code) in [
             ("RS-6-3-1024k", "rs-9-6"),
             ("RS-3-2-1024k", "rs-5-3"),
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_named() {
+    fn invalid_policies_are_reported() {
         for (name, says) in [
             ("", "no erasure coding policy"),
             ("RS-6-3", "no erasure coding policy"),
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_few_bytes_has_a_shortened_code() {
+    fn a_small_group_has_a_shortened_code() {
         let policy: Policy = "RS-6-3-1k".parse().expect("a policy");
         let group = |bytes| BlockGroup { number: -160, stamp: 7, bytes, policy };
         assert_eq!(group(0).stripe(), None);
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(group(6 * 1024 - 1).stripe().expect("a stripe").code, policy.code());
     }
 
-    /// The bytes of each internal block, dealt cell by cell.
+    /// The bytes of each data block, distributed cell by cell.
     fn dealt(policy: &Policy, file: &[u8]) -> Vec<Vec<u8>> {
         let mut blocks = vec![Vec::new(); policy.data.into()];
         for (cell, bytes) in file.chunks(policy.cell_bytes as usize).enumerate() {
@@ -328,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn lengths_are_those_of_dealt_cells(policy in policies(), bytes in 0usize..40_000) {
+        fn lengths_match_distributed_cells(policy in policies(), bytes in 0usize..40_000) {
             let dealt = dealt(&policy, &vec![7; bytes]);
             let lengths: Vec<_> = dealt.iter().map(|block| block.len() as u64).collect();
             prop_assert_eq!(&policy.lengths(bytes as u64)[..lengths.len()], &lengths[..]);

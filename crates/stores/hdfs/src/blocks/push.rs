@@ -1,9 +1,9 @@
-//! Handing a replica over to a DataNode that runs and has no plug-in: by the write with which DataNodes give each other
-//! blocks.
+//! Hands a replica over to a running DataNode without a plug-in, with the protocol that DataNodes use to
+//! write blocks to each other.
 //!
-//! The replica is made among what the DataNode has not finished, as always, and stays there while it is pushed: the DataNode
-//! writes files of its own, which have no name before all is there. So nothing of a push that breaks off is seen, and what
-//! the DataNode does not take is not lost to it either.
+//! The replica is first written to the DataNode's folder of unfinished files, as always, and stays there
+//! during the push. The DataNode writes files of its own, which become visible once they are complete. An
+//! interrupted push is therefore never visible, and Mend keeps its copy if the DataNode refuses the block.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,31 +21,32 @@ use super::transfer::{Transfer, TransferError, Wanted};
 use super::volumes::Files;
 use super::writer::ReplicaWriter;
 
-/// How long a DataNode may take for a step: it may wait for a disk, and syncs all of a block in the last one.
+/// Timeout for each step. A DataNode may wait for a disk, and syncs the whole block in the last step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// That a few times over, besides what the bytes take.
+/// Timeout for the whole hand-over, in addition to the time for the bytes.
 const LIMIT: Duration = Duration::from_secs(180);
-/// The bytes are read, sent, checked, written and synced on one machine, maybe on one disk that does other things as well.
+/// The lowest expected throughput. The bytes are read, sent, checked, written and synced on one machine,
+/// possibly on a single busy disk.
 const SLOWEST_BYTES_PER_S: u64 = 4 << 20;
 
-/// How a DataNode says that a replica comes just now.
+/// Part of a DataNode's error message for a replica that is being written.
 const UNFINISHED: &str = "Replica is not readable";
-/// And that it knows one whose files are gone.
+/// Parts of a DataNode's error message for a replica whose files are missing.
 const LOST_FILES: [&str; 2] = ["FileNotFoundException", "NoSuchFileException"];
 
-/// A DataNode that takes blocks as other DataNodes do.
+/// A DataNode that accepts blocks with the protocol between DataNodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pusher {
     address: SocketAddr,
     patience: Duration,
 }
 
-/// What a DataNode has of a replica.
+/// A DataNode's answer about a replica.
 #[derive(Debug)]
 enum Held {
-    /// It would serve it to readers.
+    /// The DataNode serves the replica to readers.
     Served,
-    /// It would not, and says why.
+    /// The DataNode does not serve the replica; its error message.
     Not(String),
 }
 
@@ -54,7 +55,7 @@ impl Pusher {
         Self { address, patience: PATIENCE }
     }
 
-    /// The same with another limit for each step.
+    /// Sets another timeout for each step.
     #[cfg(test)]
     pub(super) fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -68,7 +69,8 @@ impl Pusher {
         Transfer::open(self.address, self.patience)
     }
 
-    /// Whether it serves a replica. It forgets one whose files are gone.
+    /// Asks whether the DataNode serves a replica. The question makes the DataNode forget a replica whose
+    /// files are missing.
     fn ask(&self, wanted: &Wanted) -> Result<Held, BlockError> {
         match self.open().and_then(|transfer| transfer.read_last_byte(wanted)) {
             Ok(()) => Ok(Held::Served),
@@ -85,7 +87,8 @@ impl Pusher {
         }
     }
 
-    /// Writes a replica, of which it said `before` when it was asked for it.
+    /// Writes a replica to the DataNode. `before` is the DataNode's earlier answer about the replica, for
+    /// messages.
     fn write(&self, wanted: &Wanted, source: &ReplicaReader, before: &str) -> Result<(), BlockError> {
         match self.open().and_then(|transfer| transfer.write(wanted, source.format(), source)) {
             Err(TransferError::Closed) => {
@@ -118,7 +121,7 @@ impl Pusher {
     }
 }
 
-/// What the system calls a socket's limit depends on the step.
+/// The kind of error of a socket timeout differs between steps.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
@@ -127,7 +130,7 @@ fn process(wanted: &Wanted, error: ProcessError) -> BlockError {
     BlockError::Process { block: wanted.name.block_id(), error }
 }
 
-/// A replica that a DataNode writes itself when it is whole.
+/// Writes a replica that is pushed to the DataNode once it is complete.
 pub(super) struct PushedWriter {
     writer: Box<ReplicaWriter>,
     pusher: Pusher,
@@ -135,7 +138,7 @@ pub(super) struct PushedWriter {
 }
 
 impl PushedWriter {
-    /// `permit` is a block token, if HDFS wants them.
+    /// `permit` is a block token, if HDFS uses them.
     pub(super) fn new(writer: ReplicaWriter, pusher: Pusher, permit: Option<Permit>) -> Self {
         Self { writer: Box::new(writer), pusher, permit }
     }
@@ -146,8 +149,8 @@ impl PushedWriter {
         Wanted { pool: writer.pool().to_owned(), name: writer.name(), bytes: writer.bytes(), permit }
     }
 
-    /// Has the DataNode take the sealed replica. If it served this very block before, it was pushed already, and its answer
-    /// was lost.
+    /// Pushes the sealed replica to the DataNode. If the DataNode already serves this very block, an earlier
+    /// push succeeded but its response was lost.
     fn publish(self) -> Result<(), BlockError> {
         let (wanted, sealed) = (self.wanted(), self.writer.check_sealed()?);
         self.writer.check_others()?;
@@ -158,11 +161,12 @@ impl PushedWriter {
         }
         let replaces = self.writer.volumes().remove(&wanted.name)?;
         if replaces || knows_lost_files(&held) {
-            held = self.pusher.ask(&wanted)?; // Now it notices that it has none.
+            held = self.pusher.ask(&wanted)?; // This makes the DataNode notice that the files are missing.
         }
         match self.write(&wanted, sealed, &held) {
             Err(error) if replaces => {
-                // What was there was of some use, and its DataNode finds this one in its place.
+                // The removed replica was of some use, so the new one replaces it directly; the DataNode
+                // finds it there.
                 self.writer.give_names()?;
                 Err(error)
             }
@@ -170,7 +174,7 @@ impl PushedWriter {
         }
     }
 
-    /// What the DataNode is writing itself is left to it.
+    /// Refuses to interfere with a block that another writer is sending to the DataNode.
     fn check_finished(&self, wanted: &Wanted, held: &Held) -> Result<(), BlockError> {
         match held {
             Held::Not(why) if why.contains(UNFINISHED) => {
@@ -187,7 +191,7 @@ impl PushedWriter {
             Held::Not(why) => why,
         };
         let written = self.pusher.write(wanted, &self.writer.open()?, before);
-        // Another may have made it meanwhile, or the answer was lost.
+        // Another writer may have created the block meanwhile, or the response was lost.
         let is_there = self.finds(wanted, sealed, written.is_err())?;
         match written {
             Ok(()) if !is_there => {
@@ -199,20 +203,21 @@ impl PushedWriter {
         }
     }
 
-    /// Whether the DataNode's folders have the block that was sealed, read through if it may be an older one.
+    /// Whether the DataNode's folders contain the sealed block. With `read_through`, all its bytes are
+    /// verified, since it may be an older file.
     fn finds(&self, wanted: &Wanted, sealed: Digest, read_through: bool) -> Result<bool, BlockError> {
         let is_it = |files: Files| {
             let found = ReplicaReader::open(&wanted.name, files)?;
             let digest = if read_through { found.verify(&OpenGate)? } else { found.digest() };
             Ok::<_, BlockError>(found.bytes() == wanted.bytes && digest == Some(sealed))
         };
-        // What cannot be read is not it.
+        // A replica that cannot be read does not count.
         let found = self.writer.volumes().find(&wanted.name)?;
         Ok(found.into_iter().any(|files| is_it(files).unwrap_or(false)))
     }
 }
 
-/// Whether a DataNode believes that it has a replica, and does not find its files.
+/// Whether a DataNode lists a replica but cannot find its files.
 fn knows_lost_files(held: &Held) -> bool {
     matches!(held, Held::Not(why) if LOST_FILES.iter().any(|lost| why.contains(lost)))
 }
@@ -234,7 +239,7 @@ impl BlockWriter for PushedWriter {
 }
 
 impl HandOver for PushedWriter {
-    /// Finds also whether tokens or protected connections are wanted.
+    /// Also detects whether the DataNode requires tokens or protected connections.
     fn prepare(&mut self) -> Later<'_, Result<(), BlockError>> {
         let (pusher, wanted) = (self.pusher, self.wanted());
         Box::pin(async move { waiting(move || pusher.ask(&wanted)).await.map(drop) })

@@ -1,6 +1,7 @@
-//! Reading a replica: every chunk that is touched is held against its checksum.
+//! Reads a replica. Every chunk that a read touches is compared with its checksum.
 //!
-//! A block of 1 GiB has 8 MiB of checksums, so they are read piece by piece with the bytes that they cover.
+//! A block of 1 GiB has 8 MiB of checksums, so checksums are read in pieces, together with the bytes that
+//! they cover.
 
 use std::fs::File;
 use std::io;
@@ -22,9 +23,9 @@ use super::meta::{ChecksumFormat, Composite, HEADER_BYTES, MetaError, SUM_BYTES}
 use super::name::ReplicaName;
 use super::volumes::Files;
 
-/// Checksums read at once.
+/// Number of checksums per read.
 const RUN_SUMS: usize = 1024;
-/// Bytes read at once when a whole block is verified.
+/// Bytes per read when a whole block is verified.
 const VERIFY_BYTES: u64 = 256 << 10;
 
 /// Whether a read may wait for the medium.
@@ -34,8 +35,8 @@ enum Wait {
     AsLongAsItTakes,
 }
 
-/// An open replica. It keeps its files, so it goes on reading the same bytes when the replica is replaced or removed
-/// meanwhile.
+/// An open replica. It keeps its files open, so it continues to read the same bytes if the replica is
+/// replaced or removed.
 #[derive(Debug)]
 pub(super) struct ReplicaReader {
     block: BlockId,
@@ -48,7 +49,7 @@ pub(super) struct ReplicaReader {
 }
 
 impl ReplicaReader {
-    /// Opens a replica; a length that contradicts its checksums is found here.
+    /// Opens a replica. A length that contradicts the checksums is detected here.
     pub(super) fn open(name: &ReplicaName, files: Files) -> Result<Self, BlockError> {
         let block = name.block_id();
         let file = open_file(&files.bytes, || BlockError::Missing {
@@ -67,7 +68,7 @@ impl ReplicaReader {
         Self::checked(block, files, (file, meta), &header)
     }
 
-    /// Opens a replica if names, inodes and the header are all in memory, and nothing is wrong with it.
+    /// Opens a replica if its names, inodes and header are all cached. Returns `None` on any error.
     pub(super) fn open_if_cached(name: &ReplicaName, files: Files) -> Option<Self> {
         let (file, meta) = (open_cached(&files.bytes)?, open_cached(&files.meta)?);
         let mut header = [0; HEADER_BYTES as usize];
@@ -107,7 +108,7 @@ impl ReplicaReader {
         corrupt(&self.block, &self.files.bytes, detail)
     }
 
-    /// How its bytes are checked.
+    /// The format of the replica's checksums.
     pub(super) fn format(&self) -> ChecksumFormat {
         self.format
     }
@@ -117,7 +118,7 @@ impl ReplicaReader {
         end.ok_or_else(|| beyond(&self.files.bytes, offset, bytes, self.bytes))
     }
 
-    /// Reads a range that begins and ends anywhere; whether it did.
+    /// Reads any byte range. Returns `false` if the read would have to wait for the medium but may not.
     fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         let (end, chunk) = (self.check_range(offset, buffer.len())?, self.format.chunk_bytes());
         let whole_from = offset.next_multiple_of(chunk).min(end);
@@ -129,7 +130,7 @@ impl ReplicaReader {
             && self.read_piece(end - tail.len() as u64, tail, wait)?)
     }
 
-    /// Reads a part of one chunk by way of the whole chunk.
+    /// Reads a part of one chunk: reads the whole chunk, checks it, and copies the part.
     fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         if buffer.is_empty() {
             return Ok(true);
@@ -142,7 +143,7 @@ impl ReplicaReader {
         Ok(read)
     }
 
-    /// Reads whole chunks (the block's last one may be short) straight into the caller's buffer.
+    /// Reads whole chunks directly into the caller's buffer. The block's last chunk may be short.
     fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         let mut storage = [0; RUN_SUMS * SUM_BYTES];
         let (chunk, mut start) = (self.format.chunk_bytes(), offset);
@@ -160,7 +161,7 @@ impl ReplicaReader {
         Ok(true)
     }
 
-    /// Holds chunks against their checksums.
+    /// Compares chunks with their checksums.
     fn check(&self, start: u64, run: &[u8], sums: &[u8]) -> Result<(), BlockError> {
         let sums = sums.as_chunks::<SUM_BYTES>().0;
         let Some(at) = self.format.sums(run).zip(sums).position(|(found, sum)| found != *sum) else {
@@ -170,7 +171,7 @@ impl ReplicaReader {
         Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
     }
 
-    /// The digest that the file of checksums amounts to.
+    /// Computes the block's digest from the checksum file.
     fn digest_of_sums(&self) -> Result<Digest, BlockError> {
         let mut composite = Composite::new(self.format, self.bytes);
         let mut storage = [0; RUN_SUMS * SUM_BYTES];
@@ -184,10 +185,10 @@ impl ReplicaReader {
         Ok(composite.digest())
     }
 
-    /// Asks the system to forget what it has cached, so that the medium itself is read.
+    /// Asks the system to drop the cached pages, so that the medium itself is read.
     fn forget_cache(&self) {
         for file in [&self.file, &self.meta] {
-            // Advice only: where it cannot be followed, the cache is what every reader gets.
+            // Advice only. If the system ignores it, reads are served from the cache.
             let _ = fadvise(file, 0, None, Advice::DontNeed);
         }
     }
@@ -218,12 +219,12 @@ impl BlockReader for ReplicaReader {
     fn read_ahead(&self, bytes: Range<u64>) {
         for offset in (bytes.start..bytes.end.min(self.bytes)).step_by(ASKED_AT_ONCE_BYTES as usize) {
             let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
-            // Advice only: where it cannot be followed, reads wait as they would have.
+            // Advice only. If the system ignores it, later reads wait as usual.
             let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
         }
     }
 
-    /// Reads the file of checksums the first time; `None` if that cannot be read, which every read then says.
+    /// Reads the checksum file on the first call. Returns `None` if that fails; later reads report the error.
     fn digest(&self) -> Option<Digest> {
         *self.digest.get_or_init(|| self.digest_of_sums().ok())
     }

@@ -1,4 +1,4 @@
-//! Replicas in the folders of a DataNode, whole, rotten, short, stale and half-made.
+//! Replicas in the folders of a DataNode: intact, corrupt, truncated, outdated and unfinished.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use super::*;
 const POOL: &str = "BP-1-127.0.0.1-1";
 const NAME: &str = "blk_-9223372036854775792_1001";
 
-/// A DataNode with two disks.
+/// The folders of a DataNode with two disks.
 struct DataNode {
     root: TempDir,
 }
@@ -50,7 +50,7 @@ impl DataNode {
         self.root.path().join(folder).join(file)
     }
 
-    /// Writes a replica as HDFS does; all numbers used here are in the same folder.
+    /// Writes a replica as HDFS does. All block numbers in these tests belong to the same folder.
     fn put(&self, disk: &str, name: &str, format: ChecksumFormat, bytes: &[u8]) {
         let replica: ReplicaName = name.parse().expect("a name");
         let path = self.path(disk, &replica.file());
@@ -66,7 +66,7 @@ impl DataNode {
         names
     }
 
-    /// The names of all files of the block pool on a disk, in whatever folder.
+    /// The names of all files of the block pool on a disk, in any folder.
     fn names(&self, disk: &str) -> Vec<String> {
         let (mut names, mut folders) =
             (Vec::new(), vec![self.root.path().join(disk).join("current").join(POOL)]);
@@ -87,7 +87,7 @@ impl DataNode {
     }
 }
 
-/// A file of checksums, made byte by byte.
+/// Builds a checksum file byte by byte.
 fn meta(format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     let kind = if format.kind() == ChecksumKind::Crc32c { 2 } else { 1 };
     let mut meta = vec![0, 1, kind];
@@ -98,7 +98,7 @@ fn meta(format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     meta
 }
 
-/// The two CRCs, bit by bit.
+/// A slow reference implementation of the two CRCs.
 fn slow_crc(kind: ChecksumKind, bytes: &[u8]) -> u32 {
     let polynomial = if kind == ChecksumKind::Crc32c { 0x82f6_3b78 } else { 0xedb8_8320_u32 };
     let step = |crc: u32| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 };
@@ -156,7 +156,7 @@ fn says<T: std::fmt::Debug>(result: Result<T, BlockError>, what: &str) {
 }
 
 #[test]
-fn what_hdfs_wrote_is_read_at_any_offset() {
+fn replicas_of_hdfs_are_read_at_any_offset() {
     let (node, bytes) = (DataNode::new(), pattern(200_001));
     for (disk, name, format) in
         [("a", NAME, ChecksumFormat::default()), ("b", "blk_-9223372036854775791_1001", small_chunks())]
@@ -181,12 +181,12 @@ fn what_hdfs_wrote_is_read_at_any_offset() {
 }
 
 #[test]
-fn what_is_in_memory_is_read_without_waiting() {
+fn cached_bytes_are_read_without_waiting() {
     let (node, bytes) = (DataNode::new(), pattern(70_000));
     node.put("b", NAME, ChecksumFormat::default(), &bytes);
     let blocks = node.open();
     read(&blocks, NAME, 0, 70_000).expect("whole");
-    // Some file systems cannot tell what they have in memory, and then nothing is.
+    // Some file systems cannot determine what is cached; then nothing counts as cached.
     let local = LocalBlock { index: BlockIndex(0), id: id(NAME), bytes: 70_000, digest: None };
     let Some(reader) = blocks.open_if_cached(&local) else { return };
     let mut buffer = vec![0; 1000];
@@ -211,14 +211,14 @@ fn every_flipped_bit_is_found() {
             flip(&path, bit);
         }
     }
-    // What is not touched is read all the same.
+    // Undamaged chunks can still be read.
     flip(&node.path("a", "blk_-9223372036854775792"), 8 * 650);
     assert_eq!(read(&blocks, NAME, 0, 600).expect("untouched"), bytes[..600]);
     says(read(&blocks, NAME, 599, 2), "bytes 600 to 700 differ");
 }
 
 #[test]
-fn cut_and_grown_files_are_found() {
+fn truncated_and_extended_files_are_detected() {
     let (node, bytes) = (DataNode::new(), pattern(5000));
     let blocks = node.open();
     for file in ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"] {
@@ -226,7 +226,7 @@ fn cut_and_grown_files_are_found() {
         let whole = fs::read(node.path("a", file)).expect("there");
         for length in (1..whole.len()).step_by(whole.len() / 47 + 1) {
             fs::write(node.path("a", file), &whole[..length]).expect("written");
-            // What is as long as its checksums allow is found when its last chunk is read.
+            // If the length is still plausible, the damage is detected when the last chunk is read.
             let bytes = fs::metadata(node.path("a", "blk_-9223372036854775792")).expect("there").len();
             says(
                 read(&blocks, NAME, 0, bytes as usize).or_else(|_| read(&blocks, NAME, bytes - 1, 1)),
@@ -259,7 +259,7 @@ fn a_stale_generation_is_neither_read_nor_removed_nor_replaced() {
 }
 
 #[test]
-fn a_replica_is_made_where_hdfs_looks_for_it() {
+fn a_replica_is_written_where_hdfs_expects_it() {
     let (node, bytes) = (DataNode::new(), pattern(70_000));
     let found = make(&node.open(), "blk_-9223372036854710251_1003", &bytes).expect("made");
     assert_eq!(found, digest(&bytes));
@@ -273,7 +273,7 @@ fn a_replica_is_made_where_hdfs_looks_for_it() {
 }
 
 #[test]
-fn a_rotten_replica_is_replaced_where_it_is_with_checksums_like_its_own() {
+fn a_corrupt_replica_is_replaced_in_place_with_the_same_checksum_format() {
     let (node, bytes) = (DataNode::new(), pattern(7_000));
     node.put("b", NAME, small_chunks(), &bytes);
     flip(&node.path("b", "blk_-9223372036854775792"), 77);
@@ -293,7 +293,7 @@ fn a_rotten_replica_is_replaced_where_it_is_with_checksums_like_its_own() {
 }
 
 #[test]
-fn a_replica_on_another_disk_keeps_a_second_from_being_made() {
+fn a_replica_on_another_disk_prevents_a_second_copy() {
     let (node, bytes) = (DataNode::new(), pattern(10));
     let blocks = node.open();
     let mut writer = blocks.create(&sink(NAME, 10)).expect("room");
@@ -306,7 +306,7 @@ fn a_replica_on_another_disk_keeps_a_second_from_being_made() {
 }
 
 #[test]
-fn a_second_block_of_a_group_is_not_made_where_one_is() {
+fn a_datanode_gets_only_one_block_of_a_group() {
     let (node, bytes) = (DataNode::new(), pattern(10));
     let (beside, other_group) = ("blk_-9223372036854775791_1001", "blk_-9223372036854775776_1002");
     node.put("b", beside, ChecksumFormat::default(), &bytes);
@@ -314,7 +314,7 @@ fn a_second_block_of_a_group_is_not_made_where_one_is() {
     says(make(&blocks, NAME, &bytes), "blk_-9223372036854775791_1001 is here, of the same stripe");
     make(&blocks, other_group, &bytes).expect("its neighbour is of another group");
     assert!(blocks.remove(&id(beside)).expect("removed"));
-    // It comes while the other one is made.
+    // The other block appears while this one is being written.
     let mut writer = blocks.create(&sink(NAME, 10)).expect("room");
     writer.write_at(0, &bytes).expect("written");
     writer.seal().expect("sealed");
@@ -324,7 +324,7 @@ fn a_second_block_of_a_group_is_not_made_where_one_is() {
 }
 
 #[test]
-fn what_is_unfinished_leaves_nothing() {
+fn unfinished_replicas_leave_no_files() {
     let node = DataNode::new();
     let blocks = node.open();
     let mut writer = blocks.create(&sink(NAME, 1000)).expect("room");
@@ -335,7 +335,7 @@ fn what_is_unfinished_leaves_nothing() {
     says(writer.commit().map(drop), "not sealed");
     assert_eq!(node.names("a").len() + node.names("b").len(), 0);
     drop(blocks);
-    // What a crash leaves goes at the next start, and what is the DataNode's stays.
+    // The next start removes Mend's leftovers after a crash, but not the DataNode's files.
     let tmp = node.root.path().join("a/current").join(POOL).join("tmp");
     for file in [".mend-00000001-blk_1", "blk_7"] {
         fs::write(tmp.join(file), "x").expect("written");
@@ -345,7 +345,7 @@ fn what_is_unfinished_leaves_nothing() {
 }
 
 #[test]
-fn a_datanode_that_starts_meanwhile_takes_the_unfinished_away() {
+fn a_starting_datanode_removes_unfinished_files() {
     let (node, bytes) = (DataNode::new(), pattern(1000));
     let blocks = node.open();
     let mut writer = blocks.create(&sink(NAME, 1000)).expect("room");
@@ -362,7 +362,7 @@ fn a_datanode_that_starts_meanwhile_takes_the_unfinished_away() {
 }
 
 #[test]
-fn only_what_was_made_here_is_taken_back() {
+fn take_back_removes_only_own_files() {
     let (node, bytes) = (DataNode::new(), pattern(1000));
     let blocks = node.open();
     let name = || {
@@ -384,7 +384,7 @@ fn only_what_was_made_here_is_taken_back() {
 }
 
 #[test]
-fn folders_that_are_not_to_be_used_are_named() {
+fn unusable_folders_are_reported() {
     let node = DataNode::new();
     let taken = node.open();
     says(HdfsBlocks::open(&node.folders(), None), "another helper");
@@ -404,7 +404,7 @@ fn folders_that_are_not_to_be_used_are_named() {
     says(HdfsBlocks::open(&[empty.path().to_owned()], None), "no DataNode has run here yet");
 }
 
-/// A DataNode's plug-in that answers with these lines; what it was asked.
+/// Starts a plug-in that gives these answers. Its thread returns the requests that it received.
 fn plugin(answers: &'static [&'static str]) -> (std::net::SocketAddr, std::thread::JoinHandle<Vec<String>>) {
     use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -434,7 +434,7 @@ fn hand_over(node: &DataNode, address: std::net::SocketAddr) -> Result<(), Block
 }
 
 #[test]
-fn a_datanode_is_asked_before_and_told_after() {
+fn the_plugin_is_asked_before_and_told_after() {
     let node = DataNode::new();
     let (address, asked) = plugin(&["yes", "yes", "yes"]);
     hand_over(&node, address).expect("taken");
@@ -445,7 +445,7 @@ fn a_datanode_is_asked_before_and_told_after() {
 }
 
 #[test]
-fn what_a_datanode_refuses_is_taken_away_and_what_it_may_have_taken_stays() {
+fn refused_files_are_removed_and_possibly_adopted_files_stay() {
     let refused =
         |result| matches!(result, Err(BlockError::Process { error: ProcessError::Refused { .. }, .. }));
     let node = DataNode::new();
@@ -473,7 +473,7 @@ proptest! {
         let format = ChecksumFormat::new(ChecksumKind::Crc32c, chunk).expect("possible");
         let blocks = node.open().with_checksums(format);
         let mut writer = blocks.create(&sink(NAME, bytes.len())).expect("room");
-        // Wrong bytes first, some of them sealed, then the right ones in pieces, then all that is left.
+        // First writes wrong bytes and seals them, then overwrites all bytes in pieces.
         writer.write_at(0, &vec![0xee; bytes.len()]).expect("written");
         writer.seal().expect("sealed");
         let mut rest: Vec<_> = (0..bytes.len()).step_by(700).map(|start| start..(start + 700).min(bytes.len())).collect();

@@ -1,6 +1,6 @@
-//! HDFS's data transfer protocol, as far as it takes to give a DataNode a block.
+//! The part of HDFS's data transfer protocol that is needed to write a block to a DataNode.
 //!
-//! A connection begins with one operation, big-endian where it is no protobuf:
+//! A connection begins with one operation. Numbers outside protobuf messages are big-endian:
 //!
 //! ```text
 //! 0  u16     version, 28
@@ -8,7 +8,7 @@
 //! 3  varint  bytes of the message that follows, OpWriteBlockProto or OpReadBlockProto
 //! ```
 //!
-//! The bytes of a block that is written follow in packets. The last one has none and says so:
+//! For a write, the bytes of the block follow in packets. The last packet is empty and marked as the last:
 //!
 //! ```text
 //! 0  u32     bytes of the packet without its header: these four, checksums, bytes
@@ -16,8 +16,9 @@
 //! 6          PacketHeaderProto, a checksum for each chunk, the bytes of the chunks
 //! ```
 //!
-//! The answer is a varint and a BlockOpResponseProto. A DataNode that does not take a block from another one, which is what
-//! a helper counts as, closes the connection and says nothing; so it is asked for the block first, which it answers.
+//! The answer is a varint and a BlockOpResponseProto. To the DataNode, a helper is another DataNode. A
+//! DataNode that refuses a block from another DataNode closes the connection without an answer. The client
+//! therefore first asks to read the block, because that request is always answered.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -33,16 +34,16 @@ use super::name::ReplicaName;
 const VERSION: u16 = 28;
 const WRITE_BLOCK: u8 = 80;
 const READ_BLOCK: u8 = 81;
-/// The stage of a block that comes whole: taken when all of it is there, and then said to be.
+/// The stage of a complete block: it is finalized and reported once all bytes have arrived.
 const TRANSFER_FINALIZED: i32 = 8;
 const SUCCESS: i32 = 0;
 const ERROR_ACCESS_TOKEN: i32 = 5;
-/// What a DataNode's log calls whoever reads. No name at all means another DataNode.
+/// The client's name in the DataNode's log. An empty name would mean another DataNode.
 const READER: &str = "mend";
-/// As other senders have it.
+/// Bytes per packet, as with other senders.
 const PACKET_BYTES: u64 = 64 << 10;
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
-/// Bytes of the longest varint.
+/// Length of the longest varint.
 const MAX_VARINT_BYTES: usize = 10;
 
 #[derive(Clone, PartialEq, Message)]
@@ -61,7 +62,7 @@ struct ExtendedBlock {
 struct BaseHeader {
     #[prost(message, required, tag = "1")]
     block: ExtendedBlock,
-    /// A TokenProto, which whoever made it has encoded.
+    /// A TokenProto, already encoded by the NameNode's client.
     #[prost(bytes = "vec", optional, tag = "2")]
     token: Option<Vec<u8>>,
 }
@@ -110,7 +111,7 @@ struct ReadBlock {
     bytes: u64,
 }
 
-/// All of its fields are written, so that it always has the same length.
+/// All fields are required, so that the encoding has a constant length.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct PacketHeader {
     #[prost(sfixed64, required, tag = "1")]
@@ -133,44 +134,45 @@ struct Answer {
     message: Option<String>,
 }
 
-/// Why a DataNode was not asked, or did not do what it was asked.
+/// Why an operation on a DataNode failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TransferError {
-    /// It cannot be reached, or says nothing for too long.
+    /// The DataNode cannot be reached, or a step timed out.
     #[error("{0}")]
     Io(io::Error),
-    /// It closed the connection and gave no answer.
+    /// The DataNode closed the connection without an answer.
     #[error("it closed the connection without a word")]
     Closed,
-    /// It wants a block token, and none was made for this block.
+    /// The DataNode requires a block token, but there is none for this block.
     #[error(
         "it wants a block token (dfs.block.access.token.enable), and the coordinator sent none: let its mend.toml have \
          [store.namenode] and this helper's `adopt = \"push\"`; or use the plug-in, which needs no tokens"
     )]
     TokenWanted,
-    /// It wants another block token than the one it got.
+    /// The DataNode refuses the block token.
     #[error(
         "it refuses the block token that the coordinator made: that has expired (dfs.block.access.token.lifetime), or the \
          clocks differ, or it has yet to get the NameNode's new keys. Its log says which; the next attempt comes with a new token"
     )]
     TokenRefused,
-    /// It says no.
+    /// The DataNode refuses the operation.
     #[error("it says: {message} (status {status})")]
     Refused {
-        /// The number of its status.
+        /// The status code.
         status: i32,
-        /// What it says.
+        /// The DataNode's error message.
         message: String,
     },
-    /// What it said is no answer.
+    /// The answer cannot be parsed.
     #[error("what it said is no answer of HDFS's data transfer protocol: {0}")]
     NotAnAnswer(String),
-    /// The bytes that should be pushed cannot be read.
+    /// The replica to be pushed cannot be read.
     #[error(transparent)]
     Source(BlockError),
 }
 
-/// A DataNode that closes a connection on which something is still to be read resets it.
+/// Treats a reset as a closed connection. A DataNode that closes a connection with unread input causes a
+/// reset.
 impl From<io::Error> for TransferError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -183,13 +185,13 @@ impl From<io::Error> for TransferError {
     }
 }
 
-/// A replica as a DataNode is asked for it.
+/// The replica that an operation concerns.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) pool: String,
     pub(super) name: ReplicaName,
     pub(super) bytes: u64,
-    /// A block token, if HDFS wants them.
+    /// A block token, if HDFS uses them.
     pub(super) permit: Option<Permit>,
 }
 
@@ -210,7 +212,7 @@ impl Wanted {
 pub(super) struct Transfer<S>(S);
 
 impl Transfer<TcpStream> {
-    /// Calls it; from then on every step may take so long.
+    /// Connects. `patience` is the timeout for this and for each later read or write.
     pub(super) fn open(address: SocketAddr, patience: Duration) -> Result<Self, TransferError> {
         let stream = TcpStream::connect_timeout(&address, patience).map_err(TransferError::Io)?;
         let bounded = stream.set_read_timeout(Some(patience));
@@ -220,7 +222,7 @@ impl Transfer<TcpStream> {
     }
 }
 
-/// Whether this begins with an answer of a DataNode, be it yes or no.
+/// Whether the bytes begin with a valid answer of a DataNode, positive or negative.
 #[cfg(feature = "fuzzing")]
 pub fn is_answer(bytes: &[u8]) -> bool {
     use TransferError::{Refused, TokenWanted};
@@ -228,8 +230,8 @@ pub fn is_answer(bytes: &[u8]) -> bool {
 }
 
 impl<S: Read + Write> Transfer<S> {
-    /// Asks for the last byte of a replica, and hears whether it would come. A DataNode that knows a replica whose files
-    /// are gone notices it by that, forgets the replica and tells the NameNode.
+    /// Asks to read the last byte of a replica. Returns whether the DataNode would send it. A DataNode that
+    /// lists a replica with missing files notices this, forgets the replica and tells the NameNode.
     pub(super) fn read_last_byte(mut self, wanted: &Wanted) -> Result<(), TransferError> {
         let offset = wanted.bytes.saturating_sub(1);
         let message = ReadBlock { header: wanted.header(READER), offset, bytes: wanted.bytes - offset };
@@ -240,7 +242,7 @@ impl<S: Read + Write> Transfer<S> {
         }
     }
 
-    /// Writes a whole replica. When it returns, the DataNode has it on its disk, finalized.
+    /// Writes a whole replica. On return, the DataNode has finalized it on disk.
     pub(super) fn write(
         mut self,
         wanted: &Wanted,
@@ -248,7 +250,7 @@ impl<S: Read + Write> Transfer<S> {
         source: &dyn BlockReader,
     ) -> Result<(), TransferError> {
         self.0.write_all(&operation(WRITE_BLOCK, &write_block(wanted, format)))?;
-        // The chunks of a packet are whole.
+        // A packet contains whole chunks.
         let step = (PACKET_BYTES / format.chunk_bytes()).max(1) * format.chunk_bytes();
         let mut buffer = vec![0; step.min(wanted.bytes) as usize];
         let mut number = 0;
@@ -318,7 +320,8 @@ fn write_block(wanted: &Wanted, format: ChecksumFormat) -> WriteBlock {
     }
 }
 
-/// A packet with these bytes, the last one if there are none. With that the DataNode syncs both files, and their folder.
+/// A packet with these bytes; an empty packet is the last. The last packet makes the DataNode sync both files
+/// and their folder.
 fn packet(number: i64, offset: u64, format: ChecksumFormat, bytes: &[u8]) -> Vec<u8> {
     let header = PacketHeader {
         offset: offset.cast_signed(),

@@ -1,4 +1,4 @@
-//! The folders of one DataNode: where the replicas of a block pool are, and who else may work there.
+//! The folders of one DataNode: the paths of a block pool's replicas, and a lock against other helpers.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -10,23 +10,23 @@ use store_api::BlockError;
 
 use super::name::ReplicaName;
 
-/// What the names of Mend's own files begin with.
+/// The prefix of Mend's own files.
 const OWN_PREFIX: &str = ".mend-";
 const LOCK_NAME: &str = ".mend-lock";
-/// The layout of Hadoop 2.8 and later: 32 × 32 folders.
+/// The layout version of Hadoop 2.8 and later, which has 32 × 32 folders.
 const LAYOUT: &str = "-57";
 const FOLDERS: u8 = 32;
-/// What a DataNode that was stopped remembers of its replicas, so that it need not look for them.
+/// The list of replicas that a stopped DataNode keeps, to avoid a scan at its next start.
 const REPLICA_LIST: &str = "replicas";
 
-/// The block pool's part of one of a DataNode's folders.
+/// A block pool's part of one folder of a DataNode.
 #[derive(Debug)]
 pub(super) struct Volume {
-    /// `current/BP-…`.
+    /// The path of `current/BP-…`.
     pool: PathBuf,
 }
 
-/// All of a DataNode's folders. No other helper works in them as long as this lives.
+/// All folders of a DataNode, locked against other helpers until this is dropped.
 #[derive(Debug)]
 pub(super) struct Volumes {
     pool: String,
@@ -35,7 +35,7 @@ pub(super) struct Volumes {
     _locks: Vec<File>,
 }
 
-/// Both files of a replica.
+/// The two files of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Files {
     pub(super) bytes: PathBuf,
@@ -43,7 +43,8 @@ pub(super) struct Files {
 }
 
 impl Volume {
-    /// The block pool `pool` below one of a DataNode's folders; removes what a crash of Mend left there.
+    /// Opens the block pool `pool` below one folder of a DataNode. Removes files that a crash of Mend left
+    /// behind.
     fn open(folder: &Path, pool: &str) -> Result<Self, BlockError> {
         check_layout(&folder.join("current"))?;
         let pool = folder.join("current").join(pool);
@@ -57,7 +58,7 @@ impl Volume {
         self.pool.join("current/finalized")
     }
 
-    /// Where the DataNode writes what is not finished. It removes everything in it when it starts.
+    /// The folder of the DataNode's unfinished files. The DataNode empties it at startup.
     fn unfinished(&self) -> PathBuf {
         self.pool.join("tmp")
     }
@@ -67,13 +68,13 @@ impl Volume {
         self.finalized().join(format!("subdir{outer}/subdir{inner}"))
     }
 
-    /// Where a replica is, or would be.
+    /// The paths of a replica's files, whether or not they exist.
     pub(super) fn files(&self, name: &ReplicaName) -> Files {
         let folder = self.folder(name);
         Files { bytes: folder.join(name.file()), meta: folder.join(name.meta_file()) }
     }
 
-    /// Makes the folder of a replica, durably.
+    /// Creates the folder of a replica, durably.
     pub(super) fn make_folder(&self, name: &ReplicaName) -> Result<PathBuf, BlockError> {
         let folder = self.folder(name);
         if !exists(&folder)? {
@@ -84,22 +85,23 @@ impl Volume {
         Ok(folder)
     }
 
-    /// Whether the replica is here, whole or not: its bytes, and no checksums that make them those of another stamp.
+    /// Whether the replica is in this volume, intact or not: its bytes exist, and no checksum file assigns
+    /// them to another stamp.
     pub(super) fn has(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let files = self.files(name);
         Ok(exists(&files.bytes)? && (exists(&files.meta)? || self.stamps(name)?.is_empty()))
     }
 
-    /// The generation stamps that the folder has files of checksums of, for the block of `name`.
+    /// The generation stamps of all checksum files in the folder for the block of `name`.
     pub(super) fn stamps(&self, name: &ReplicaName) -> Result<Vec<u64>, BlockError> {
         let replicas = replicas(&self.folder(name))?;
         let same = replicas.iter().filter(|replica| replica.block() == name.block());
         Ok(same.map(ReplicaName::stamp).collect())
     }
 
-    /// Another block of the same group that is here, whole.
+    /// Another block of the same group in this volume, if its bytes and checksums exist.
     fn beside(&self, name: &ReplicaName) -> Result<Option<ReplicaName>, BlockError> {
-        let folder = self.folder(name); // The low bits, by which they differ, do not count for where they are.
+        let folder = self.folder(name); // The same for all blocks of a group.
         for other in replicas(&folder)?.into_iter().filter(|other| other.is_beside(name)) {
             if exists(&folder.join(other.file()))? {
                 return Ok(Some(other));
@@ -108,8 +110,8 @@ impl Volume {
         Ok(None)
     }
 
-    /// Makes a DataNode that is stopped look for its replicas when it starts: it would otherwise believe its list of
-    /// them for five minutes. While it runs there is no list.
+    /// Deletes the list of replicas, so that a stopped DataNode scans its folders at the next start. It would
+    /// otherwise trust the list for five minutes. A running DataNode has no list.
     pub(super) fn forget_list(&self) -> Result<(), BlockError> {
         let current = self.pool.join("current");
         let list = current.join(REPLICA_LIST);
@@ -120,7 +122,7 @@ impl Volume {
         }
     }
 
-    /// Bytes free.
+    /// Free space in bytes.
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
         let found = rustix::fs::statvfs(&self.pool).map_err(|error| fault(&self.pool)(error.into()))?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -137,7 +139,7 @@ impl Volume {
 }
 
 impl Volumes {
-    /// Takes the folders of a DataNode, which has run there before.
+    /// Opens and locks the folders of a DataNode, which must have run there before.
     pub(super) fn open(folders: &[PathBuf], pool: Option<&str>) -> Result<Self, BlockError> {
         let folders = folders.iter().map(|folder| fs::canonicalize(folder).map_err(fault(folder)));
         let folders = folders.collect::<Result<Vec<_>, _>>()?;
@@ -162,7 +164,7 @@ impl Volumes {
         &self.volumes
     }
 
-    /// The volumes that have the bytes of the block, of whatever generation.
+    /// The volumes that have the bytes of the block, of any generation.
     pub(super) fn with(&self, name: &ReplicaName) -> Result<Vec<&Volume>, BlockError> {
         let mut found = Vec::new();
         for volume in &self.volumes {
@@ -173,8 +175,8 @@ impl Volumes {
         Ok(found)
     }
 
-    /// Refuses a block of whose group the DataNode has another one: the NameNode knows one block of a group on a DataNode,
-    /// and takes the second for the first, or for nothing.
+    /// Refuses a block if the DataNode has another block of the same group. The NameNode records only one
+    /// block of a group per DataNode, and would mistake the second for the first or ignore it.
     pub(super) fn check_group(&self, name: &ReplicaName) -> Result<(), BlockError> {
         for volume in &self.volumes {
             if let Some(beside) = volume.beside(name)? {
@@ -184,7 +186,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// The files of a replica; more than one pair if several disks have it, the first first.
+    /// The files of a replica. If several disks have it, the first disk comes first.
     pub(super) fn find(&self, name: &ReplicaName) -> Result<Vec<Files>, BlockError> {
         let mut found = Vec::new();
         for volume in &self.volumes {
@@ -195,12 +197,14 @@ impl Volumes {
         Ok(found)
     }
 
-    /// Removes a replica from all disks, and checksums of it that have no bytes; whether it was there.
+    /// Removes a replica from all disks, including checksum files without bytes. Returns whether the replica
+    /// existed.
     pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let mut was_there = false;
         for volume in &self.volumes {
             let files = volume.files(name);
-            // The bytes go first: checksums without them are nothing, and go at the DataNode's next scan.
+            // The bytes go first: checksums without bytes are ignored, and removed at the DataNode's next
+            // scan.
             let bytes = volume.has(name)? && remove_file(&files.bytes)?;
             if remove_file(&files.meta)? || bytes {
                 sync_folder(parent(&files.bytes))?;
@@ -210,14 +214,14 @@ impl Volumes {
         Ok(was_there)
     }
 
-    /// Names in `volume` that no other writer has and the DataNode removes when it starts.
+    /// Temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
     pub(super) fn temporary(&self, volume: &Volume, name: &ReplicaName) -> Files {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = |name: String| volume.unfinished().join(format!("{OWN_PREFIX}{number:08x}-{name}"));
         Files { bytes: file(name.file()), meta: file(name.meta_file()) }
     }
 
-    /// All replicas that have both files, by name, with their bytes.
+    /// All replicas that have both files, sorted by name, with their lengths.
     pub(super) fn list(&self) -> Result<Vec<(ReplicaName, u64)>, BlockError> {
         let mut found = Vec::new();
         for volume in &self.volumes {
@@ -236,7 +240,7 @@ impl Volumes {
     }
 }
 
-/// The replicas that a folder has files of checksums of; none if it is not there.
+/// The replicas that have a checksum file in a folder; none if the folder does not exist.
 fn replicas(folder: &Path) -> Result<Vec<ReplicaName>, BlockError> {
     Ok(names(folder)?.iter().filter_map(|name| ReplicaName::of_meta_file(name)).collect())
 }
@@ -255,7 +259,7 @@ pub(super) fn exists(path: &Path) -> Result<bool, BlockError> {
     fs::exists(path).map_err(fault(path))
 }
 
-/// Whether it was there.
+/// Removes a file. Returns whether it existed.
 fn remove_file(path: &Path) -> Result<bool, BlockError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -272,7 +276,7 @@ fn file_bytes(path: &Path) -> Result<Option<u64>, BlockError> {
     }
 }
 
-/// The folder of a file in one.
+/// The folder of a file.
 pub(super) fn parent(path: &Path) -> &Path {
     path.parent().expect("a file in a folder")
 }
@@ -295,7 +299,7 @@ fn only_pool(folder: &Path) -> Result<String, BlockError> {
     }
 }
 
-/// Whether blocks are where this program looks for them.
+/// Checks that the folder has a layout that this program supports.
 fn check_layout(current: &Path) -> Result<(), BlockError> {
     let path = current.join("VERSION");
     let text = fs::read_to_string(&path).map_err(fault(&path))?;
@@ -310,7 +314,8 @@ fn check_layout(current: &Path) -> Result<(), BlockError> {
     }
 }
 
-/// The lock goes when the file is closed, however the process ends. The DataNode's own, `in_use.lock`, is the DataNode's.
+/// Locks the folder. The system releases the lock when the process ends, even after a crash. This lock is
+/// separate from the DataNode's own, `in_use.lock`.
 fn lock(folder: &Path) -> Result<File, BlockError> {
     let path = folder.join(LOCK_NAME);
     let file =

@@ -1,7 +1,7 @@
-//! Making a replica, among what its DataNode has not finished until all its bytes are there.
+//! Writes a replica to the DataNode's folder of unfinished files until all its bytes have arrived.
 //!
-//! Nothing of a half-made replica outlasts a start of the DataNode, which empties that folder. Its checksums are
-//! written as its bytes come, so that a writer needs little memory however large the block is.
+//! The DataNode empties that folder at startup, so an incomplete replica never survives a restart. Checksums
+//! are written together with the bytes, so that a writer needs little memory for a block of any size.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -18,11 +18,11 @@ use super::name::ReplicaName;
 use super::reader::ReplicaReader;
 use super::volumes::{Files, Volume, Volumes, exists, refused};
 
-/// What writers share.
+/// The state that all writers of a DataNode share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) volumes: Volumes,
-    /// Two replicas are not committed at once, so that the files of one are never mixed with those of another.
+    /// Serializes commits, so that the files of two writers are never mixed.
     committing: Mutex<()>,
 }
 
@@ -32,23 +32,23 @@ impl Shared {
     }
 }
 
-/// Where a replica will be.
+/// The destination of a replica.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The number of the volume.
+    /// The position of the volume in the list of volumes.
     pub(super) volume: usize,
-    /// Its name.
+    /// The replica's name.
     pub(super) name: ReplicaName,
 }
 
-/// A replica whose files have their names. They stay open, so that no other file gets their inodes.
+/// A replica whose files have been renamed. The files stay open, so that their inodes are not reused.
 pub(super) struct Named {
     writer: Box<ReplicaWriter>,
     replaces: bool,
 }
 
 impl Named {
-    /// Takes it away again, unless it took another's place, or another has taken its place meanwhile.
+    /// Removes the files again, unless they replaced another replica or were replaced meanwhile.
     pub(super) fn take_back(self) {
         if !self.replaces {
             self.writer.remove_own();
@@ -58,8 +58,8 @@ impl Named {
 
 /// A replica that is not visible yet.
 ///
-/// The checksum of a chunk is written when one write covered it whole; any other chunk that was written to is read back
-/// when the replica is sealed.
+/// The checksum of a chunk is written when a single write covers the whole chunk. All other chunks are read
+/// back when the replica is sealed.
 pub(super) struct ReplicaWriter {
     shared: Arc<Shared>,
     place: Place,
@@ -70,16 +70,16 @@ pub(super) struct ReplicaWriter {
     format: ChecksumFormat,
     bytes: u64,
     written: Extents,
-    /// The chunks of which only a part was covered by some write.
+    /// The chunks that some write covered only partly.
     ragged: Extents,
     sealed: Option<Digest>,
-    /// Whether a write or a sync failed: the system says so only once.
+    /// Whether a write or a sync failed. The system reports lost writes only once.
     broken: bool,
     committed: bool,
 }
 
 impl ReplicaWriter {
-    /// Starts a replica of `bytes` bytes.
+    /// Creates the temporary files of a replica of `bytes` bytes.
     pub(super) fn create(
         shared: Arc<Shared>,
         place: Place,
@@ -111,7 +111,7 @@ impl ReplicaWriter {
             broken: false,
             committed: false,
         };
-        writer.size()?; // An error drops the writer, and the files with it.
+        writer.size()?; // On an error, the writer is dropped, which removes the files.
         Ok(writer)
     }
 
@@ -130,7 +130,7 @@ impl ReplicaWriter {
         &self.shared.volumes.all()[self.place.volume]
     }
 
-    /// Writes bytes and the checksums of the chunks that they cover whole.
+    /// Writes bytes, and the checksums of the chunks that they cover completely.
     fn write(&mut self, range: &Range<u64>, bytes: &[u8]) -> Result<(), BlockError> {
         self.file
             .write_all_at(bytes, range.start)
@@ -157,7 +157,7 @@ impl ReplicaWriter {
         written.map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
-    /// Reads back the chunks that were written in pieces.
+    /// Writes the checksums of the chunks that were written in pieces, after reading them back.
     fn sum_ragged(&mut self) -> Result<(), BlockError> {
         for index in self.ragged.ranges().flatten() {
             let range = self.format.chunk(index, self.bytes);
@@ -183,18 +183,18 @@ impl ReplicaWriter {
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
     }
 
-    /// The digest that it was sealed with.
+    /// The digest of the sealed replica; an error if it is not sealed.
     pub(super) fn check_sealed(&self) -> Result<Digest, BlockError> {
         self.sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
 
-    /// Opens what was written so far.
+    /// Opens the temporary files for reading.
     pub(super) fn open(&self) -> Result<ReplicaReader, BlockError> {
         ReplicaReader::open(&self.place.name, self.temporary.clone())
     }
 
-    /// A DataNode that finds two replicas of a block keeps one of them, by rules of its own; and of a group it may have one
-    /// block only.
+    /// Refuses a replica that would conflict with others on the DataNode. Of two replicas of the same block,
+    /// a DataNode keeps one by its own rules; and it may have only one block of a group.
     pub(super) fn check_others(&self) -> Result<(), BlockError> {
         self.shared.volumes.check_group(&self.place.name)?;
         for volume in self.shared.volumes.with(&self.place.name)? {
@@ -216,11 +216,11 @@ impl ReplicaWriter {
         Ok(())
     }
 
-    /// Gives both files their names, the checksums first: without its bytes a replica is not there. If one is replaced,
-    /// the moment in between shows the old bytes beside the checksums of the right ones, which is a replica that is
-    /// corrupt, or whole if only its checksums were.
+    /// Renames both files, the checksums first, because a replica does not exist without its bytes. During a
+    /// replacement, there is a moment with the old bytes and the new checksums. At that moment, the replica
+    /// is corrupt, or intact if only its old checksums were wrong.
     ///
-    /// Whether there was one.
+    /// Returns whether the replica replaced another.
     fn rename(&mut self) -> Result<bool, BlockError> {
         let folder = self.volume().make_folder(&self.place.name)?;
         let files = self.volume().files(&self.place.name);
@@ -230,19 +230,20 @@ impl ReplicaWriter {
         self.committed = renamed.is_ok();
         let done = renamed.and_then(|()| sync_folder(&folder));
         if done.is_err() && !replaces {
-            self.remove_own(); // A name that may not last is none.
+            self.remove_own(); // A rename that may not be durable counts as failed.
         }
         done.map(|()| replaces)
     }
 
-    /// Removes what was made here from under the replica's names. The bytes go first: checksums without them are nothing.
+    /// Removes the files that this writer created under the replica's names. The bytes go first: checksums
+    /// without bytes are ignored.
     fn remove_own(&self) {
         let files = self.volume().files(&self.place.name);
         remove_if(&files.bytes, &self.file);
         remove_if(&files.meta, &self.meta);
     }
 
-    /// The replica as Mend names it.
+    /// The replica's name as a block id.
     pub(super) fn block(&self) -> &BlockId {
         &self.block
     }
@@ -252,28 +253,28 @@ impl ReplicaWriter {
         &self.shared.volumes
     }
 
-    /// The name of its block pool.
+    /// The name of the block pool.
     pub(super) fn pool(&self) -> &str {
         self.volumes().pool()
     }
 
-    /// As HDFS calls it.
+    /// The replica's name.
     pub(super) fn name(&self) -> ReplicaName {
         self.place.name
     }
 
-    /// How many bytes it has when it is whole.
+    /// Length of the complete replica in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What the DataNode is asked once the files have their names.
+    /// The request that asks the DataNode to adopt the renamed files.
     pub(super) fn adoption(&self) -> String {
         let name = &self.place.name;
         format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes)
     }
 
-    /// Gives the files of the sealed replica their names, atomically and durably.
+    /// Renames the files of the sealed replica, durably.
     pub(super) fn give_names(mut self: Box<Self>) -> Result<Named, BlockError> {
         self.check_sealed()?;
         let shared = Arc::clone(&self.shared);
@@ -322,7 +323,7 @@ impl Publish for ReplicaWriter {
     }
 }
 
-/// Removes `path` if it is this file: the DataNode, or another writer, may have put another one there.
+/// Removes `path` only if it is still this file: the DataNode or another writer may have replaced it.
 fn remove_if(path: &Path, file: &File) {
     let is_it = match (fs::symlink_metadata(path), file.metadata()) {
         (Ok(there), Ok(own)) => (there.dev(), there.ino()) == (own.dev(), own.ino()),
@@ -336,7 +337,7 @@ fn remove_if(path: &Path, file: &File) {
 impl Drop for ReplicaWriter {
     fn drop(&mut self) {
         if !self.committed {
-            // Otherwise at the next start, of the helper or of the DataNode.
+            // If the removal fails, the helper or the DataNode removes the files at its next start.
             let _ = fs::remove_file(&self.temporary.bytes);
             let _ = fs::remove_file(&self.temporary.meta);
         }

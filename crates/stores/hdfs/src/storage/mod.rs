@@ -1,11 +1,11 @@
 //! An HDFS cluster as a coordinator's catalog.
 //!
-//! The stripes are the block groups that the NameNode lists. Mend records only what it alone knows, such as the copies that
-//! it found bad. HDFS owns the files, and removes surplus copies itself. Without a NameNode the only stripes are those that
-//! plug-ins describe to the coordinator.
+//! The stripes are the block groups that the NameNode lists. Mend records only additional facts, such as
+//! copies that it found bad. HDFS owns the files, and removes surplus copies itself. Without a NameNode, the
+//! only stripes are those that plug-ins describe to the coordinator.
 //!
-//! **Always true:** everything reported of a group has one generation stamp. Before a block of a group is made, the NameNode
-//! is asked for the group anew. A block counts as repaired when the NameNode lists it.
+//! **Invariants:** everything reported about a group has the same generation stamp. The group is queried
+//! again before one of its blocks is rebuilt. A block counts as repaired once the NameNode lists it.
 
 mod open;
 mod publishing;
@@ -25,7 +25,7 @@ use store_api::{
 pub use open::{AttachError, Attachment, open};
 use state::Shared;
 
-/// HDFS: DataNodes create and remove replicas at any time, so that lists of helpers are stale.
+/// The policy for HDFS: DataNodes create and remove replicas at any time, so helpers' lists are stale.
 pub const POLICY: StorePolicy = StorePolicy {
     ownership: Ownership::Attached,
     service: Service::ReportedByStore,
@@ -34,7 +34,7 @@ pub const POLICY: StorePolicy = StorePolicy {
     lists: Lists::Stale,
 };
 
-/// HDFS without a NameNode to ask: stripes are only those that plug-ins describe.
+/// The policy for HDFS without NameNode queries: the only stripes are those that plug-ins describe.
 pub const POLICY_WITHOUT_NAMENODE: StorePolicy =
     StorePolicy { service: Service::FollowsHelper, writers: Writers::MendAlone, ..POLICY };
 
@@ -86,12 +86,12 @@ impl System for Shared {
                     self.publish(term, stripe, index, node).await?;
                 }
             }
-            _ => {} // The NameNode has no lock to give back.
+            _ => {} // The NameNode has no lock to release.
         }
         Ok(Done { value: Answer::Nothing, changes: Vec::new() })
     }
 
-    /// Surplus replicas are for the NameNode to remove.
+    /// Refuses to discard replicas: the NameNode removes surplus ones itself.
     fn prepare(&self, _: Term, write: &RecordWrite) -> Result<(), StoreError> {
         match write {
             RecordWrite::Discard(..) => Err(StoreError::OwnFiles(Self::NAME)),

@@ -1,4 +1,4 @@
-//! Opening: recalls the records and starts the background tasks, the first listing included.
+//! Opens the storage: loads the records and starts the background tasks, including the first listing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use super::state::Shared;
 use super::{AttachedCatalog, watching};
 use crate::namenode::{NameNode, NameNodeSettings};
 
-/// Which cluster, and who helps where.
+/// The cluster to attach to, and its helpers.
 #[derive(Clone, Debug)]
 pub struct Attachment {
-    /// How its NameNode is asked; not at all if `None`.
+    /// How to query the NameNode; `None` for no queries.
     pub namenode: Option<NameNodeSettings>,
     /// The folders whose files are repaired.
     pub paths: Vec<String>,
-    /// The names of the helpers, by the addresses of the DataNodes that they work beside.
+    /// The names of the helpers, by the addresses of their DataNodes.
     pub helpers: BTreeMap<String, String>,
-    /// Whether one of them pushes what it makes to its DataNode, which may want to see a block token.
+    /// Whether some helper pushes rebuilt blocks to its DataNode, which may require block tokens.
     pub pushes: bool,
 }
 
 impl Attachment {
-    /// A node's name: its helper's, or the DataNode's address if it has none.
+    /// The name of a DataNode's node: that of its helper, or the DataNode's address if it has none.
     pub(super) fn name_of<'a>(&'a self, address: &'a str) -> &'a str {
         self.helpers.get(address).map_or(address, String::as_str)
     }
@@ -33,15 +33,16 @@ impl Attachment {
 /// Why a coordinator cannot attach to a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No threads.
+    /// Threads cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Its own records cannot be read or written.
+    /// The coordinator's records cannot be read or written.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
 }
 
-/// Begins to list the cluster; [`Storage::unlisted`] has the reason until the first listing is complete.
+/// Opens the storage and starts listing the cluster. Until the first listing is complete,
+/// [`Storage::unlisted`] returns the reason.
 ///
 /// # Errors
 /// [`AttachError`].

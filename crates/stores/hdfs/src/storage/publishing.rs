@@ -1,4 +1,5 @@
-//! Before a block is made the NameNode is asked for its group anew, and afterwards until it lists the block.
+//! Queries the NameNode for a group before one of its blocks is rebuilt, and afterwards until the NameNode
+//! lists the block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +14,19 @@ use super::state::Shared;
 use super::view::Listed;
 use crate::listing::Service;
 
-/// The NameNode lists a block a moment after its DataNode has taken it, and has this long if it is busy.
+/// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
+/// moment.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The same while the NameNode does not answer.
+/// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Of a group that the NameNode does not list any more.
+/// The error for a group that the NameNode no longer lists.
 const GONE: &str = "its file was removed, or somebody writes to it";
 
 impl Shared {
-    /// Makes sure that a group is still the one that is known, and that these nodes can have these blocks of it; what
-    /// DataNodes want to see before they take what is pushed. What is known of the group is as new as the claim when this returns.
+    /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the permits
+    /// that DataNodes require for pushed blocks. On return, the recorded state of the group is no older than
+    /// the claim.
     pub async fn claim(
         self: &Arc<Self>,
         stripe: &StripeId,
@@ -42,9 +45,9 @@ impl Shared {
         self.permits(stripe, &found, blocks).await.map_err(taken)
     }
 
-    /// A block token for each of these blocks, if it may be pushed and HDFS wants tokens. They are made anew for each claim,
-    /// since keys change and a NameNode that is restarted has others. Where a block is made may change later, so nobody asks
-    /// for which DataNode they are.
+    /// Requests a block token for each of these blocks, if blocks are pushed and HDFS uses tokens. Tokens are
+    /// requested for each claim, since keys rotate and a restarted NameNode has new keys. A token does not
+    /// depend on the DataNode, so the target of a block may change later.
     async fn permits(
         &self,
         stripe: &StripeId,
@@ -95,7 +98,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks the NameNode for a group, and takes in what it says; `None` if the group is there no more.
+    /// Queries the NameNode for a group and records the answer; `None` if the group no longer exists.
     pub(super) async fn look_up(&self, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
         let namenode = self.namenode.as_ref().ok_or("no NameNode is asked")?;
@@ -115,7 +118,7 @@ impl Shared {
         Ok(found)
     }
 
-    /// Waits until the NameNode lists a block that a DataNode has taken.
+    /// Waits until the NameNode lists a block that a DataNode has accepted.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -138,7 +141,7 @@ impl Shared {
             let block = block.unwrap_or_else(|| BlockId(stripe.0.clone()));
             return Err(StoreError::NotServed { block, node, server: node.to_string(), why });
         }
-        // What was bad there has been replaced.
+        // The bad copy on this node has been replaced.
         let mended = (stripe.clone(), at, node, BlockState::Healthy);
         self.state().ledger.note(term, &[mended])?;
         let now = self.now();
@@ -159,7 +162,7 @@ impl Shared {
         loop {
             let found = match self.look_up(known).await {
                 Ok(found) => found.ok_or_else(|| GONE.to_owned())?,
-                // The NameNode may be about to come back, and the DataNode tells it again then.
+                // The NameNode may be restarting; the DataNode reports the block again when it is back.
                 Err(_) if Instant::now() < until => {
                     tokio::time::sleep(LOOK_AGAIN).await;
                     continue;
@@ -175,7 +178,7 @@ impl Shared {
             }
             if Instant::now() >= until {
                 return match found.homes.iter().any(|&(other, _)| other == index) {
-                    // HDFS made one itself, and has kept that.
+                    // HDFS rebuilt the block itself on another DataNode and removed this copy.
                     true => Ok(()),
                     false => Err(format!("the NameNode does not list it after {} s", LISTED_LIMIT.as_secs())),
                 };

@@ -1,4 +1,4 @@
-//! What the storage's threads share, and what they do to it.
+//! The state that the storage's tasks share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,30 @@ use super::view::{Listed, View};
 use crate::listing::{DataNode, Listing, Progress};
 use crate::namenode::NameNode;
 
-/// Told before the first listing.
+/// The status before the first listing.
 const UNLISTED: &str = "HDFS has not been listed yet";
 
-/// What the threads share.
+/// The state that the storage's tasks share.
 pub struct Shared {
     pub(super) namenode: Option<NameNode>,
     pub(super) attachment: Attachment,
-    /// Something has changed that a listing tells more of.
+    /// Notified after a change that calls for a new listing.
     pub(super) look: Notify,
     opened: Instant,
     state: Mutex<State>,
 }
 
-/// All that is known.
+/// The mutable part of the shared state.
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
-    /// The numbers of nodes, by their names.
+    /// The numbers of nodes, by name.
     numbers: BTreeMap<String, NodeId>,
-    /// What keeps Mend from its work, by who found it.
+    /// Current problems, by the task that found them.
     troubles: BTreeMap<&'static str, Vec<String>>,
-    /// Remarks for operators, by the task that made them.
+    /// Current remarks for operators, by the task that made them.
     remarks: BTreeMap<&'static str, Vec<String>>,
-    /// Why HDFS has not been listed yet, as it was told.
+    /// Why HDFS has not been listed yet, as last reported.
     unlisted: Option<String>,
     teller: Teller,
 }
@@ -48,17 +48,17 @@ impl State {
         self.teller.tell(changes);
     }
 
-    /// What keeps Mend from its work, for somebody who has heard nothing.
+    /// All current problems, for a new listener.
     pub fn troubles(&self) -> StoreChange {
         StoreChange::Troubles(self.troubles.values().flatten().cloned().collect())
     }
 
-    /// All remarks, for a listener who has heard none.
+    /// All current remarks, for a new listener.
     pub fn remarks(&self) -> StoreChange {
         StoreChange::Remarks(self.remarks.values().flatten().cloned().collect())
     }
 
-    /// Replaces the remarks of a task, and tells them if they changed.
+    /// Replaces the remarks of a task, and reports them if they changed.
     pub fn note_remarks(&mut self, finder: &'static str, lines: Vec<String>) {
         let before = self.remarks.insert(finder, lines.clone()).unwrap_or_default();
         if before != lines {
@@ -66,7 +66,7 @@ impl State {
         }
     }
 
-    /// Takes in all that somebody found to be in the way, and tells it if that is news.
+    /// Replaces the problems of a task, and reports them if they changed.
     pub fn note_troubles(&mut self, finder: &'static str, lines: Vec<String>) {
         let before = self.troubles.insert(finder, lines.clone()).unwrap_or_default();
         if before == lines {
@@ -78,7 +78,7 @@ impl State {
         self.tell(vec![self.troubles()]);
     }
 
-    /// The numbers of these DataNodes; those that are new are told.
+    /// The numbers of these DataNodes. New DataNodes get a number and are reported.
     fn number(&mut self, attachment: &Attachment, nodes: &[DataNode]) -> Result<Vec<NodeId>, CatalogError> {
         let mut numbers = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -96,7 +96,7 @@ impl State {
         Ok(numbers)
     }
 
-    /// Forgets how copies were that are not listed any more.
+    /// Removes the records of bad copies that are no longer listed.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
         let marks = self.view.pointless_marks().into_iter();
         self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
@@ -126,12 +126,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the storage has been open.
+    /// Time since the storage was opened.
     pub(super) fn now(&self) -> Duration {
         self.opened.elapsed()
     }
 
-    /// Remembers what earlier coordinators found bad, and which nodes there are.
+    /// Loads the registered nodes, and the copies that earlier coordinators found bad.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -142,13 +142,13 @@ impl Shared {
         }
         if self.namenode.is_some() {
             for node in state.ledger.nodes()? {
-                drop(state.view.assume_service(node.id)); // It is told with everything else.
+                drop(state.view.assume_service(node.id)); // Reported later, together with everything else.
             }
         }
         Ok(())
     }
 
-    /// A node that has its number now.
+    /// Assumes that a newly registered node is in service.
     pub(super) fn assume_service(&self, node: NodeId) {
         if self.namenode.is_some() {
             let mut state = self.state();
@@ -157,10 +157,10 @@ impl Shared {
         }
     }
 
-    /// Takes in how DataNodes are.
+    /// Records the states of DataNodes.
     ///
     /// # Errors
-    /// If the number of a new one cannot be stored.
+    /// If the number of a new DataNode cannot be stored.
     pub(super) fn take_nodes(&self, listing: &Listing) -> Result<(), CatalogError> {
         let now = self.now();
         let mut state = self.state();
@@ -176,7 +176,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes in groups, all that there are or some, as they were asked for at `asked`.
+    /// Records groups, either all (`all`) or some, as answered to a query sent at `asked`.
     ///
     /// # Errors
     /// As [`take_nodes`](Self::take_nodes).
@@ -199,18 +199,18 @@ impl Shared {
         let changed = state.view.take_groups(now, asked, listed.collect(), all);
         let mut changes = state.view.tell(now, changed);
         if all && state.unlisted.take().is_some() {
-            changes.push(StoreChange::Unlisted(None)); // After what there is.
+            changes.push(StoreChange::Unlisted(None)); // Reported after the stripes.
         }
         state.tell(changes);
         state.forget_marks()
     }
 
-    /// Why HDFS has not been listed yet.
+    /// Why HDFS has not been listed yet; `None` once it has.
     pub(super) fn unlisted(&self) -> Option<String> {
         self.state().unlisted.clone()
     }
 
-    /// Tells how far the first listing is.
+    /// Reports the progress of the first listing.
     pub(super) fn note_progress(&self, progress: Progress) {
         let mut state = self.state();
         if state.unlisted.is_some() {
@@ -221,10 +221,10 @@ impl Shared {
         }
     }
 
-    /// Notes what was found of copies.
+    /// Records the states in which copies were found.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    /// [`StoreError`] if they cannot be stored; nothing has changed then.
     pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let now = self.now();
         let mut shared = self.state();

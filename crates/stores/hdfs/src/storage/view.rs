@@ -1,13 +1,16 @@
-//! Block groups as stripes: what is told of each, from what the NameNode lists, what DataNodes do, and what was found bad.
+//! Block groups as stripes. Derives what to report about each group from the NameNode's listings, the states
+//! of DataNodes, and copies that were found bad.
 //!
-//! Pure: no NameNode is asked here, nothing is stored, and time comes in as an argument: since when the storage is open.
+//! Pure: it sends no queries and stores nothing. Time is an argument, counted from the opening of the
+//! storage.
 //!
-//! The NameNode says where good blocks are, never where lost ones were. So the last home of each block is remembered: one
-//! that is not listed any more is missing there if that DataNode lives, and is on a DataNode that is down otherwise.
+//! The NameNode lists only healthy replicas, not the former places of lost ones. The view therefore remembers
+//! the last holder of each block. If a block is no longer listed, it is missing if that DataNode is live;
+//! otherwise the whole DataNode is down.
 //!
-//! A block that was never listed may be one that its DataNode is about to report: a client closes its file as soon as
-//! k blocks of each group are reported. A group that lacks such a block is *unsettled*, and not told of before an
-//! answer to a later question lacks it too.
+//! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
+//! are reported. A group that lacks such a block is *unsettled*, and is reported only after a later answer
+//! lacks the block too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,74 +23,76 @@ use store_api::{BlockRecord, BlockState, StoreChange, StripeRecord};
 
 use crate::listing::{FileRef, Phase, Service, Standing};
 
-/// A block that a DataNode which lives is not listed with is missing after this time: what is reported comes in several messages.
+/// A block of a live DataNode counts as missing after being unlisted for this long, because a block report
+/// consists of several messages.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A block that was never listed is missing if it is not listed so long after its file was first seen closed.
+/// A block that was never listed counts as missing this long after its file was first seen closed.
 const SETTLING: Duration = Duration::from_secs(10);
-/// The same in a file that is open, from when the group was first seen: the writer is at a later one.
+/// The same for an open file, from the time at which the group was first seen. By then the writer has moved
+/// on to a later group.
 const OPEN_SETTLING: Duration = Duration::from_secs(60);
-/// A group that so many listings in a row leave out is gone: a folder that is moved while a listing goes through it is
-/// left out once.
+/// A group counts as removed after this many consecutive listings without it. A single listing may omit a
+/// group whose folder is renamed during the listing.
 const MISSED_LISTINGS: u8 = 2;
 
-/// A group as it is listed, its DataNodes by number.
+/// A group as listed, with DataNodes by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub file: FileRef,
     pub phase: Phase,
     pub start: u64,
     pub group: BlockGroup,
-    /// Index in the group, and who has it.
+    /// The healthy replicas: index in the group and holder.
     pub homes: Vec<(u8, NodeId)>,
 }
 
-/// A group, and what is remembered of it.
+/// A group with its history.
 struct Held {
     listed: Listed,
-    /// When this was asked for.
+    /// The time at which the query was sent.
     asked: Duration,
-    /// Answers to questions asked from then on list all blocks that exist.
+    /// Answers to queries sent from this time on list all blocks that exist.
     settles: Duration,
-    /// The last homes of blocks that nobody has, and since when nobody has them.
+    /// The last holders of blocks that are no longer listed, and since when.
     former: Vec<(u8, NodeId, Duration)>,
-    /// Listings in a row that did not have it.
+    /// Number of consecutive listings without this group.
     missed: u8,
 }
 
-/// What was told of a group.
+/// The last report about a group.
 struct Told {
     stripe: StripeId,
-    /// Of who has its blocks, and how they are.
+    /// A hash of the holders and states of the blocks.
     fingerprint: u64,
 }
 
 /// A DataNode.
 struct Node {
     standing: Option<Standing>,
-    /// Since when it lives and its blocks are known.
+    /// The time from which the DataNode is live and its blocks are known.
     up_since: Option<Duration>,
-    /// What it had reported when it was seen down.
+    /// The time of its last block report when it was last seen down.
     reported: u64,
 }
 
-/// See the module's documentation.
+/// The view; see the module's documentation.
 #[derive(Default)]
 pub(super) struct View {
     groups: BTreeMap<i64, Held>,
     nodes: BTreeMap<NodeId, Node>,
-    /// In service when last told.
+    /// The nodes in service, as last reported.
     serving: BTreeSet<NodeId>,
-    /// Copies that are not what they should be, by the block's index in the stripe.
+    /// Copies that were found bad, by the block's index in the stripe.
     bad: BTreeMap<StripeId, BTreeMap<(u16, NodeId), BlockState>>,
-    /// What was told, by the groups' numbers.
+    /// The last report about each group, by the group's number.
     told: BTreeMap<i64, Told>,
-    /// Marks of copies that are there no more.
+    /// Records of bad copies that no longer exist.
     pointless: Vec<(StripeId, u16, NodeId)>,
-    /// Groups of which something is known from before: time, or a DataNode that comes back, makes something else of it.
+    /// Groups whose state may change without a new listing: when time passes, or when a DataNode returns.
     unsure: BTreeSet<i64>,
-    /// Groups that are not told of yet, as some of their blocks may not have been reported.
+    /// Groups that are not reported yet, because some of their blocks may be unreported.
     unsettled: BTreeSet<i64>,
-    /// Whether a whole listing was taken in.
+    /// Whether a full listing was recorded.
     is_listed: bool,
 }
 
@@ -102,7 +107,7 @@ impl Held {
         Self { listed, asked, settles, former: Vec::new(), missed: 0 }
     }
 
-    /// Whether each block was listed once, or had the time to be.
+    /// Whether every block was listed at some time, or has had enough time to be.
     fn is_settled(&self, blocks: &[GroupBlock]) -> bool {
         let has = |index: u8| self.listed.homes.iter().any(|&(other, _)| other == index);
         let had = |index: u8| self.former.iter().any(|&(other, ..)| other == index);
@@ -112,11 +117,11 @@ impl Held {
 }
 
 impl View {
-    /// Takes in how DataNodes are; those that are left out are down.
+    /// Records the states of DataNodes. DataNodes that are not in the list are down.
     pub fn take_nodes(&mut self, now: Duration, standings: Vec<(NodeId, Standing)>) {
         let mut all: BTreeMap<NodeId, Standing> = BTreeMap::new();
         for (id, standing) in standings {
-            // One that was set up anew under its old address is listed twice.
+            // A DataNode that was reinstalled under its old address is listed twice; the live entry wins.
             if all.get(&id).is_none_or(|other| !other.live) {
                 all.insert(id, standing);
             }
@@ -132,8 +137,8 @@ impl View {
         }
     }
 
-    /// Takes in groups, all that there are or some, which were asked for at `asked`; those of which something else is
-    /// known now.
+    /// Records groups, either all (`all`) or some, as answered to a query sent at `asked`. Returns the groups
+    /// whose state may have changed.
     pub fn take_groups(
         &mut self,
         now: Duration,
@@ -146,7 +151,8 @@ impl View {
         let is_first = !self.is_listed && self.all_have_reported();
         for listed in listed {
             let number = listed.group.number;
-            // A file that was moved is in a folder and in a snapshot, and the folder, which is listed first, lasts.
+            // A renamed file may be listed in its folder and in a snapshot. The folder is listed first, and
+            // its path is kept.
             if !seen.insert(number) && listed.file.held_at.is_some() {
                 continue;
             }
@@ -193,7 +199,7 @@ impl View {
         true
     }
 
-    /// Whether every live DataNode has reported its blocks. After a restart of the NameNode some have yet to.
+    /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some have not.
     fn all_have_reported(&self) -> bool {
         let mut standings = self.nodes.values().filter_map(|node| node.standing.as_ref());
         standings.all(|standing| !standing.live || standing.reported != 0)
@@ -213,67 +219,67 @@ impl View {
         gone
     }
 
-    /// A group is not there any more.
+    /// Removes a group that no longer exists.
     pub fn drop_group(&mut self, number: i64) {
         self.groups.remove(&number);
     }
 
-    /// What a stripe's group was listed as.
+    /// The last listing of a stripe's group.
     pub fn listed(&self, stripe: &StripeId) -> Option<&Listed> {
         let number = group_number(stripe)?;
         let listed = &self.groups.get(&number)?.listed;
         (listed.group.stripe_id() == *stripe).then_some(listed)
     }
 
-    /// A group, if this or something newer is known of it since `asked`.
+    /// A group, if it was queried at `asked` or later.
     pub fn fresh(&self, number: i64, asked: Duration) -> Option<&Listed> {
         self.groups.get(&number).filter(|held| held.asked >= asked).map(|held| &held.listed)
     }
 
-    /// How many groups are not told of yet.
+    /// Number of groups that are not reported yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.len()
     }
 
-    /// Unsettled groups that are to be asked for again, as their DataNodes have had time to report.
+    /// Unsettled groups to be queried again, because their DataNodes have had time to report.
     pub fn due(&self, now: Duration, most: usize) -> Vec<Listed> {
         let held = self.unsettled.iter().filter_map(|number| self.groups.get(number));
         let due = held.filter(|held| held.settles <= now);
         due.take(most).map(|held| held.listed.clone()).collect()
     }
 
-    /// Whether a copy was found to be bad.
+    /// Whether a copy was found bad.
     pub fn is_bad(&self, stripe: &StripeId, at: u16, node: NodeId) -> bool {
         self.bad.get(stripe).is_some_and(|bad| bad.contains_key(&(at, node)))
     }
 
-    /// Whether a DataNode can have more blocks.
+    /// Whether a DataNode can receive blocks.
     pub fn may_take(&self, node: NodeId) -> bool {
         self.standing(node).is_some_and(|standing| standing.live && standing.service == Service::Normal)
     }
 
-    /// How a DataNode is; `None` if the NameNode does not list it.
+    /// The state of a DataNode; `None` if the NameNode does not list it.
     pub fn standing(&self, node: NodeId) -> Option<&Standing> {
         self.nodes.get(&node)?.standing.as_ref()
     }
 
-    /// Whether what a DataNode has is in service. One that operators took away for a while is, as for HDFS.
+    /// Whether the blocks on a DataNode count as in service. As in HDFS, they do during maintenance.
     fn serves(&self, node: NodeId) -> bool {
         self.standing(node).is_some_and(|standing| standing.live || standing.service == Service::Maintenance)
     }
 
-    /// A node is not one any more.
+    /// Removes a node that was forgotten.
     pub fn forget_node(&mut self, node: NodeId) {
         self.nodes.remove(&node);
         self.serving.remove(&node);
     }
 
-    /// A node that has come before anything was listed: what it has is in service as far as anybody knows.
+    /// Assumes that a node is in service if it registers before the first listing.
     pub fn assume_service(&mut self, node: NodeId) -> Option<StoreChange> {
         (self.nodes.is_empty() && self.serving.insert(node)).then_some(StoreChange::Service(node, true))
     }
 
-    /// DataNodes that came and went since that was last told.
+    /// The changes of service since the last report.
     pub fn tell_service(&mut self) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = self.nodes.keys().copied().filter(|&node| self.serves(node)).collect();
         let came = now.difference(&self.serving).map(|&node| StoreChange::Service(node, true));
@@ -283,7 +289,7 @@ impl View {
         changes
     }
 
-    /// A group as a stripe; `None` if it holds no bytes or is unsettled.
+    /// A group as a stripe; `None` if the group is empty or unsettled.
     fn stripe(&mut self, now: Duration, number: i64) -> Option<StripeRecord> {
         self.unsettled.remove(&number);
         let held = self.groups.get(&number)?;
@@ -303,7 +309,7 @@ impl View {
                 bytes: block.bytes,
                 node: holder.map(|(node, _)| node),
                 state: holder.map_or(BlockState::Missing, |(_, state)| state),
-                replicas: Vec::new(), // HDFS removes what is one too many, by rules of its own.
+                replicas: Vec::new(), // HDFS removes surplus replicas by its own rules.
                 digest: None,
             }
         });
@@ -321,8 +327,8 @@ impl View {
         })
     }
 
-    /// Who has a block, or had it last, and how it is there; and whether that may be otherwise later though nothing else is
-    /// listed.
+    /// The holder of a block, or its last holder, and the block's state there. The flag is true if this may
+    /// change without a new listing.
     fn holder(
         &self,
         now: Duration,
@@ -345,21 +351,21 @@ impl View {
             return (None, false);
         };
         if !self.serves(node) {
-            return (Some((node, BlockState::Healthy)), true); // The node is lost, and the block with it.
+            return (Some((node, BlockState::Healthy)), true); // The node is down, with the block.
         }
-        // A DataNode that has just come is listed before its blocks are.
+        // After a DataNode comes up, the NameNode lists it as live before its blocks are reported.
         let known = self.nodes.get(&node).and_then(|node| node.up_since).map(|up| up.max(since));
         let is_certain = known.is_some_and(|known| now >= known + PATIENCE);
         let state = if is_certain { BlockState::Missing } else { BlockState::Healthy };
         (Some((node, state)), true)
     }
 
-    /// How these groups are now, where that is not what was told before.
+    /// Returns the states of these groups that differ from the last report.
     pub fn tell(&mut self, now: Duration, groups: impl IntoIterator<Item = i64>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for number in groups {
             let stripe = self.stripe(now, number);
-            // Also of one that is told of as before: another copy may be the one that counts.
+            // Also if the report is unchanged: the listed copy may be another one.
             stripe.iter().for_each(|stripe| self.forget_marks(stripe, number));
             let before = self.told.get(&number);
             let is_same = |(before, stripe): (&Told, &StripeRecord)| {
@@ -385,7 +391,7 @@ impl View {
         changes
     }
 
-    /// Copies that the NameNode does not list any more are as they may be.
+    /// Forgets the states of bad copies that are no longer listed.
     fn forget_marks(&mut self, stripe: &StripeRecord, number: i64) {
         let (Some(held), Some(bad)) = (self.groups.get(&number), self.bad.get_mut(&stripe.id)) else {
             return;
@@ -403,7 +409,7 @@ impl View {
         }
     }
 
-    /// All that there is, for somebody who knows nothing.
+    /// The complete current state, for a new listener.
     pub fn everything(&mut self, now: Duration) -> Vec<StoreChange> {
         self.told.clear();
         let assumed: Vec<NodeId> = match self.nodes.is_empty() {
@@ -428,7 +434,7 @@ impl View {
         all.into_iter().filter_map(|number| self.stripe(now, number)).collect()
     }
 
-    /// Notes how a copy is; the group that it is of.
+    /// Records the state of a copy. Returns the number of its group.
     pub fn set_state(&mut self, stripe: &StripeId, at: u16, node: NodeId, state: BlockState) -> Option<i64> {
         match state {
             BlockState::Healthy => {
@@ -441,12 +447,12 @@ impl View {
         group_number(stripe)
     }
 
-    /// Marks of copies that are there no more.
+    /// Takes the records of bad copies that no longer exist.
     pub fn pointless_marks(&mut self) -> Vec<(StripeId, u16, NodeId)> {
         std::mem::take(&mut self.pointless)
     }
 
-    /// How many blocks each DataNode is listed with.
+    /// Number of blocks on each DataNode.
     pub fn block_counts(&self) -> BTreeMap<NodeId, usize> {
         let mut counts = BTreeMap::new();
         for &(_, node) in self.groups.values().flat_map(|held| &held.listed.homes) {
@@ -455,7 +461,7 @@ impl View {
         counts
     }
 
-    /// The index in its group of a stripe's block.
+    /// The index in the group of a stripe's block.
     pub fn index_in_group(&self, stripe: &StripeId, at: BlockIndex) -> Option<u8> {
         let shape = self.listed(stripe)?.group.stripe()?;
         Some(shape.blocks.get(usize::from(at.0))?.index.0 as u8)
@@ -467,9 +473,9 @@ impl Node {
         if !standing.live {
             (self.up_since, self.reported) = (None, standing.reported);
         } else if standing.reported == 0 {
-            self.up_since = None; // The NameNode has forgotten, as it was restarted.
+            self.up_since = None; // The NameNode was restarted and waits for block reports.
         } else if self.up_since.is_none() {
-            // One that comes, or comes back, is live before it has told of its blocks.
+            // After a DataNode comes up, it is live before its blocks are reported.
             self.up_since = (standing.reported != self.reported).then_some(now);
         }
         self.standing = Some(standing);
@@ -484,7 +490,7 @@ fn fingerprint(stripe: &StripeRecord) -> u64 {
     hasher.finish()
 }
 
-/// The number of the group that a stripe is.
+/// The number of a stripe's group.
 pub(super) fn group_number(stripe: &StripeId) -> Option<i64> {
     stripe.0.strip_prefix("group_")?.split_once('_')?.0.parse().ok()
 }

@@ -1,5 +1,6 @@
-//! Keeping up with the cluster. DataNodes are asked about every few seconds, which is cheap; all groups are listed again and
-//! again, at a share of the NameNode's time that stays small however many there are, and when a DataNode comes or goes.
+//! Background tasks that follow the cluster. DataNodes are queried every few seconds, which is cheap. All
+//! groups are listed repeatedly, with pauses that bound the share of the NameNode's time, and also when a
+//! DataNode comes or goes.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -11,15 +12,16 @@ use super::state::Shared;
 use crate::listing::{Listing, Snapshots};
 use crate::namenode::{AskError, NameNode};
 
-/// How often DataNodes are asked about.
+/// Interval between queries for DataNodes.
 const NODES_EVERY: Duration = Duration::from_secs(2);
-/// Everything is listed no more often than this, and the NameNode is left in peace for many times as long as it took.
+/// Minimum interval between listings. Each listing is also followed by a pause of `PEACE_TIMES` times its
+/// duration.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 const PEACE_TIMES: u32 = 20;
-/// Unsettled groups that are asked for again at a time.
+/// Maximum number of unsettled groups per round of queries.
 const DUE_AT_ONCE: usize = 64;
 
-/// Keeps up with DataNodes until the storage is dropped.
+/// Follows the DataNodes until the storage is dropped.
 pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
     loop {
         sleep(NODES_EVERY).await;
@@ -30,7 +32,7 @@ pub(super) async fn watch_nodes(storage: Weak<Shared>, namenode: NameNode) {
     }
 }
 
-/// Asks again for groups with blocks that DataNodes may not have reported yet.
+/// Queries groups again that may have unreported blocks.
 async fn settle(shared: &Shared) {
     let due = shared.state().view.due(shared.now(), DUE_AT_ONCE);
     for group in due {
@@ -51,11 +53,11 @@ fn unsettled(groups: &str, count: &str) -> String {
     format!("{groups} written a moment ago, and {count} once DataNodes have told the NameNode of all blocks")
 }
 
-/// Keeps up with block groups until the storage is dropped.
+/// Follows the block groups until the storage is dropped.
 pub(super) async fn watch_groups(storage: Weak<Shared>, namenode: NameNode) {
     loop {
-        // The time that a JVM takes to start is not the NameNode's.
-        let _ = namenode.start().await; // An error is met again, and told, below.
+        // Starts the JVM first, so that its startup time does not count as the NameNode's.
+        let _ = namenode.start().await; // The listing below reports the error.
         let began = Instant::now();
         {
             let Some(shared) = storage.upgrade() else { return };
@@ -77,8 +79,8 @@ async fn list(shared: &Shared, namenode: &NameNode) {
     note(shared, listing.and_then(|listing| take(shared, listing, Some(asked))));
 }
 
-/// Takes in DataNodes, and everything else if `asked` says since when it is known. In safe mode the NameNode has yet to hear
-/// from DataNodes, and what was known before counts.
+/// Records the DataNodes, and also the groups if `asked`, the time of the query, is given. An answer in safe
+/// mode is ignored, since the NameNode still waits for block reports.
 fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<(), AskError> {
     if listing.safe_mode {
         return Err(AskError::Failed("it is in safe mode".to_owned()));
@@ -101,7 +103,7 @@ fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<()
     Ok(())
 }
 
-/// Warnings about snapshots whose deleted files are not listed.
+/// Problems: snapshots whose deleted files cannot be listed.
 fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     let line = |(folder, why): &(String, String)| {
         format!(
@@ -112,7 +114,7 @@ fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     snapshots.uncovered.iter().map(line).collect()
 }
 
-/// A remark on deleted files that only snapshots hold.
+/// A remark on deleted files that exist only in snapshots.
 fn held(snapshots: &Snapshots) -> Vec<String> {
     match snapshots.files {
         0 => Vec::new(),
@@ -123,7 +125,7 @@ fn held(snapshots: &Snapshots) -> Vec<String> {
     }
 }
 
-/// DataNodes without a helper, and helpers without a DataNode.
+/// Problems: DataNodes without a helper, and helpers without a DataNode.
 fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
     let state = shared.state();
     let counts = state.view.block_counts();
@@ -149,11 +151,11 @@ fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
     lines
 }
 
-/// Says that the NameNode is not seen, or is seen again.
+/// Reports that the NameNode cannot be reached, or can be reached again.
 fn note(shared: &Shared, told: Result<(), AskError>) {
     let lines = match told {
         Ok(()) => Vec::new(),
-        // It comes up again, and what was said of it last is still so.
+        // The JVM will be restarted; until then the last error still applies.
         Err(AskError::Pausing { .. }) => return,
         Err(error) => vec![format!("the cluster is not seen, and what is said of it is old: {error}")],
     };

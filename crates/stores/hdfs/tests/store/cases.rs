@@ -1,4 +1,4 @@
-//! The cases, each of which leaves the cluster whole.
+//! The test cases. Each one leaves the cluster intact.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use testbed::eventually;
 
 use crate::world::{Group, World};
 
-/// Every block that HDFS wrote has the bytes that it should have, and no block is where none should be.
+/// Every block that HDFS wrote has the expected bytes, and no unexpected block exists.
 pub fn every_internal_block_is_read(world: &mut World) {
     let groups = world.groups();
     let mut listed: usize =
@@ -31,7 +31,7 @@ pub fn every_internal_block_is_read(world: &mut World) {
     assert!(shortened > 0);
 }
 
-/// The bytes of each data block, dealt cell by cell.
+/// The bytes of each data block, distributed cell by cell.
 fn dealt(group: &Group) -> Vec<Vec<u8>> {
     let mut blocks = vec![Vec::new(); group.policy.data_blocks().into()];
     for (cell, bytes) in group.content.chunks(group.policy.cell_bytes() as usize).enumerate() {
@@ -61,8 +61,8 @@ pub fn a_rotten_block(world: &mut World) {
     world.assert_files();
 }
 
-/// Data and parity are taken away from a DataNode that is stopped, made again, and found when it starts: although it has
-/// written down which replicas it has.
+/// Removes data and parity blocks from a stopped DataNode and rebuilds them. The DataNode finds the rebuilt
+/// blocks when it starts, although it has stored a list of its replicas.
 pub fn a_stopped_datanode(world: &mut World) {
     let group = largest(world, "RS-6-3-1024k");
     for at in [0, 8] {
@@ -88,7 +88,8 @@ pub fn a_stopped_datanode(world: &mut World) {
     world.assert_files();
 }
 
-/// What a dead DataNode had is made on others that run. Once a DataNode has taken one, the NameNode has been told.
+/// Rebuilds the blocks of a dead DataNode on running ones. Once a DataNode has accepted a block, the NameNode
+/// lists it.
 pub fn a_dead_datanode(world: &mut World) {
     let dead = largest(world, "RS-6-3-1024k").holders[2].expect("held");
     let groups = world.groups();
@@ -98,7 +99,7 @@ pub fn a_dead_datanode(world: &mut World) {
     for group in &groups {
         let Some(at) = group.holders.iter().position(|&holder| holder == Some(dead)) else { continue };
         let free = |node: &usize| *node != dead && !group.holders.contains(&Some(*node));
-        // The NameNode does not see a second block of a group on a disk, so RS-10-4 has to wait for its node.
+        // The NameNode ignores a second block of a group on a disk, so RS-10-4 must wait for its node.
         let Some(target) = (0..world.cluster.nodes().len()).find(free) else { continue };
         group.rebuild(world, at, &[at], target).expect("made and told");
         moved.push((target, group.stripe.blocks[at].name));

@@ -1,4 +1,4 @@
-//! Reconstruction commands of the NameNode, as a DataNode accounts for them.
+//! Reconstruction commands of the NameNode, as counted by DataNodes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use testbed::eventually;
 use crate::cases::largest;
 use crate::world::World;
 
-/// What all DataNodes have counted since they were started.
+/// The sum of all DataNodes' counters since their start.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
     tasks: i64,
@@ -31,10 +31,10 @@ impl Counted {
     }
 }
 
-/// All that a DataNode tells of itself, as JSON.
+/// All metrics of a DataNode, as JSON.
 fn beans(world: &World, node: usize) -> String {
     let mut stream = TcpStream::connect(world.cluster.nodes()[node].http_address()).expect("it listens");
-    // By this version the answer comes in one piece.
+    // With HTTP/1.0, the response is not split into chunks.
     stream
         .write_all(b"GET /jmx?qry=Hadoop:service=DataNode,name=* HTTP/1.0\r\nHost: node\r\n\r\n")
         .expect("asked");
@@ -49,8 +49,8 @@ fn number(beans: &str, key: &str) -> i64 {
     rest[..end].parse().expect("a number")
 }
 
-/// The plug-in takes commands over, and cannot carry them out, since it has no certificate. Then HDFS does, and counts each
-/// task and its transfers once.
+/// The plug-in takes a command over but cannot carry it out, since it has no certificate. HDFS then carries
+/// it out, and counts each task and its transfers once.
 pub fn a_command_that_falls_back(world: &mut World) {
     let group = largest(world, "RS-6-3-1024k");
     let (node, block) = (group.holders[4].expect("held"), &group.stripe.blocks[4]);

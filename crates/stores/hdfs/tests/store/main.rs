@@ -1,7 +1,7 @@
-//! `stores::hdfs` against a real cluster, booted once: what HDFS wrote is read, its parity is Mend's, and what Mend writes
-//! HDFS takes for its own.
+//! Tests `stores::hdfs` with a real cluster, which is started once. Mend reads what HDFS wrote and computes
+//! the same parity, and HDFS accepts what Mend writes.
 //!
-//! The suite fails where no cluster can be started; `MEND_SKIP=hdfs` skips it.
+//! The suite fails if no cluster can be started; `MEND_SKIP=hdfs` skips it.
 
 mod cases;
 mod commands;
@@ -15,7 +15,7 @@ use testbed::{Case, inside_namespace, run_cases};
 
 use crate::world::World;
 
-/// In this order: later ones find the cluster as earlier ones leave it, whole.
+/// The cases run in this order, on one cluster that each of them leaves intact.
 const CASES: &[(&str, Case<World>)] = &[
     ("every_internal_block_is_read_and_its_parity_is_mends", cases::every_internal_block_is_read),
     ("a_rotten_block_is_found_and_replaced_while_its_datanode_runs", cases::a_rotten_block),

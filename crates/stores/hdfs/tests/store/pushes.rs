@@ -1,4 +1,4 @@
-//! Blocks that are pushed to a DataNode that has no plug-in.
+//! Blocks that are pushed to a DataNode without a plug-in.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::world::{Group, World};
 
 const POLICY: &str = "RS-6-3-1024k";
 
-/// A block of a group, and the DataNode that has it, without the plug-in while this is used.
+/// A block of a group, and the DataNode that holds it, which runs without the plug-in during the test.
 struct Subject {
     group: Group,
     at: usize,
@@ -28,7 +28,7 @@ impl Subject {
         self.group.stripe.blocks[self.at].name
     }
 
-    /// Starts the DataNode of this block without the plug-in, and without the block.
+    /// Removes the block and restarts its DataNode without the plug-in.
     fn lose(world: &mut World, at: usize) -> Self {
         let group = largest(world, POLICY);
         let node = group.holders[at].expect("held");
@@ -54,19 +54,19 @@ impl Subject {
         world.reopen_to_push(self.node, &folders, to);
     }
 
-    /// Makes it, and hands it over as its helper does by now.
+    /// Rebuilds the block, and hands it over as the helper is currently configured.
     fn push(&self, world: &World) -> Result<(), BlockError> {
         self.group.rebuild(world, self.at, &[self.at], self.node)
     }
 
-    /// It is what HDFS takes for whole, in every way there is to ask.
+    /// HDFS considers the block intact, by all available checks.
     fn assert_whole(&self, world: &mut World) {
         world.await_whole();
         world.verify_meta(self.node, &self.name());
         self.assert_nothing_unfinished(world);
     }
 
-    /// Neither Mend nor the DataNode has anything of it under another name.
+    /// Checks that no temporary file of the block is left, neither Mend's nor the DataNode's.
     fn assert_nothing_unfinished(&self, world: &World) {
         let file = format!("blk_{}", self.name().block());
         eventually("nothing unfinished is left", || {
@@ -75,7 +75,7 @@ impl Subject {
         });
     }
 
-    /// The DataNode has its plug-in again.
+    /// Restarts the DataNode with the plug-in.
     fn end(self, world: &mut World) {
         world.cluster.stop(self.node);
         world.cluster.start(self.node);
@@ -90,7 +90,7 @@ fn address(world: &World, node: usize) -> SocketAddr {
     world.cluster.nodes()[node].address().parse().expect("an address")
 }
 
-/// The names in the block pools' folders `tmp`.
+/// The names in the `tmp` folders of the block pools.
 fn unfinished(folder: &Path) -> Vec<String> {
     let pools = fs::read_dir(folder.join("current")).expect("a folder");
     let tmp = pools.map(|pool| pool.expect("an entry").path().join("tmp")).filter(|tmp| tmp.is_dir());
@@ -98,7 +98,7 @@ fn unfinished(folder: &Path) -> Vec<String> {
     names.map(|name| name.expect("an entry").file_name().into_string().expect("text")).collect()
 }
 
-/// Data and parity.
+/// Pushes one data block and one parity block.
 pub fn a_lost_block(world: &mut World) {
     for at in [0, 8] {
         let group = largest(world, POLICY);
@@ -113,7 +113,7 @@ pub fn a_lost_block(world: &mut World) {
     }
 }
 
-/// Half of the block comes to the DataNode. Nothing of it has a name, and it is taken when it comes again.
+/// Interrupts a push in the middle of the block. No part of it becomes visible, and a second push succeeds.
 pub fn a_push_that_breaks_off(world: &mut World) {
     let subject = Subject::lose(world, 1);
     let bytes = subject.group.stripe.blocks[1].bytes as usize;
@@ -133,7 +133,8 @@ pub fn a_push_that_breaks_off(world: &mut World) {
     subject.end(world);
 }
 
-/// Something between Mend and a DataNode that lets both questions through and breaks off in the block; how much of that it let through.
+/// Starts a proxy in front of a DataNode that forwards two queries and then interrupts the transfer of the
+/// block. Its thread returns the number of bytes of the block that it forwarded.
 fn proxy_that_cuts(to: SocketAddr, after: usize) -> (SocketAddr, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -146,14 +147,14 @@ fn proxy_that_cuts(to: SocketAddr, after: usize) -> (SocketAddr, JoinHandle<usiz
     (address, running)
 }
 
-/// Carries one connection's bytes, at most so many of the caller's; how many these were.
+/// Forwards one connection, up to `limit` bytes from the caller. Returns the number of bytes forwarded.
 fn forward(listener: &TcpListener, to: SocketAddr, limit: usize) -> usize {
     let (mut caller, _) = listener.accept().expect("called");
     let mut called = TcpStream::connect(to).expect("it listens");
     let (mut answers, mut back) =
         (called.try_clone().expect("one more"), caller.try_clone().expect("one more"));
     let answering = std::thread::spawn(move || {
-        // Either end may go first.
+        // Either end may close first.
         let _ = std::io::copy(&mut answers, &mut back);
         let _ = back.shutdown(Shutdown::Both);
     });
@@ -169,7 +170,7 @@ fn forward(listener: &TcpListener, to: SocketAddr, limit: usize) -> usize {
     carried
 }
 
-/// Files that are deleted or rotten below a DataNode that runs: it refuses the block until it knows.
+/// Deletes or corrupts files of a running DataNode. It refuses the block until it has noticed.
 pub fn what_it_believes_to_have(world: &mut World) {
     let subject = Subject::lose(world, 2);
     let name = subject.name();
@@ -193,7 +194,8 @@ pub fn what_it_believes_to_have(world: &mut World) {
     subject.end(world);
 }
 
-/// Once is enough; and a DataNode does not take a second one to another folder.
+/// Pushes a block twice, with no effect the second time. A DataNode also refuses a second copy in another
+/// folder.
 pub fn a_block_that_is_there(world: &mut World) {
     let subject = Subject::lose(world, 3);
     subject.push(world).expect("taken");
@@ -215,7 +217,7 @@ pub fn a_block_that_is_there(world: &mut World) {
     subject.end(world);
 }
 
-/// Whoever pushes without a token is told so before a byte moves. A plug-in adopts blocks without.
+/// A push without a token is refused before any byte is sent. The plug-in adopts blocks without tokens.
 pub fn block_tokens(world: &mut World) {
     world.want_tokens();
     world.await_whole();

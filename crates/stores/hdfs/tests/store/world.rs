@@ -1,4 +1,4 @@
-//! The cluster that all cases share, and what is stored in it.
+//! The cluster that all cases share, and its files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,40 +15,41 @@ use tokio::runtime::Runtime;
 
 const NODES: usize = 14;
 
-/// The last is none of those that HDFS comes with.
+/// Policies of the test files. The last is not one of HDFS's built-in policies.
 const POLICIES: &[&str] =
     &["RS-6-3-1024k", "RS-10-4-1024k", "XOR-2-1-1024k", "RS-LEGACY-6-3-1024k", "RS-4-2-64k"];
-/// An internal block has at most 4 MiB, so that the longest has several groups of the narrower policies.
+/// Lengths of the test files. An internal block has at most 4 MiB, so the longest file has several groups
+/// with the narrower policies.
 const LENGTHS: &[usize] = &[1, 65_537, 1_500_001, 6 << 20, 27_000_011];
 
 pub struct World {
     pub cluster: Cluster,
-    /// By path.
+    /// The content of all files, by path.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Of each DataNode, as a helper beside it has them, whatever the DataNode does.
+    /// The blocks of each DataNode, opened as its helper does, whether or not the DataNode is running.
     blocks: Vec<Option<HdfsBlocks>>,
     runtime: Runtime,
 }
 
-/// A group of a file, where the NameNode says its blocks are.
+/// A group of a file, with the holders that the NameNode lists.
 pub struct Group {
     pub policy: Policy,
     pub stripe: GroupStripe,
-    /// Of each block of the stripe.
+    /// The holder of each block of the stripe.
     pub holders: Vec<Option<usize>>,
-    /// The bytes of the file that it holds.
+    /// The bytes of the file that the group stores.
     pub content: Vec<u8>,
 }
 
 impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
-        // HDFS scans its folders every six hours, so what it knows it was told.
+        // HDFS scans its folders only every six hours, so it knows new blocks only if it was told.
         let settings = settings(false);
         let plugin = Plugin {
             jar: hadoop.mend_jar().to_owned(),
             class: "mend.hdfs.MendPlugin".to_owned(),
             port_key: "mend.datanode.port".to_owned(),
-            // So it takes commands over, although it can carry none out.
+            // With this setting, the plug-in takes commands over, although it can carry none out.
             settings: vec!["mend.coordinator.api=127.0.0.1:1".to_owned()],
         };
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
@@ -92,7 +93,7 @@ impl World {
         self.await_whole();
     }
 
-    /// All groups of all files as the NameNode lists them.
+    /// All groups of all files, as the NameNode lists them.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
         for file in self.cluster.fsck("/") {
@@ -122,40 +123,40 @@ impl World {
         self.blocks[node].as_ref().expect("opened")
     }
 
-    /// Opens the blocks of a DataNode again, which from now on is told of what is made, or not.
+    /// Reopens the blocks of a DataNode, with or without hand-over to its plug-in (`told`).
     pub fn reopen(&mut self, node: usize, told: bool) {
-        self.blocks[node] = None; // Only one at a time.
+        self.blocks[node] = None; // The folders allow only one at a time.
         let datanode = &self.cluster.nodes()[node];
         let blocks = HdfsBlocks::open(datanode.folders(), None).expect("a DataNode's folders");
         let address = datanode.plugin_address();
         self.blocks[node] = Some(if told { blocks.with_datanode(address) } else { blocks });
     }
 
-    /// The same for some of its folders; what is made is pushed to this address.
+    /// Reopens some folders of a DataNode; new blocks are pushed to this address.
     pub fn reopen_to_push(&mut self, node: usize, folders: &[PathBuf], to: SocketAddr) {
         self.blocks[node] = None;
         let blocks = HdfsBlocks::open(folders, None).expect("a DataNode's folders");
         self.blocks[node] = Some(blocks.with_pushes(to));
     }
 
-    /// Restarts the NameNode, which from now on has lost blocks made again by itself, or not.
+    /// Restarts the NameNode, with HDFS's own repair enabled or disabled.
     pub fn let_hdfs_repair(&mut self, repairs: bool) {
         self.cluster.restart_namenode_with(settings(repairs));
     }
 
-    /// Restarts all daemons, which from now on want block tokens.
+    /// Restarts all daemons with block tokens enabled.
     pub fn want_tokens(&mut self) {
         let token = "dfs.block.access.token.enable=true".to_owned();
         self.cluster.restart_with([settings(false), vec![token]].concat());
     }
 
-    /// Both files of a replica.
+    /// The paths of both files of a replica.
     pub fn replica(&self, node: usize, name: &ReplicaName) -> [PathBuf; 2] {
         let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string());
         files.unwrap_or_else(|| panic!("{name} on node {node}"))
     }
 
-    /// HDFS's own check of a replica.
+    /// Runs HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
         let [bytes, meta] = self.replica(node, name).map(|path| path.to_str().expect("text").to_owned());
         let said = self.cluster.console().run(&["debug", "verifyMeta", "-meta", &meta, "-block", &bytes]);
@@ -166,7 +167,7 @@ impl World {
         eventually("fsck finds all whole", || self.cluster.is_healthy("/").then_some(()));
     }
 
-    /// Every file reads as it was written.
+    /// Checks that every file reads as it was written.
     pub fn assert_files(&mut self) {
         let got = tempfile::tempdir_in(self.cluster.folder()).expect("a folder");
         let to = got.path().to_str().expect("text").to_owned();
@@ -179,7 +180,7 @@ impl World {
 }
 
 impl Group {
-    /// Makes a block of the group from k others, by Mend's code, and writes it on a DataNode.
+    /// Rebuilds a block of the group from k others with Mend's code, and writes it to a DataNode.
     pub fn rebuild(&self, world: &World, at: usize, lost: &[usize], node: usize) -> Result<(), BlockError> {
         let code = self.stripe.code.build().expect("a code");
         let available = (0..self.stripe.blocks.len()).filter(|index| !lost.contains(index));
@@ -209,7 +210,7 @@ impl Group {
         }
     }
 
-    /// A block as it is on its DataNode, with the zeros that follow in coding.
+    /// The bytes of a block on its DataNode, padded with zeros as in coding.
     pub fn padded(&self, world: &World, at: usize) -> Vec<u8> {
         let node = self.holders[at].expect("it is held");
         let reader = world.blocks(node).open_block(&self.stripe.blocks[at].name.block_id()).expect("there");
@@ -220,7 +221,7 @@ impl Group {
     }
 }
 
-/// Of the cluster, in which HDFS repairs, or leaves that to us.
+/// HDFS settings, with HDFS's own repair enabled or disabled.
 fn settings(repairs: bool) -> Vec<String> {
     let streams = if repairs { 2 } else { 0 };
     vec![
@@ -237,7 +238,7 @@ fn content(policy: &str, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Another cell size and another number of blocks than any that HDFS comes with.
+/// A policy whose cell size and number of blocks differ from all built-in ones.
 const ADDED_POLICIES: &str = r#"<?xml version="1.0"?>
 <configuration>
   <layoutversion>1</layoutversion>

@@ -1,4 +1,4 @@
-//! Replicas that are pushed to a DataNode, or to what takes its place here.
+//! Replicas that are pushed to a fake DataNode.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,21 +17,22 @@ const NOT_FOUND: &[u8] = b"\x15\x08\x01\x2a\x11Replica not found";
 const LOST_FILES: &[u8] = b"\x1c\x08\x01\x2a\x18...FileNotFoundException";
 const NOT_READABLE: &[u8] = b"\x1b\x08\x01\x2a\x17Replica is not readable";
 
-/// What a DataNode does when it is called.
+/// The reaction of the fake DataNode to a connection.
 enum Does {
-    /// It is asked for a block, and answers this.
+    /// Receives a read request and sends this answer.
     Reads(&'static [u8]),
-    /// It is given a block, and takes it.
+    /// Receives a block and confirms it.
     Takes,
-    /// It takes it, and its answer is lost.
+    /// Receives a block, but its answer is lost.
     TakesSilently,
-    /// It is given a block and hangs up.
+    /// Receives a write request and closes the connection.
     HangsUp,
-    /// It says nothing for as long as the caller waits.
+    /// Sends no answer until the caller gives up.
     Hangs,
 }
 
-/// A DataNode that does this, one call after the other. It must be called that often; what it was asked.
+/// Starts a fake DataNode with these reactions, one per connection; all must be used. Its thread returns the
+/// requests that it received.
 fn datanode(node: &DataNode, does: Vec<Does>) -> (Pusher, JoinHandle<Vec<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("bound");
@@ -58,7 +59,7 @@ fn call(mut stream: TcpStream, does: &Does, folder: &Path) -> Vec<u8> {
         }
         Does::TakesSilently => take(&mut stream, folder),
         Does::HangsUp => {}
-        // Until the caller is gone.
+        // Blocks until the caller closes the connection.
         Does::Hangs => drop(stream.read_to_end(&mut Vec::new())),
     }
     message
@@ -74,7 +75,7 @@ fn operation(stream: &mut TcpStream) -> (u8, Vec<u8>) {
     (start[2], message)
 }
 
-/// Takes packets until the last one, and keeps them as a replica.
+/// Receives packets up to the last one, and stores them as a replica.
 fn take(stream: &mut TcpStream, folder: &Path) {
     let (mut bytes, mut sums) = (Vec::new(), ChecksumFormat::default().encode().to_vec());
     loop {
@@ -95,12 +96,12 @@ fn take(stream: &mut TcpStream, folder: &Path) {
     fs::write(folder.join("blk_-9223372036854775792"), bytes).expect("written");
 }
 
-/// Prepares, writes, seals and hands over.
+/// Prepares, writes, seals and hands over a replica.
 fn push(node: &DataNode, pusher: Pusher) -> Result<(), BlockError> {
     push_with(node, pusher, None)
 }
 
-/// The same, with a block token.
+/// Like [`push`], with a block token.
 fn push_with(node: &DataNode, pusher: Pusher, permit: Option<Permit>) -> Result<(), BlockError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let bytes = pattern(70_000);
@@ -112,7 +113,7 @@ fn push_with(node: &DataNode, pusher: Pusher, permit: Option<Permit>) -> Result<
     runtime.block_on(writer.hand_over())
 }
 
-/// The replica is there, whole, and nothing else is.
+/// Checks that the replica is intact and that there are no other files.
 fn assert_whole(node: &DataNode) {
     let all = [node.names("a"), node.names("b")].concat();
     assert_eq!(all, ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"]);
@@ -124,7 +125,7 @@ fn assert_empty(node: &DataNode) {
 }
 
 #[test]
-fn a_datanode_without_the_plugin_takes_what_is_pushed() {
+fn a_datanode_without_the_plugin_accepts_pushed_blocks() {
     let node = DataNode::new();
     let (pusher, running) =
         datanode(&node, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Takes]);
@@ -134,7 +135,7 @@ fn a_datanode_without_the_plugin_takes_what_is_pushed() {
 }
 
 #[test]
-fn what_is_not_taken_leaves_nothing_and_says_why() {
+fn a_refused_push_leaves_no_files_and_is_explained() {
     let node = DataNode::new();
     let asked = || vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::HangsUp];
     says(push(&node, datanode(&node, asked()).0), "no folder of type DISK has room");
@@ -150,7 +151,7 @@ fn what_is_not_taken_leaves_nothing_and_says_why() {
 }
 
 #[test]
-fn every_question_and_the_block_come_with_the_token() {
+fn every_request_carries_the_token() {
     let node = DataNode::new();
     let (pusher, running) =
         datanode(&node, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Takes]);
@@ -170,7 +171,7 @@ fn every_question_and_the_block_come_with_the_token() {
 }
 
 #[test]
-fn a_datanode_that_hangs_is_given_up() {
+fn a_hanging_datanode_is_abandoned() {
     let node = DataNode::new();
     let (pusher, running) =
         datanode(&node, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Hangs]);
@@ -191,7 +192,7 @@ fn a_replica_that_was_pushed_before_is_recognised() {
 }
 
 #[test]
-fn an_answer_that_is_lost_is_asked_for_again() {
+fn a_lost_answer_is_checked_again() {
     let node = DataNode::new();
     let does =
         vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::TakesSilently, Does::Reads(SUCCESS)];
@@ -202,14 +203,14 @@ fn an_answer_that_is_lost_is_asked_for_again() {
 }
 
 #[test]
-fn what_a_datanode_takes_into_another_folder_is_not_there() {
+fn a_block_stored_in_another_folder_is_not_confirmed() {
     let (node, other) = (DataNode::new(), DataNode::new());
     let (pusher, _) = datanode(&other, vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::Takes]);
     says(push(&node, pusher), "none of the `folders` of this helper has it");
 }
 
 #[test]
-fn a_rotten_replica_makes_way_and_the_datanode_forgets_it() {
+fn a_corrupt_replica_is_removed_and_the_datanode_forgets_it() {
     let node = DataNode::new();
     node.put("a", NAME, ChecksumFormat::default(), &pattern(70_000));
     flip(&node.path("a", "blk_-9223372036854775792"), 80_001);
@@ -217,7 +218,7 @@ fn a_rotten_replica_makes_way_and_the_datanode_forgets_it() {
     let (pusher, running) = datanode(&node, asked().into_iter().chain([Does::HangsUp]).collect());
     says(push(&node, pusher), "closed the connection");
     running.join().expect("called as often as that");
-    assert_whole(&node); // The right bytes are in its place, known or not.
+    assert_whole(&node); // The right bytes are in place, whether or not the DataNode has noticed.
 
     flip(&node.path("a", "blk_-9223372036854775792"), 80_001);
     let (pusher, running) = datanode(&node, asked().into_iter().chain([Does::Takes]).collect());
@@ -227,7 +228,7 @@ fn a_rotten_replica_makes_way_and_the_datanode_forgets_it() {
 }
 
 #[test]
-fn checksums_without_bytes_make_way_if_the_datanode_believes_them() {
+fn checksums_without_bytes_are_removed_before_a_push() {
     let node = DataNode::new();
     node.put("a", NAME, ChecksumFormat::default(), &pattern(70_000));
     fs::remove_file(node.path("a", "blk_-9223372036854775792")).expect("removed");

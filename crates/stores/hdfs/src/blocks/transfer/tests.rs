@@ -1,4 +1,4 @@
-//! What is said to a DataNode, byte by byte, and whatever it may answer.
+//! Requests to a DataNode, byte by byte, and all kinds of answers.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use repair::Digest;
 use super::super::meta::ChecksumKind;
 use super::*;
 
-/// A connection whose other end has said all that it will say.
+/// A connection whose peer has already sent its whole answer.
 struct Said {
     heard: Vec<u8>,
     says: io::Cursor<Vec<u8>>,
@@ -56,7 +56,7 @@ fn wanted(bytes: u64) -> Wanted {
     Wanted { pool: "BP".to_owned(), name: ReplicaName::new(-1, 5).expect("a name"), bytes, permit: None }
 }
 
-/// With the token `tok`, of which a DataNode sees only its fields.
+/// The replica with the token `tok`. A DataNode parses only the fields of a token.
 fn permitted(bytes: u64) -> Wanted {
     Wanted { permit: Some(Permit::new(b"tok".to_vec()).expect("short")), ..wanted(bytes) }
 }
@@ -65,7 +65,7 @@ fn ask(says: &[u8]) -> Result<(), TransferError> {
     Transfer(&mut said(says)).read_last_byte(&wanted(3))
 }
 
-/// The block's number is negative, so ten bytes long.
+/// The block's number is negative, so its varint has ten bytes.
 const BLOCK: &[u8] = b"\x0a\x02BP\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x18\x05\x20\x09";
 
 #[test]
@@ -76,8 +76,8 @@ fn a_block_is_written_as_hdfs_writes_it() {
         b"\x00\x1c\x50\x2c".as_slice(), // Version 28, write a block, 44 bytes
         b"\x0a\x19\x0a\x15\x0a\x13",
         BLOCK,
-        b"\x12\x00",                                 // of which block, from no client
-        b"\x20\x08\x28\x00\x30\x00\x38\x00\x40\x00", // stage 8, and nothing of a pipeline
+        b"\x12\x00",                                 // No client name
+        b"\x20\x08\x28\x00\x30\x00\x38\x00\x40\x00", // Stage 8, all pipeline fields 0
         b"\x4a\x05\x08\x02\x10\x80\x04",             // CRC-32C of each 512 bytes
     ];
     let bytes = [
@@ -95,7 +95,7 @@ fn a_block_is_written_as_hdfs_writes_it() {
     assert_eq!(other.heard, expected, "{:02x?}", other.heard);
 }
 
-/// In the header of both operations, beside the block.
+/// The token is in the header of both operations, after the block.
 #[test]
 fn a_token_comes_with_the_block() {
     let header = [b"\x0a\x1a\x0a\x13", BLOCK, b"\x12\x03tok"].concat();
@@ -136,7 +136,7 @@ fn packets_end_where_chunks_do() {
 }
 
 #[test]
-fn what_a_datanode_answers_is_told() {
+fn answers_of_a_datanode_are_parsed() {
     assert!(ask(b"\x02\x08\x00").is_ok());
     assert!(ask(b"\x02\x08\x00and bytes of the block").is_ok());
     assert!(matches!(ask(b""), Err(TransferError::Closed)));
@@ -146,7 +146,7 @@ fn what_a_datanode_answers_is_told() {
     assert!(matches!(refused, Err(TransferError::TokenRefused)));
     let refused = ask(b"\x06\x08\x01\x2a\x02no").expect_err("refused").to_string();
     assert_eq!(refused, "it says: no (status 1)");
-    // No status is not success; nor is a message that would never end.
+    // A missing status is not success, and an endless length is refused.
     for nonsense in
         [b"\x00".as_slice(), b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\xff\xff\x7f", b"\x01\xff"]
     {
@@ -155,7 +155,7 @@ fn what_a_datanode_answers_is_told() {
 }
 
 proptest! {
-    /// What Hadoop decodes as a message, field by field, we pass on as the bytes that it came in.
+    /// Hadoop decodes the token as a message; Mend forwards its bytes unchanged.
     #[test]
     fn a_token_is_passed_on_as_it_is(token in prop::collection::vec(any::<u8>(), 1..4097)) {
         let permit = Some(Permit::new(token.clone()).expect("as long as one may be"));

@@ -1,4 +1,4 @@
-//! What is told of groups as listings come, without a NameNode.
+//! Reports about groups after sequences of listings, without a NameNode.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn group(bytes: u64) -> BlockGroup {
     BlockGroup { number: -160, stamp: 7, bytes, policy: "RS-3-2-1k".parse().expect("a policy") }
 }
 
-/// A group of five blocks, block I on node I + 1, without those of these indices.
+/// A group of five blocks, with block I on node I + 1, without the blocks of these indices.
 fn listed(without: &[u8]) -> Listed {
     let homes = (0..5).filter(|index| !without.contains(index));
     let homes = homes.map(|index| (index, NodeId(u32::from(index) + 1))).collect();
@@ -50,7 +50,7 @@ impl Scene {
         self.view.tell(self.now, changed)
     }
 
-    /// Where block 2 is, and how.
+    /// The holder and state of block 2.
     fn block(&mut self) -> (Option<u32>, BlockState) {
         let stripes = self.view.stripes(self.now);
         let block = &stripes[0].blocks[2];
@@ -59,7 +59,7 @@ impl Scene {
 }
 
 #[test]
-fn a_group_is_told_once() {
+fn a_group_is_reported_once() {
     let mut scene = Scene::new();
     assert_eq!(scene.list(vec![listed(&[])]), []);
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
@@ -70,7 +70,7 @@ fn a_group_is_told_once() {
 }
 
 #[test]
-fn what_a_live_datanode_is_not_listed_with_is_missing_after_a_while() {
+fn an_unlisted_block_of_a_live_datanode_becomes_missing() {
     let mut scene = Scene::new();
     assert_eq!(scene.list(vec![listed(&[2])]), [], "it may be a message that is late");
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
@@ -82,14 +82,14 @@ fn what_a_live_datanode_is_not_listed_with_is_missing_after_a_while() {
 }
 
 #[test]
-fn what_a_dead_datanode_had_is_where_it_was() {
+fn a_dead_datanode_keeps_its_blocks() {
     let mut scene = Scene::new();
     let went = scene.nodes(&[1, 2, 4, 5], 10);
     assert_eq!(went, [StoreChange::Service(NodeId(3), false)]);
     scene.now += PATIENCE * 2;
     scene.list(vec![listed(&[2])]);
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
-    // It is back, and has not told of its blocks yet.
+    // The DataNode is back, but has not reported its blocks yet.
     scene.nodes(&[1, 2, 3, 4, 5], 0);
     scene.now += PATIENCE * 2;
     scene.list(vec![listed(&[2])]);
@@ -103,7 +103,7 @@ fn what_a_dead_datanode_had_is_where_it_was() {
 }
 
 #[test]
-fn a_group_that_two_listings_leave_out_is_gone() {
+fn a_group_is_removed_after_two_listings_without_it() {
     let mut scene = Scene::new();
     assert_eq!(scene.list(Vec::new()), []);
     assert_eq!(scene.list(vec![listed(&[])]), []);
@@ -124,7 +124,7 @@ fn another_generation_is_another_stripe() {
 }
 
 #[test]
-fn an_answer_that_is_older_than_what_is_known_counts_for_nothing() {
+fn an_outdated_answer_is_ignored() {
     let mut scene = Scene::new();
     let asked = scene.now - seconds(1);
     let changed = scene.view.take_groups(scene.now, asked, vec![listed(&[0, 1, 2])], true);
@@ -135,13 +135,13 @@ fn an_answer_that_is_older_than_what_is_known_counts_for_nothing() {
 }
 
 #[test]
-fn a_bad_copy_is_told_until_it_is_listed_no_more() {
+fn a_bad_copy_is_reported_until_it_is_unlisted() {
     let mut scene = Scene::new();
     let stripe = StripeId("group_-160_7".into());
     let group = scene.view.set_state(&stripe, 2, NodeId(3), BlockState::Corrupt);
     assert_eq!(scene.view.tell(scene.now, group).len(), 1);
     assert_eq!(scene.block(), (Some(3), BlockState::Corrupt));
-    // Another copy is good, and is the one that counts.
+    // Another copy is healthy, and is used instead.
     let mut both = listed(&[]);
     both.homes.push((2, NodeId(1)));
     scene.list(vec![both]);
@@ -153,7 +153,7 @@ fn a_bad_copy_is_told_until_it_is_listed_no_more() {
 }
 
 #[test]
-fn a_datanode_that_leaves_has_what_nobody_else_has() {
+fn a_leaving_datanode_holds_blocks_without_another_holder() {
     let mut scene = Scene::new();
     let mut leaving = live(10);
     leaving.service = Service::Leaving;
@@ -170,7 +170,7 @@ fn a_datanode_that_leaves_has_what_nobody_else_has() {
 }
 
 #[test]
-fn nodes_are_in_service_as_far_as_is_known_before_anything_is_listed() {
+fn nodes_count_as_in_service_before_the_first_listing() {
     let mut view = View::default();
     assert_eq!(view.assume_service(NodeId(9)), Some(StoreChange::Service(NodeId(9), true)));
     assert_eq!(view.everything(seconds(1)), [StoreChange::Service(NodeId(9), true)]);
@@ -181,7 +181,7 @@ fn nodes_are_in_service_as_far_as_is_known_before_anything_is_listed() {
 }
 
 #[test]
-fn a_file_in_a_folder_and_in_a_snapshot_is_asked_for_in_the_folder() {
+fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
     let mut scene = Scene::new();
     let held_at = Some("%2F.snapshot%2Fs%2Ff".to_owned());
     let in_snapshot = Listed { file: FileRef { held_at, ..file() }, ..listed(&[]) };
@@ -194,13 +194,13 @@ fn a_file_in_a_folder_and_in_a_snapshot_is_asked_for_in_the_folder() {
     assert!(asked_for(&scene));
 }
 
-/// Another group, in a file of this phase, of which block 2 was never told.
+/// Another group, in a file of this phase, of which block 2 was never listed.
 fn written(phase: Phase) -> Listed {
     Listed { phase, group: BlockGroup { number: -320, ..group(9000) }, ..listed(&[2]) }
 }
 
 #[test]
-fn a_group_whose_datanodes_have_yet_to_tell_is_not_told() {
+fn a_group_with_unreported_blocks_is_not_reported() {
     let mut scene = Scene::new();
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), []);
     assert_eq!((scene.view.unsettled(), scene.view.due(scene.now, 9).len()), (1, 0));
@@ -214,7 +214,7 @@ fn a_group_whose_datanodes_have_yet_to_tell_is_not_told() {
 }
 
 #[test]
-fn a_block_that_is_not_told_of_in_time_is_missing() {
+fn a_block_that_is_not_reported_in_time_is_missing() {
     let mut scene = Scene::new();
     scene.list(vec![listed(&[]), written(Phase::New)]);
     scene.now += SETTLING;
@@ -227,7 +227,7 @@ fn a_block_that_is_not_told_of_in_time_is_missing() {
 }
 
 #[test]
-fn a_file_that_is_written_to_has_more_time_and_settles_when_it_is_closed() {
+fn an_open_file_has_more_time_and_settles_after_closing() {
     let mut scene = Scene::new();
     scene.list(vec![listed(&[]), written(Phase::Open)]);
     scene.now += SETTLING;
@@ -235,7 +235,7 @@ fn a_file_that_is_written_to_has_more_time_and_settles_when_it_is_closed() {
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]), [], "it was closed just now");
     scene.now += SETTLING;
     assert_eq!(scene.list(vec![listed(&[]), written(Phase::New)]).len(), 1);
-    // One that stays open for long is told of as it is.
+    // A file that stays open for a long time is reported as it is.
     let mut scene = Scene::new();
     scene.list(vec![listed(&[]), written(Phase::Open)]);
     scene.now += OPEN_SETTLING;
@@ -243,7 +243,7 @@ fn a_file_that_is_written_to_has_more_time_and_settles_when_it_is_closed() {
 }
 
 #[test]
-fn what_lacked_a_block_long_before_the_first_listing_is_told_at_once() {
+fn an_old_degraded_group_is_reported_at_the_first_listing() {
     let mut view = View::default();
     view.take_nodes(seconds(1), vec![(NodeId(1), live(1))]);
     let changed = view.take_groups(seconds(1), seconds(1), vec![listed(&[2]), written(Phase::New)], true);
