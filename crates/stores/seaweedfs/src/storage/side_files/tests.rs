@@ -65,7 +65,7 @@ fn indexes_differ_by_what_was_deleted_and_by_nothing_else() {
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
 }
 
-/// Indexes, given in windows.
+/// Compares indexes given as windows.
 fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
     let server = |name: &str| ServerId(name.to_owned());
     let mut found = Copies::default();

@@ -3,7 +3,8 @@ use crate::listing::{Disk, Holding, Server};
 
 const RATIO: (u32, u32) = (2, 1);
 
-/// Servers, and shards of encoding 1 of volume 5 as `server.shard`; shards have 100 bytes.
+/// Builds a listing of servers, and of shards of volume 5 in encoding 1, written `server.shard`. A shard has
+/// 100 bytes unless `/bytes` follows.
 fn listing(servers: &str, shards: &str) -> Listing {
     let mut listing = Listing::default();
     for name in servers.split_whitespace() {
@@ -27,7 +28,7 @@ fn listing(servers: &str, shards: &str) -> Listing {
     listing
 }
 
-/// Servers `a`, `b` and `c` are nodes 0, 1 and 2.
+/// A view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
 fn view(servers: &str, shards: &str) -> View {
     let mut view = View::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
@@ -40,7 +41,7 @@ fn view(servers: &str, shards: &str) -> View {
     view
 }
 
-/// What is told of the volume: of each shard `node:state`, several joined by `+`.
+/// The reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
 fn told(view: &View) -> String {
     let Some(stripe) = view.stripe(5) else { return "nothing".to_owned() };
     let holder = |holder: Replica| format!("{}:{:?}", holder.node.0, holder.state);
@@ -70,7 +71,7 @@ fn a_shard_is_missing_when_its_server_says_so() {
     assert_eq!(view.unconfirmed(), [(5, Encoding(1), 2, ServerId("c".into()))]);
     view.confirm([(5, Encoding(1), 2)]);
     assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 2:Missing", 0));
-    // Made elsewhere, and lost there: that is another question.
+    // A copy elsewhere that is lost later needs a confirmation of its own.
     view.list(listing("a b c", "a.0 b.1 a.2"));
     assert_eq!(told(&view), "0:Healthy 1:Healthy 0:Healthy");
     view.list(listing("a b c", "a.0 b.1"));
@@ -98,7 +99,8 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
         "0:Healthy 0:Healthy+1:Corrupt 2:Healthy",
         "a bad one never is the one that counts"
     );
-    // Gone and back it is the same file: a server that was restarted, or has mounted it again.
+    // A copy that vanishes and returns is the same bad file: its server was restarted or has mounted it
+    // again.
     view.list(listing("a b c", "a.0 a.1 c.2"));
     assert_eq!(told(&view), "0:Healthy 0:Healthy 2:Healthy");
     view.list(listing("a b c", "a.0 a.1 b.1 c.2"));
