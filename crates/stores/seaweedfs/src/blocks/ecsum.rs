@@ -316,7 +316,7 @@ mod tests {
 
     /// As 4.48 wrote it for a volume of 3 MB.
     #[test]
-    fn a_real_one_is_read() {
+    fn a_real_file_is_decoded() {
         let read = Ecsum::decode(include_bytes!("../../testdata/4.48.ecsum")).expect("as SeaweedFS wrote it");
         assert_eq!((read.ratio(), read.generation(), read.encode_uuid().len()), (Ratio::default(), 0, 16));
         let sums = read.shard(13).expect("all are there");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_a_good_checksum_and_cannot_be_is_refused() {
+    fn impossible_content_with_a_valid_checksum_is_rejected() {
         let changes: [fn(&mut Payload); 10] = [
             |payload| payload.algorithm = 0,
             |payload| payload.block_size = 0,

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_one_is_read() {
+    fn a_real_file_is_decoded() {
         let info = decode(REAL).expect("as SeaweedFS wrote it");
         assert_eq!(info.ratio, Ratio::default());
         assert_eq!(info.encoding, Encoding(1_795_322_287_727_440_871));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn older_ones_have_rows_and_the_default_ratio() {
+    fn older_files_have_rows_and_the_default_ratio() {
         let info = decode(r#"{"version": 3, "ecShardConfig": null, "datFileSize": 10485761}"#).expect("fine");
         assert_eq!(
             info,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_values_are_rejected() {
         for text in [
             "",
             "7",

@@ -66,7 +66,7 @@ fn racks_count_before_servers_and_servers_before_disks() {
 }
 
 #[test]
-fn full_servers_and_none_are_said() {
+fn full_and_missing_servers_are_reported() {
     let mut full = servers(&[2]);
     full.values_mut().for_each(|server| server.free_volumes = 0);
     assert_eq!(place(&spread("r0s0/0 -"), ratio(1, 1), 1, &full, |_| true), Err(NoPlace::Full));

@@ -55,7 +55,7 @@ fn known(missing: &[u8], surplus: &[u8], foreign: &[i64], spare: i16) -> Standin
 }
 
 #[test]
-fn a_volume_stands_as_it_is_listed() {
+fn standing_follows_the_listing() {
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@1.2", &[1]), known(&[], &[], &[], 1));
     assert_eq!(of("a/0:5@1.0 a/1:5@1.0 c/0:5@1.2", &[1]), known(&[1], &[0], &[], 0));
     assert_eq!(of("c/0:5@1.2", &[1]), known(&[0, 1], &[], &[], -1));
@@ -80,7 +80,7 @@ fn encodings_are_not_counted_together() {
 
 /// A server that has mounted a shard without its `.vif` is listed with an encoding that nobody made.
 #[test]
-fn an_encoding_that_nobody_can_read_is_in_nobodys_way_also_when_its_server_is_gone() {
+fn unreadable_encoding_is_ignored_even_after_its_server_left() {
     let mut volumes = Volumes::default();
     volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@0.2"));
     told(&mut volumes, 5, &[1]);
@@ -91,7 +91,7 @@ fn an_encoding_that_nobody_can_read_is_in_nobodys_way_also_when_its_server_is_go
 
 /// A master that was restarted may list left-over shards before it lists those that count.
 #[test]
-fn what_is_not_listed_at_the_moment_may_be_what_counts() {
+fn an_unlisted_encoding_may_be_the_current_one() {
     let mut volumes = Volumes::default();
     volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2"));
     told(&mut volumes, 5, &[1]);
@@ -128,7 +128,7 @@ fn a_lost_shard_is_remembered_where_it_was() {
 }
 
 #[test]
-fn what_went_while_nobody_looked_is_remembered_where_it_was() {
+fn recorded_homes_of_unlisted_shards_are_restored() {
     let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
     let kept = Kept { homes: [(0, home("a")), (2, home("c"))].into(), origins: BTreeMap::new() };
     let mut volumes = Volumes::default();
@@ -144,7 +144,7 @@ fn what_went_while_nobody_looked_is_remembered_where_it_was() {
 }
 
 #[test]
-fn who_had_a_shard_before_it_was_made_elsewhere_is_remembered() {
+fn the_original_server_of_a_rebuilt_shard_is_remembered() {
     let mut volumes = Volumes::default();
     // The order in which servers are listed does not matter.
     let (both, after) =
@@ -159,7 +159,7 @@ fn who_had_a_shard_before_it_was_made_elsewhere_is_remembered() {
 
 /// A master that was restarted lists nothing before the servers have called.
 #[test]
-fn nothing_is_forgotten_while_nobody_is_there_to_tell() {
+fn volumes_are_kept_until_servers_confirm_the_loss() {
     let all = listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2");
     let mut volumes = Volumes::default();
     volumes.apply(all.clone());

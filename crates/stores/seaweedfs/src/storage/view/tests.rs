@@ -79,7 +79,7 @@ fn a_shard_is_missing_when_its_server_says_so() {
 }
 
 #[test]
-fn a_server_that_goes_keeps_what_it_had_and_is_out_of_service() {
+fn a_disconnected_server_keeps_its_shards_and_is_out_of_service() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     assert_eq!(view.tell_service().len(), 3);
     view.list(listing("a b", "a.0 b.1"));
@@ -89,7 +89,7 @@ fn a_server_that_goes_keeps_what_it_had_and_is_out_of_service() {
 }
 
 #[test]
-fn of_two_copies_the_one_stays_whose_server_has_fewest() {
+fn of_two_copies_the_one_on_the_emptier_server_is_kept() {
     let mut view = view("a b c", "a.0 a.1 b.1 c.2");
     assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
     let stripe = StripeId("c_5".into());
@@ -110,7 +110,7 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
 }
 
 #[test]
-fn of_two_copies_the_one_stays_that_was_there_first() {
+fn of_two_copies_the_original_is_kept() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     view.list(listing("a c", "a.0 c.2"));
     view.list(listing("a c", "a.0 c.1 c.2"));
@@ -119,19 +119,19 @@ fn of_two_copies_the_one_stays_that_was_there_first() {
 }
 
 #[test]
-fn a_server_serves_a_volume_of_which_it_is_listed_with_a_shard() {
+fn a_server_serves_a_volume_if_listed_with_a_shard() {
     let view = view("a b c", "a.0 b.1");
     let served = |server: &str, volume: u32| view.serves(volume, &ServerId(server.into()));
     assert_eq!((served("a", 5), served("b", 5), served("c", 5), served("a", 6)), (true, true, false, false));
 }
 
 #[test]
-fn a_short_shard_is_bad_by_its_listing_alone() {
+fn a_short_listed_length_marks_a_shard_corrupt() {
     assert_eq!(told(&view("a b c", "a.0/99 b.1 c.2/0")), "0:Corrupt 1:Healthy 2:Healthy");
 }
 
 #[test]
-fn what_is_gone_is_told_as_gone_and_what_is_unknown_is_not_told() {
+fn deleted_stripes_are_reported_and_unread_ones_are_not() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     let stripe = view.stripe(5).expect("it is known");
     assert_eq!(view.tell([5]), [StoreChange::Stripe(stripe.clone(), false)]);
