@@ -19,7 +19,7 @@ use crate::server::VolumeServer;
 /// Timeout for the master to list a mounted shard. It usually does so at once.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The number of bytes read from the begin and the end of a mounted shard as a test.
+/// The number of bytes read from the start and the end of a mounted shard as a test.
 const TRIED_BYTES: u64 = 4096;
 
 impl Shared {
