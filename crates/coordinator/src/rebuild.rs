@@ -28,7 +28,7 @@ const ASK: u64 = 1;
 pub struct RebuiltCatalog {
     /// Helpers that described their blocks, with the number of blocks.
     pub answered: BTreeMap<String, usize>,
-    /// Helpers in mend.toml that did not.
+    /// Helpers in mend.toml that did not answer in time.
     pub silent: BTreeSet<String>,
     /// The content that was recovered from the descriptions.
     pub found: Rebuilt,

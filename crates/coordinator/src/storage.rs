@@ -2,7 +2,7 @@
 //!
 //! The thread carries out all requests that arrived while it was busy in one transaction, so a slower medium
 //! shares each fsync among more requests. Only one batch is in flight. Further requests wait in the control
-//! plane, which rejects new ones when too many wait. Nothing else waits for this thread: heartbeats, reads
+//! plane, which rejects new ones when too many wait. No other part waits for this thread: heartbeats, reads
 //! and plans continue while it is stuck. Writes that a storage runs in the background are answered when they
 //! finish.
 

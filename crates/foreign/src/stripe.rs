@@ -15,7 +15,7 @@ const MOST_LOSSES: usize = 300;
 /// The limit for codes with many sub-blocks, whose recipes take milliseconds to compute.
 const MOST_LOSSES_OF_MANY_SUB_BLOCKS: usize = 30;
 
-/// The numbers of trials, all with the expected outcome.
+/// Counts of successful repairs, of flipped bits, and of detected flips.
 #[derive(Default)]
 pub struct Trials {
     pub repairs: usize,

@@ -91,7 +91,7 @@ public final class Console {
 
   /**
    * {@code pread CLASS PATH OFFSETS BYTES LOCAL}: reads this many bytes at each offset with positional reads, one after
-   * another, and appends them to a local file. Uses a file system of the given class, which is kept for later commands,
+   * another, and writes them to a local file. Uses a file system of the given class, which is kept for later commands,
    * or a {@code FileContext} if the class is an {@code AbstractFileSystem}. Prints the microseconds of each read, and the
    * bytes that degraded reads through Mend have returned so far.
    */

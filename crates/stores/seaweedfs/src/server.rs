@@ -339,7 +339,7 @@ impl VolumeServer {
     ///
     /// # Errors
     /// [`AskError`]; [`Refused`](AskError::Refused) if the shard is not mounted, belongs to another encoding,
-    /// or is shorter.
+    /// or ends before the range does.
     pub async fn read_shard(
         &self,
         volume: u32,

@@ -90,8 +90,8 @@ pub struct Volume {
 /// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// There are several encodings, and it is not the case that exactly one has enough shards to be read.
-    /// Nothing is repaired until an operator decides which encoding to keep.
+    /// There are several encodings, and none of them, or more than one, may be readable. No repair starts
+    /// until an operator decides which encoding to keep.
     Mixed(Vec<Encoding>),
     /// The numbers of data and parity shards have not been read yet.
     RatioUnknown(Encoding),

@@ -166,7 +166,7 @@ fn identify(file: &File) -> io::Result<Identity> {
     })
 }
 
-/// Locks a mutex even if it is poisoned: the guarded values are consistent at all times.
+/// Locks a mutex even if it is poisoned: the guarded values are always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

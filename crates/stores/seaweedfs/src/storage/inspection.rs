@@ -416,7 +416,7 @@ impl Shared {
     /// thereby drops its cached locations of other shards. The volume must be claimed.
     ///
     /// # Errors
-    /// The reason for the failure, as text. Nothing has happened if the volume would have become unreadable
+    /// The reason for the failure, as text. The server is left unchanged if the volume would have become unreadable
     /// meanwhile.
     pub(super) async fn remounted(
         &self,
