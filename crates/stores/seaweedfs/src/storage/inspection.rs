@@ -416,8 +416,8 @@ impl Shared {
     /// thereby drops its cached locations of other shards. The volume must be claimed.
     ///
     /// # Errors
-    /// The reason for the failure, as text. The server is left unchanged if the volume would have become unreadable
-    /// meanwhile.
+    /// The reason for the failure, as text. If the volume would have become unreadable meanwhile, the server
+    /// is left unchanged.
     pub(super) async fn remounted(
         &self,
         name: &VolumeName,
