@@ -1,7 +1,8 @@
-//! The HTTP/JSON API: which command answers each endpoint. [`http`](crate::http) serves the connections.
+//! The HTTP/JSON API: maps each endpoint to the command that answers it. [`http`](crate::http) serves the
+//! connections.
 //!
-//! Methods, paths and types of the endpoints are defined in [`views::endpoints`]. Every request becomes one
-//! command to control.
+//! [`views::endpoints`] defines methods, paths and types of the endpoints. Every request becomes one command
+//! to the control plane.
 
 mod asking;
 mod routing;
@@ -33,7 +34,7 @@ use crate::incoming::Incoming;
 use asking::{Answer, ApiError, Asking, failure};
 use routing::{Asked, Routes};
 
-/// No request waits longer for the end of a repair.
+/// The longest time that a request may wait for a repair to change.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn routes() -> Routes {
@@ -106,12 +107,12 @@ fn repair_routes(routes: Routes) -> Routes {
         .by::<GetRepair, _, _>(repair_state)
 }
 
-/// Names separated by commas.
+/// Splits names separated by commas.
 fn names(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Queues a repair. A plug-in has to say where blocks go.
+/// Queues a repair. A request from a plug-in must name the homes of the repaired blocks.
 async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
     let request = asked.body;
     if let Some(Role::Plugin(_)) = asked.caller.role
@@ -123,7 +124,8 @@ async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
     asked.core.ask(|reply| RepairCommand::Queue(request, reply)).await
 }
 
-/// Answers the state of a repair, once the wait that was asked for is over.
+/// Returns the state of a repair. If the request asks for it, first waits until the state changes or the time
+/// is over.
 async fn repair_state(asked: Asked<GetRepair>) -> Answer<RepairView> {
     let Asked { core, caller, parameter: repair, query, .. } = asked;
     if let Some(wait_ms) = query.wait_ms {
@@ -151,7 +153,7 @@ async fn openapi_document(_: Asked<GetOpenApi>) -> Result<Response, ApiError> {
 
 // ---- serving ----
 
-/// Serves the API.
+/// The server of the API.
 pub(crate) struct ApiServer {
     pub listener: TcpListener,
     pub door: Arc<Door>,
@@ -159,7 +161,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Serves until it is dropped.
+    /// Serves until the future is dropped.
     pub(crate) async fn serve(self) {
         let router: Router = routes()
             .router()
@@ -171,12 +173,12 @@ impl ApiServer {
     }
 }
 
-/// Clients may do everything, helpers may read, plug-ins have routes of their own, and no other role has
-/// access.
+/// Authorizes a request: clients may use all endpoints, helpers may read, plug-ins have their own endpoints,
+/// and all other roles are rejected.
 async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, next: Next) -> Response {
     let allowed = match &caller.role {
         Some(Role::Client(_)) => true,
-        // The catalog contains all names; a helper needs none of them.
+        // The catalog contains the names of all files, which helpers do not need.
         Some(Role::Helper(_)) => request.method() == Method::GET && request.uri().path() != "/v1/catalog",
         Some(Role::Plugin(_)) => is_for_plugins(request.method(), request.uri().path()),
         Some(Role::Coordinator) | None => false,
@@ -189,8 +191,8 @@ async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, n
     failure(StatusCode::FORBIDDEN, error, "use a client's certificate, such as DIR/client/cert.pem".into())
 }
 
-/// Whether a route is for plug-ins: they describe stripes and have these repaired. The route itself checks
-/// whether a repair is of such a stripe.
+/// Whether an endpoint is open to plug-ins, which describe stripes and have them repaired. The handler itself
+/// checks that a repair belongs to such a stripe.
 fn is_for_plugins(method: &Method, path: &str) -> bool {
     match *method {
         Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),
@@ -216,7 +218,7 @@ async fn no_such_method(request: Request) -> Response {
 mod tests {
     use super::*;
 
-    /// `UPDATE_OPENAPI=1 cargo test -p coordinator openapi` writes it.
+    /// `UPDATE_OPENAPI=1 cargo test -p coordinator openapi` rewrites the document.
     #[test]
     fn the_openapi_document_is_kept_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(mounted.mounted().len(), ENDPOINTS.len());
     }
 
-    /// `scripts/openapi` compares the document with the standard, which does not require descriptions.
+    /// `scripts/openapi` validates the document against the standard, which does not require descriptions.
     #[test]
     fn every_operation_and_response_of_the_openapi_document_is_described() {
         let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();

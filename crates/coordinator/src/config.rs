@@ -1,4 +1,4 @@
-//! What a coordinator is started with.
+//! The start configuration of a coordinator.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,30 +7,31 @@ use cluster::{Cluster, Role};
 use dir::DirCatalog;
 use store_api::OpenError;
 
-/// What a coordinator is started with.
+/// The start configuration of a coordinator.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CoordinatorConfig {
-    /// The cluster folder: its certificates, its defaults, and the helpers it knows. It is read again
-    /// whenever a helper registers, so that helpers can be added while the coordinator runs.
+    /// The cluster folder with certificates, defaults and the list of helpers. It is read again whenever a
+    /// helper registers, so helpers can be added while the coordinator runs.
     pub cluster: Cluster,
-    /// Listens here for the HTTP/JSON API. Port 0 lets the system choose.
+    /// Listen address of the HTTP/JSON API. With port 0, the system chooses a port.
     pub api: SocketAddr,
-    /// Listens here for control connections. Port 0 lets the system choose.
+    /// Listen address of control connections. With port 0, the system chooses a port.
     pub control: SocketAddr,
     /// The catalog's file.
     pub catalog: PathBuf,
-    /// How many descriptors this process may have; each listener takes a share of them.
+    /// The process's limit of file descriptors; each listener gets a share.
     pub descriptors: u64,
-    /// Whether damage that would be repaired without being asked for is only said; `None` if nothing is repaired so.
+    /// Automatic repair: `Some(true)` only reports what would be repaired, `Some(false)` repairs, `None`
+    /// turns it off.
     pub heal: Option<bool>,
 }
 
-/// What Linux gives a process that does not ask for more.
+/// Linux's default limit of file descriptors.
 const USUAL_DESCRIPTORS: u64 = 1024;
 
 impl CoordinatorConfig {
-    /// What the cluster's own configuration says.
+    /// The configuration according to `mend.toml`.
     pub fn from_cluster(cluster: Cluster) -> Self {
         let (api, control) = (cluster.config().coordinator.api, cluster.config().coordinator.control);
         let catalog = catalog_path(&cluster);
@@ -38,11 +39,11 @@ impl CoordinatorConfig {
     }
 }
 
-/// Makes the empty catalog of a new cluster. `mend init` does this once; a coordinator never makes one, since
-/// an empty catalog in place of a lost one would show an empty store.
+/// Creates the empty catalog of a new cluster. Only `mend init` does this, once. A coordinator never creates
+/// a catalog, since an empty catalog in place of a lost one would make the store look empty.
 ///
 /// # Errors
-/// [`OpenError`], for instance if there is a catalog already.
+/// [`OpenError`], for instance if a catalog already exists.
 pub fn create_catalog(cluster: &Cluster) -> Result<(), OpenError> {
     DirCatalog::create(catalog_path(cluster), &cluster.config().cluster_id.to_string()).map(|_| ())
 }

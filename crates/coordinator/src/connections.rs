@@ -1,9 +1,9 @@
 //! Control connections: mutual TLS, registration, pings, and messages in both directions.
 //!
-//! Who somebody is comes from its certificate only. A connection is one task that reads and one that writes;
-//! both end together. Nothing is decided here but whether a connection lives: what messages mean is the
-//! core's business. Pings begin with the connection, so that who waits for the core's answer to its registration knows
-//! that somebody is there.
+//! A peer's identity comes from its certificate only. Each connection has one task that reads and writes
+//! concurrently; if either fails, both end. This module decides only whether a connection stays open; the
+//! control plane interprets the messages. Pings start with the connection, so that a peer waiting for the
+//! answer to its registration can tell that the coordinator is alive.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,14 +27,14 @@ use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
 use ::control::{ConnectionId, Event};
 
 const PING_EVERY: Duration = Duration::from_secs(1);
-/// A node that says nothing for so long is lost.
+/// A node that sends nothing for this long is treated as lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
-/// How long a refused node has to read why.
+/// The time that a refused node gets to read the reason.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 
 type Stream = TlsStream<TcpStream>;
 
-/// Accepts control connections.
+/// The server of control connections.
 pub(crate) struct ControlServer {
     pub listener: TcpListener,
     pub door: Arc<Door>,
@@ -42,14 +42,14 @@ pub(crate) struct ControlServer {
     pub events: mpsc::Sender<Incoming>,
 }
 
-/// What every connection needs.
+/// State shared by all connections.
 struct Shared {
     door: Arc<Door>,
     cluster: Cluster,
     events: mpsc::Sender<Incoming>,
     next_connection: AtomicU64,
     rooms: Rooms,
-    /// Helpers that are saying hello; each does so on one connection at a time.
+    /// Helpers that are registering. A helper may register on only one connection at a time.
     joining: Mutex<BTreeSet<Name>>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum EndReason {
 }
 
 impl EndReason {
-    /// Whether the same node may do better the next time, such as one that was suspended in the middle of its hello.
+    /// Whether the same node may succeed later, for example if it was suspended during its registration.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Closed | Self::Silent | Self::Slow(_) | Self::Io(_) | Self::Dropped)
     }
@@ -93,7 +93,7 @@ impl From<io::Error> for EndReason {
 }
 
 impl ControlServer {
-    /// Serves until it is dropped, and all its connections with it.
+    /// Serves until the future is dropped, which also drops all connections.
     pub(crate) async fn serve(self) {
         let shared = Arc::new(Shared {
             door: self.door.clone(),
@@ -127,7 +127,7 @@ impl Shared {
         let role = shown.and_then(peer_role);
         let expires = shown.and_then(|shown| expiry(shown.first()?));
         if let (Some(role), Some(expires)) = (&role, expires) {
-            // It may be stopping.
+            // An error means that the coordinator is stopping.
             let _ =
                 self.events.send(Incoming::Event(Event::Certificate { role: role.clone(), expires })).await;
         }
@@ -158,7 +158,7 @@ impl Shared {
         }
         match cluster.config().network() {
             Ok(network) => drop(self.events.send(Incoming::Event(Event::Network(Box::new(network)))).await),
-            // What was said before holds on.
+            // The earlier network settings remain in force.
             Err(error) => tracing::warn!(%error, "what mend.toml says of the network is not taken"),
         }
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
@@ -178,10 +178,11 @@ impl Shared {
         };
         tracing::debug!(%role, %address, %why, "a control connection ended");
         let left = Event::Left { connection, why: why.to_string() };
-        let _ = self.events.send(Incoming::Event(left)).await; // It may be stopping.
+        // An error means that the coordinator is stopping.
+        let _ = self.events.send(Incoming::Event(left)).await;
     }
 
-    /// Hands what a node says to the core, its hello first.
+    /// Forwards a node's messages to the control plane, starting with its registration.
     async fn read_all(
         &self,
         connection: ConnectionId,
@@ -194,9 +195,10 @@ impl Shared {
             Ok(hello) => hello,
             Err((reason, passing)) => {
                 self.door.refused(address, &reason);
-                let _ = outbox.try_send(ToNode::Refused { reason, passing }); // It is new and has room.
+                // The outbox is new, so it has room.
+                let _ = outbox.try_send(ToNode::Refused { reason, passing });
                 drop(outbox);
-                inbox.drain().await; // Closing with unread bytes would take the answer back.
+                inbox.drain().await; // Closing a socket with unread bytes would discard the answer.
                 return EndReason::Dropped;
             }
         };
@@ -216,7 +218,7 @@ impl Shared {
         }
     }
 
-    /// Somebody's first message, or why there is none that counts and whether that passes.
+    /// Receives a peer's first message. On failure, returns the reason and whether a retry may succeed.
     async fn hello(
         &self,
         role: &Role,
@@ -233,10 +235,10 @@ impl Shared {
         hello.map_err(|why| (format!("no registration: {why}"), why.is_passing()))
     }
 
-    /// The cluster's configuration as it is now.
+    /// Reads the cluster's configuration again.
     fn reread_cluster(&self) -> Cluster {
         Cluster::open(self.cluster.folder()).unwrap_or_else(|error| {
-            // Those that were known at the start are known still.
+            // Keep the configuration that was read at the start.
             tracing::warn!(%error, "cannot read the cluster's configuration again");
             self.cluster.clone()
         })
@@ -251,7 +253,7 @@ impl Shared {
     }
 }
 
-/// Why a helper of this name is not taken, if it is not in the cluster's configuration.
+/// Why a helper must be refused: it is missing in the cluster's configuration.
 fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
     if cluster.config().helper(name).is_some() {
         return None;
@@ -263,7 +265,7 @@ fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
     ))
 }
 
-/// A helper that is saying hello.
+/// Marks a helper as registering; dropping the mark ends it.
 struct Joining<'a> {
     names: &'a Mutex<BTreeSet<Name>>,
     name: &'a Name,
@@ -282,14 +284,14 @@ impl Drop for Joining<'_> {
     }
 }
 
-/// Writes what there is in one go, then flushes; pings in between.
+/// Writes queued messages in batches, with a flush after each, and pings in between.
 async fn write_all(
     mut writer: WriteHalf<Stream>,
     mut messages: mpsc::Receiver<ToNode>,
 ) -> Result<(), EndReason> {
     let mut pings = interval(PING_EVERY);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    pings.reset(); // The handshake has just shown that we are there.
+    pings.reset(); // The handshake has just shown that the coordinator is alive.
     loop {
         let mut bytes = tokio::select! {
             message = messages.recv() => match message {
@@ -307,7 +309,7 @@ async fn write_all(
     patient(writer.shutdown()).await
 }
 
-/// Waits for as long as a node may be silent.
+/// Runs an I/O operation with the limit for silent nodes.
 pub(crate) async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, EndReason> {
     match timeout(SILENCE_LIMIT, work).await {
         Ok(done) => Ok(done?),

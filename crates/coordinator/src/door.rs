@@ -1,11 +1,11 @@
-//! What both listeners do with somebody of whom nothing is known yet: the handshake, with bounds on how many are under
-//! way and how many connections there are, and a log that nobody can fill from outside.
+//! Admission of connections, shared by both listeners: performs the TLS handshake, bounds the numbers of
+//! handshakes and connections, and limits the log messages that outsiders can cause.
 //!
-//! Strangers and members have separate places: a connection gets a member's place after its handshake, when its
-//! certificate is known to be the cluster's. A burst of strangers therefore fills only the strangers' places. When these
-//! are full, a handshake of the address that has most of them is given up for the newcomer: the oldest that has not said
-//! a word, or else the oldest. A member speaks at once and is through in milliseconds; a stranger who only holds a
-//! connection would stay for the whole time limit.
+//! Strangers and members have separate slots: a connection gets a member's slot after its handshake, once its
+//! certificate has proved to be the cluster's. A burst of strangers therefore fills only the strangers'
+//! slots. When these are full, a newcomer displaces a handshake of the address that has the most of them: the
+//! oldest that has sent nothing, otherwise the oldest. A member sends data at once and finishes within
+//! milliseconds, whereas an idle stranger would occupy its slot for the whole timeout.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,27 +19,28 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-/// How long a handshake may take.
+/// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// One listener has at most one of so many of the process's descriptors, and this many connections at most.
+/// A listener may use one in this many of the process's file descriptors for connections, within these
+/// bounds.
 const SHARE: u64 = 4;
 const MOST_CONNECTIONS: u64 = 4096;
 const FEWEST_CONNECTIONS: u64 = 64;
-/// One of so many connections may be shaking hands, and this many at most.
+/// One in this many connections may be in its handshake, up to this maximum.
 const STRANGERS_SHARE: u64 = 2;
 const MOST_STRANGERS: u64 = 1024;
-/// Refused connections are told of once in this time, with their number.
+/// The log reports the number of refused connections at most once in this interval.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(30);
-/// How long to wait when the system gives no connection.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// The door of one listener.
+/// The admission control of one listener.
 pub(crate) struct Door {
-    /// What is behind it, for the log.
+    /// The listener's name, for the log.
     name: &'static str,
     tls: TlsAcceptor,
     members: Arc<Semaphore>,
-    /// Handshakes that may be under way at once.
+    /// The maximum number of concurrent handshakes.
     strangers: usize,
     state: Mutex<State>,
 }
@@ -47,17 +48,17 @@ pub(crate) struct Door {
 #[derive(Default)]
 struct State {
     shaking: Handshakes,
-    /// Refused since the log last said so.
+    /// Refused connections since the last log message.
     refused: u64,
     last: String,
     told: Option<Instant>,
 }
 
-/// A member's place among those that there may be.
+/// A member's slot, freed when dropped.
 pub(crate) type Place = OwnedSemaphorePermit;
 
 impl Door {
-    /// A door in a process that may have so many descriptors.
+    /// Admission control for a process with this limit of file descriptors.
     pub(crate) fn new(name: &'static str, tls: Arc<ServerConfig>, descriptors: u64) -> Arc<Self> {
         let connections = (descriptors / SHARE).clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS);
         let strangers = (connections / STRANGERS_SHARE).min(MOST_STRANGERS);
@@ -70,7 +71,7 @@ impl Door {
         })
     }
 
-    /// Shakes hands with whoever has come; says so if nothing comes of it.
+    /// Performs the handshake with a new connection. A failure is counted as refused.
     pub(crate) async fn enter(
         &self,
         socket: TcpStream,
@@ -91,7 +92,7 @@ impl Door {
         address: IpAddr,
     ) -> Result<(TlsStream<TcpStream>, Place), String> {
         let shaking = Shaking::begin(self, address);
-        let _ = socket.set_nodelay(true); // Slower, but right, without it.
+        let _ = socket.set_nodelay(true); // A failure only makes the connection slower.
         let handshake = async {
             socket.readable().await?;
             shaking.speaks();
@@ -110,7 +111,7 @@ impl Door {
         Ok((stream, place.map_err(|_| "members have too many connections".to_owned())?))
     }
 
-    /// Counts a connection that was refused, and says so now and then.
+    /// Counts a refused connection, and logs the number at intervals.
     pub(crate) fn refused(&self, address: impl std::fmt::Display, why: &str) {
         let mut state = self.state();
         state.refused += 1;
@@ -118,7 +119,7 @@ impl Door {
         self.tell(&mut state);
     }
 
-    /// Says what was refused and is not told yet; to be called now and then.
+    /// Logs refused connections that were not reported yet; called at intervals.
     pub(crate) fn tell_rest(&self) {
         let mut state = self.state();
         if state.refused > 0 {
@@ -134,7 +135,8 @@ impl Door {
         (state.refused, state.told) = (0, Some(Instant::now()));
     }
 
-    /// Out of file descriptors, most likely: others will close theirs.
+    /// Waits after a failed accept. The process has probably run out of file descriptors, and other
+    /// connections will close.
     pub(crate) async fn pause_after(&self, error: std::io::Error) {
         self.refused("no connection can be accepted", &error.to_string());
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -145,15 +147,15 @@ impl Door {
     }
 }
 
-/// Handshakes under way, by the address that they come from.
+/// Handshakes in progress, by the peer's address.
 #[derive(Default)]
 struct Handshakes {
     begun: u64,
-    /// In the order in which they are given up: who has said nothing first, and the oldest of these.
+    /// In the order of displacement: handshakes without any received bytes first, and among these the oldest.
     by_address: BTreeMap<IpAddr, BTreeMap<Standing, Arc<Notify>>>,
 }
 
-/// Whether the other end has said something, and the number of the handshake in the order in which they began.
+/// Whether the peer has sent something, and the sequence number of the handshake.
 type Standing = (bool, u64);
 
 impl Handshakes {
@@ -186,19 +188,19 @@ impl Handshakes {
         }
     }
 
-    /// Ends a handshake of the address that has most of them.
+    /// Cancels a handshake of the address with the most handshakes.
     fn give_up_one(&mut self) {
         let most = self.by_address.iter().max_by_key(|(_, here)| here.len()).map(|(&address, _)| address);
         let Some(address) = most else { return };
         let here = self.by_address.get_mut(&address).expect("it was just found");
         if let Some(((_, number), given_up)) = here.pop_first() {
-            given_up.notify_one(); // Kept for it if it does not wait yet.
+            given_up.notify_one(); // The notification is kept if the task is not waiting yet.
             self.end(address, number);
         }
     }
 }
 
-/// A handshake that is under way.
+/// A handshake in progress.
 struct Shaking<'a> {
     door: &'a Door,
     address: IpAddr,
@@ -216,7 +218,7 @@ impl<'a> Shaking<'a> {
         Self { door, address, number, given_up }
     }
 
-    /// The other end has said something.
+    /// Notes that the peer has sent something.
     fn speaks(&self) {
         self.door.state().shaking.speaks(self.address, self.number);
     }
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_the_busiest_address_makes_way() {
+    fn the_oldest_handshake_of_the_busiest_address_is_displaced() {
         let mut shaking = Handshakes::default();
         let [busy, calm] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         shaking.begin(calm);
@@ -243,19 +245,19 @@ mod tests {
         assert_eq!(shaking.count(), 2);
         assert!(!shaking.by_address[&busy].contains_key(&(false, oldest)));
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
-        shaking.end(busy, oldest); // As its task does when it hears of it.
+        shaking.end(busy, oldest); // As its task does when it is notified.
         assert_eq!(shaking.count(), 2);
     }
 
     #[test]
-    fn who_has_said_nothing_makes_way_before_who_speaks() {
+    fn silent_handshakes_are_displaced_before_active_ones() {
         let mut shaking = Handshakes::default();
         let here = IpAddr::from([10, 0, 0, 1]);
         let [speaking, silent] = [(); 2].map(|()| shaking.begin(here).0);
         shaking.speaks(here, speaking);
         shaking.give_up_one();
         assert_eq!(shaking.by_address[&here].keys().collect::<Vec<_>>(), [&(true, speaking)]);
-        shaking.speaks(here, silent); // It does not come back by this.
+        shaking.speaks(here, silent); // A cancelled handshake stays cancelled.
         assert_eq!(shaking.count(), 1);
         shaking.end(here, speaking);
         assert_eq!(shaking.count(), 0);

@@ -1,5 +1,5 @@
-//! The thread that owns the coordinator's state: it hands events and the time to the control plane and carries out its
-//! effects.
+//! The thread that owns the coordinator's state: passes events and the time to the control plane and carries
+//! out its effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::incoming::{Incoming, Outbox};
 use crate::storage::StorageThread;
 use control::{Answer, ConnectionId, Control, Effect, Event, Now, RequestId};
 
-/// See the module's documentation.
+/// The driver of the control plane; see the module's documentation.
 pub(crate) struct Driver {
     core: Control,
     storage: StorageThread,
@@ -21,11 +21,11 @@ pub(crate) struct Driver {
     start: Instant,
 }
 
-/// Why the driver goes on no longer.
+/// Why the driver ends.
 enum End {
-    /// Somebody stopped it, or nothing that matters can be acknowledged any more.
+    /// The coordinator was stopped, or the storage thread has ended, so nothing can be acknowledged any more.
     Stopped,
-    /// The storage cannot be used any more.
+    /// The storage can no longer be used.
     Lost(OpenError),
 }
 
@@ -35,13 +35,13 @@ impl Driver {
         Self { core, storage, connections, asked, start: Instant::now() }
     }
 
-    /// Works until it is stopped. Returns why the storage cannot be used any more, if that is what ends it.
+    /// Runs until the coordinator is stopped. Returns the storage's error if that is the reason.
     pub(crate) fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<OpenError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
         self.start = Instant::now();
         let end = runtime.block_on(self.work(&mut incoming));
-        drop(incoming); // Nobody hears answers any more.
+        drop(incoming); // From here on, answers are discarded.
         self.storage.finish(&mut self.core);
         match end {
             End::Stopped => None,
@@ -58,7 +58,7 @@ impl Driver {
             }
             let due = (ticked + self.core.tick()).saturating_sub(self.start.elapsed());
             if due.is_zero() {
-                // Looked at first, so that a stream of events does not stop time.
+                // Ticks come before events, so that a steady stream of events cannot starve them.
                 let now = self.now();
                 ticked = now.since_start;
                 self.core.handle_tick(now);
@@ -146,7 +146,7 @@ impl Driver {
 
     fn answer(&mut self, answer: Answer) {
         if let Some(to) = self.asked.remove(&answer.request) {
-            let _ = to.send(answer); // Whoever asked may have gone.
+            let _ = to.send(answer); // The caller may have disconnected.
         }
     }
 }

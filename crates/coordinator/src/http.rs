@@ -1,8 +1,8 @@
-//! HTTP connections over mutual TLS: HTTP/1.1 and HTTP/2, whichever the client speaks.
+//! HTTP connections over mutual TLS, with HTTP/1.1 or HTTP/2 as the client chooses.
 //!
-//! A client that waits for a long answer asks by HTTP/2's own pings whether we are there, and those are answered
-//! whatever the core does. A connection on which nothing moves and nothing is being answered ends after a while; so does
-//! one whose other end is gone.
+//! A client that waits for a long answer can check the connection with HTTP/2 pings, which are answered even
+//! while the control plane is busy. A connection is closed after an idle time without traffic and without a
+//! request in progress, and when its peer has disappeared.
 
 use std::io;
 use std::pin::Pin;
@@ -27,20 +27,20 @@ use tokio_rustls::server::TlsStream;
 
 use crate::door::{Door, TELL_EVERY};
 
-/// A connection ends after so long without a byte and without a request that is being answered.
+/// A connection is closed after this long without traffic and without a request in progress.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
-/// How long a connection that is told to end may take for what it has begun.
+/// Grace period for requests in progress when a connection is shut down.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
-/// Requests that are answered at once on one connection.
+/// The number of concurrent requests per connection.
 const STREAMS_AT_ONCE: u32 = 64;
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub role: Option<Role>,
 }
 
-/// Serves until it is dropped, and all its connections with it.
+/// Serves until the future is dropped, which also drops all connections.
 pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router) {
     let mut connections = JoinSet::new();
     let mut tell = interval(TELL_EVERY);
@@ -50,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
                 Ok((socket, address)) => {
                     let (door, router) = (door.clone(), router.clone());
                     connections.spawn(async move {
-                        // The handshake is part of the connection's own task: a slow one holds nobody up.
+                        // The handshake runs in the connection's own task, so a slow one delays no other.
                         let Some((stream, _place)) = door.enter(socket, address).await else { return };
                         converse(stream, router).await;
                     });
@@ -91,15 +91,16 @@ async fn converse(stream: TlsStream<TcpStream>, router: Router) {
         }
         () = activity.idle() => {
             connection.as_mut().graceful_shutdown();
-            let _ = tokio::time::timeout(FAREWELL_LIMIT, connection).await; // It ends either way.
+            // The connection ends in either case.
+            let _ = tokio::time::timeout(FAREWELL_LIMIT, connection).await;
         }
     }
 }
 
-/// What happens on a connection.
+/// The activity on a connection.
 #[derive(Debug, Default)]
 struct Activity {
-    /// Milliseconds since the process began to count, when a byte last moved.
+    /// When a byte last moved, in milliseconds since the process's first call of `since_start`.
     moved_ms: AtomicU64,
     answering: AtomicUsize,
 }
@@ -109,7 +110,7 @@ impl Activity {
         self.moved_ms.store(since_start().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Returns when nothing has happened for long enough.
+    /// Returns once the connection has been idle for long enough.
     async fn idle(&self) {
         loop {
             let rested =
@@ -130,7 +131,7 @@ fn since_start() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// A request that is being answered.
+/// A request in progress.
 struct Answering {
     activity: Arc<Activity>,
 }
@@ -182,7 +183,8 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx) // Called again and again, also with nothing to send.
+        // Not counted: flush is called repeatedly, even without data.
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

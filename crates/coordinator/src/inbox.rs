@@ -1,5 +1,5 @@
-//! What members send, read within bounds: each message has as many bytes as its kind needs, all that are on their way
-//! to the core together have [`ROOM_BYTES`], and lists of blocks are taken from two helpers at a time.
+//! Reads members' messages within bounds. Each kind of message has a maximum length. All messages on their
+//! way to the control plane share [`ROOM_BYTES`], and lists of blocks are read from two helpers at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,34 +12,36 @@ use tokio::time::timeout;
 
 use crate::connections::{EndReason, patient};
 
-/// Bytes of messages, of all connections, that have been announced and that the core has not handled yet.
+/// Limit for messages of all connections that were announced but not yet handled by the control plane.
 const ROOM_BYTES: usize = 64 << 20;
-/// Messages up to this length need no room: there is one for each connection at most, and a queue of some for the core.
+/// Messages up to this length are not counted: each connection has at most one, and the queue to the control
+/// plane is bounded.
 const SMALL_BYTES: usize = 4 << 10;
-/// Room is counted in units of so many bytes.
+/// The unit in which memory is counted.
 const ROOM_UNIT: usize = 1 << 10;
-/// A client says hello in fewer bytes.
+/// Upper limit of a client's registration.
 const CLIENT_HELLO_BYTES: usize = 1 << 10;
-/// How long a first message may take to come.
+/// Timeout for receiving the first message.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of JSON in one helper's list of blocks: those of a million blocks and more.
+/// Upper limit of a helper's list of blocks in bytes of JSON, enough for more than a million blocks.
 const LISTING_BYTES: usize = 64 << 20;
-/// Helpers whose lists are in memory at once.
+/// The number of helpers whose lists may be in memory at the same time.
 const LISTINGS_AT_ONCE: usize = 2;
-/// How long a list may take to come.
+/// Timeout for receiving a list.
 const LISTING_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes of a message that are waited for at a time; memory is taken only as they come.
+/// Messages are read in steps of this size, and memory is allocated only as bytes arrive.
 const READ_STEP_BYTES: usize = 1 << 20;
-/// Bytes that are read at once.
+/// Capacity of the read buffer.
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// A message's share of the memory that there is for messages, given back when the core has handled it.
+/// A message's share of the memory for messages. It is returned when the control plane has handled the
+/// message.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     _permits: Vec<OwnedSemaphorePermit>,
 }
 
-/// The memory that there is for messages.
+/// The memory for messages, shared by all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Rooms {
     messages: Arc<Semaphore>,
@@ -53,11 +55,11 @@ impl Default for Rooms {
     }
 }
 
-/// What one member sends.
+/// The incoming messages of one member.
 pub(crate) struct Inbox<R> {
     stream: BufReader<R>,
     rooms: Rooms,
-    /// What came between the parts of a list.
+    /// Messages that arrived between the parts of a list.
     between: VecDeque<FromNode>,
 }
 
@@ -66,14 +68,14 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream), rooms, between: VecDeque::new() }
     }
 
-    /// The first message of a client.
+    /// Receives the first message of a client.
     pub(crate) async fn client_hello(&mut self) -> Result<FromNode, EndReason> {
         soon(HELLO_LIMIT, self.read(CLIENT_HELLO_BYTES)).await
     }
 
-    /// The first message of a helper, with all blocks that it lists.
+    /// Receives the first message of a helper, including its whole list of blocks.
     pub(crate) async fn helper_hello(&mut self) -> Result<(FromNode, Room), EndReason> {
-        // Taken before anything is read: whoever waits for its turn holds nothing.
+        // Acquire the memory before reading, so that waiting connections use none.
         let room = self.listing_room().await;
         let mut hello = soon(HELLO_LIMIT, self.read(LISTING_PART_BYTES * 2)).await?;
         if let FromNode::RegisterHelper { blocks, more: more @ true, .. } = &mut hello {
@@ -87,7 +89,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Ok((hello, room))
     }
 
-    /// The next message; a list of blocks in parts is one.
+    /// Receives the next message; the parts of a list of blocks are joined into one message.
     pub(crate) async fn next(&mut self) -> Result<(FromNode, Room), EndReason> {
         if let Some(message) = self.between.pop_front() {
             return Ok((message, Room::default()));
@@ -96,7 +98,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         let room = self.room_for(length).await;
         let message = self.finish(length, start).await?;
         let FromNode::Listed { ask, mut blocks, more: true } = message else { return Ok((message, room)) };
-        drop(room); // Whoever waits for its turn holds no room that the others need to go on.
+        drop(room); // While waiting for its turn, a connection must not occupy memory that others need.
         let room = self.listing_room().await;
         let rest = self.rest_of_listing(|message| match message {
             FromNode::Listed { ask: other, blocks, more } if other == ask => Ok((blocks, more)),
@@ -106,12 +108,13 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Ok((FromNode::Listed { ask, blocks, more: false }, room))
     }
 
-    /// Reads and drops what comes until nothing does.
+    /// Reads and discards bytes until the stream ends.
     pub(crate) async fn drain(&mut self) {
-        let _ = tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await; // However it ends, it ends.
+        // An error ends the stream as well.
+        let _ = tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await;
     }
 
-    /// The blocks in the following parts of a list.
+    /// Receives the remaining parts of a list of blocks.
     async fn rest_of_listing(
         &mut self,
         part: impl Fn(FromNode) -> Result<(Vec<HeldBlock>, bool), Box<FromNode>>,
@@ -130,19 +133,20 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
                         return Ok(all);
                     }
                 }
-                // It counts as part of the list, so what comes in between is bounded, too.
+                // Its length counts as part of the list, so these messages are bounded too.
                 Err(other) => self.between.push_back(*other),
             }
         }
     }
 
-    /// One message of at most `most` bytes.
+    /// Receives one message of at most `most` bytes.
     async fn read(&mut self, most: usize) -> Result<FromNode, EndReason> {
         let (length, start) = self.begin(most).await?;
         self.finish(length, start).await
     }
 
-    /// The length of the next message, of at most `most` bytes, and enough of it to know that its kind may be so long.
+    /// Reads the length of the next message, at most `most`, and enough of its start to check the limit of
+    /// its kind.
     async fn begin(&mut self, most: usize) -> Result<(usize, Vec<u8>), EndReason> {
         let mut length = [0; 4];
         patient(self.stream.read_exact(&mut length)).await?;
@@ -158,7 +162,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         }
     }
 
-    /// The rest of a message.
+    /// Reads the rest of a message.
     async fn finish(&mut self, length: usize, start: Vec<u8>) -> Result<FromNode, EndReason> {
         let mut message = start;
         while message.len() < length {
@@ -184,7 +188,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
     }
 }
 
-/// Bounds what a member may take altogether, however busily it sends.
+/// Limits the total time of an operation, even if bytes keep arriving.
 async fn soon<T>(limit: Duration, work: impl Future<Output = Result<T, EndReason>>) -> Result<T, EndReason> {
     timeout(limit, work).await.unwrap_or(Err(EndReason::Slow(limit)))
 }
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_is_as_long_as_its_kind_needs() {
+    async fn each_kind_of_message_has_a_maximum_length() {
         let rooms = Rooms::default();
         for (start, length, taken) in [
             (&br#"{"pong":{"free_bytes":1,"#[..], 2 << 10, false),
@@ -263,7 +267,7 @@ mod tests {
             open.push((ours, tokio::spawn(async move { inbox.next().await.map(drop) })));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        // Four have all the room that there is, and two wait.
+        // Four connections occupy all memory, and two wait.
         assert_eq!(rooms.messages.available_permits(), 0);
         for (ours, reading) in open {
             drop(ours);

@@ -1,4 +1,4 @@
-//! What comes in for the thread that owns the coordinator's state.
+//! Input of the thread that owns the coordinator's state.
 
 use cluster::Role;
 use repair::wire::control::{FromNode, ToNode};
@@ -7,25 +7,25 @@ use tokio::sync::{mpsc, oneshot};
 use crate::inbox::Room;
 use control::{Answer, Command, ConnectionId, Event, RequestId};
 
-/// Messages that may wait for one connection; one that takes no more is closed.
+/// The maximum number of queued messages per connection; a connection that exceeds it is closed.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
-/// Messages to a connection; dropping it closes the connection once they are written.
+/// The queue of messages to a connection. Dropping it closes the connection after they are written.
 pub(crate) type Outbox = mpsc::Sender<ToNode>;
 
-/// Something for the driver of the control plane.
+/// Input of the control plane's driver.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// Somebody said hello. Its share of memory is given back when the hello has been handled.
+    /// A peer registers. Dropping `room` after the registration was handled returns its memory.
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox, room: Room },
-    /// A message of somebody who joined, and its share of memory.
+    /// A message from a registered peer, with its share of the memory for messages.
     Said { connection: ConnectionId, message: Box<FromNode>, room: Room },
-    /// A request of the API, and where its answer goes.
+    /// A request from the API, with the channel for the answer.
     Asked { request: RequestId, command: Box<Command>, to: oneshot::Sender<Answer> },
-    /// The storage has carried out what it was given last.
+    /// The storage has carried out the last batch.
     Stored { events: Vec<Event>, answers: Vec<Answer> },
     /// Any other event.
     Event(Event),
-    /// The coordinator stops.
+    /// The coordinator must stop.
     Stop,
 }

@@ -1,11 +1,9 @@
-//! The coordinator: it knows the stripes, plans repairs and reads, hands out tasks and keeps the repair
-//! queue.
+//! The coordinator: tracks the stripes, plans repairs and reads, dispatches tasks and keeps the repair queue.
 //!
-//! One plain thread owns all state (`core`): everything that happens comes in as an event over one bounded
-//! channel, and everything it wants done goes out as a message to a connection, or to a second thread that owns the
-//! catalog (`storage`) and answers by events. Around it are two listeners
-//! over mutual TLS: `connections` for helpers and clients that take part in moving slices, and `api` for
-//! HTTP/JSON. Neither knows any state.
+//! The thread of `driver` owns all state. Everything that happens reaches it as an event over one bounded
+//! channel. Its effects go out as messages to connections, or to a second thread, `storage`, which owns the
+//! catalog and answers by events. There are two listeners over mutual TLS: `connections` for helpers and
+//! clients that take part in moving slices, and `api` for HTTP/JSON. Neither keeps any state of the cluster.
 //!
 //! Deliberately absent: moving bytes of blocks. They go between helpers and clients directly.
 

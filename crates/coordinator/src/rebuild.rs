@@ -1,4 +1,4 @@
-//! Making a lost catalog anew: the coordinator's control port with nothing behind it but one question.
+//! Rebuilds a lost catalog: opens the control port only to collect every helper's description of its blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,24 +18,25 @@ use crate::incoming::{Incoming, Outbox};
 use crate::server::{RunError, listen};
 use ::control::{ConnectionId, Event};
 
-/// Events that may wait for us; beyond that connections wait.
+/// Capacity of the queue of events; when it is full, connections wait.
 const EVENTS_WAITING: usize = 1024;
-/// The number of the one question that is asked.
+/// The number of the only query.
 const ASK: u64 = 1;
 
-/// What came of making a catalog anew.
+/// The result of rebuilding a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltCatalog {
-    /// The helpers that said what they hold, and how many blocks each holds.
+    /// Helpers that described their blocks, with the number of blocks.
     pub answered: BTreeMap<String, usize>,
-    /// The helpers of mend.toml that did not.
+    /// Helpers in mend.toml that did not answer in time.
     pub silent: BTreeSet<String>,
-    /// What was found in their answers.
+    /// The content that was recovered from the descriptions.
     pub found: Rebuilt,
 }
 
-/// Asks every helper what its blocks say of themselves, and makes the catalog anew from the answers. The coordinator must
-/// not run. Helpers that have not answered after `wait` are left out; if none has, nothing is done.
+/// Collects every helper's description of its blocks and rebuilds the catalog from them. The coordinator must
+/// not run. Helpers that have not answered after `wait` are ignored; if none has answered, the catalog is
+/// left unchanged.
 ///
 /// # Errors
 /// [`RunError`]; nothing has changed then.
@@ -66,7 +67,8 @@ pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Resul
     Ok(RebuiltCatalog { answered: counts, silent, found })
 }
 
-/// Puts a copy in the place of the catalog. The coordinator must not run. Returns where the one is that was there.
+/// Replaces the catalog with a copy. The coordinator must not run. Returns the path to which the old catalog
+/// was moved, if there was one.
 ///
 /// # Errors
 /// [`OpenError`]; nothing has changed then.
@@ -77,7 +79,7 @@ pub fn restore_catalog(
     DirCatalog::restore(copy, &config.catalog, &config.cluster.config().cluster_id.to_string())
 }
 
-/// Helpers and what they have said so far.
+/// The connected helpers and the descriptions received so far.
 struct Asking {
     cluster_id: String,
     expected: BTreeSet<String>,
@@ -98,7 +100,8 @@ impl Asking {
                 Incoming::Joined { outbox, .. } => {
                     let reason =
                         "the catalog is being made anew; try again when the coordinator runs".to_owned();
-                    let _ = outbox.try_send(ToNode::Refused { reason, passing: true }); // Its outbox is new, or it has gone.
+                    // The outbox is new, or the helper has left.
+                    let _ = outbox.try_send(ToNode::Refused { reason, passing: true });
                 }
                 Incoming::Event(_) | Incoming::Stored { .. } | Incoming::Asked { .. } | Incoming::Stop => {}
             }
@@ -118,7 +121,7 @@ impl Asking {
         }
         let number = NodeId(self.connections.len() as u32 + 1);
         for message in [ToNode::Registered { node: number }, ToNode::Describe { ask: ASK }] {
-            let _ = outbox.try_send(message); // It comes again if it has gone.
+            let _ = outbox.try_send(message); // A helper that has disconnected registers again.
         }
         let inventory = Inventory { node, address, blocks: Vec::new() };
         self.connections.insert(connection, (inventory, outbox));

@@ -1,4 +1,4 @@
-//! Starting and stopping: the core's thread, the two listeners, and what can be wrong at the start.
+//! Starts and stops a coordinator: the driver's thread, the two listeners, and the errors of a start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,33 +23,33 @@ use crate::incoming::Incoming;
 use crate::storage::StorageThread;
 use control::{Control, Event, HealPolicy, Opened, Settings};
 
-/// Events that may wait for the core; beyond that connections wait.
+/// Capacity of the queue of events; when it is full, connections wait.
 const EVENTS_WAITING: usize = 1024;
 
-/// How often a new certificate of the coordinator is looked for.
+/// Interval of checks for a new certificate of the coordinator.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
-/// How often the log says that the certificate expires soon.
+/// Interval of log messages about a certificate that expires soon.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why a coordinator cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// An address is in use or forbidden.
+    /// An address is in use or not permitted.
     #[error(
         "cannot listen on {address} ({setting} in {config}): {source}; stop what uses it, or change {setting}"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The setting that it comes from.
+        /// The setting that contains it.
         setting: &'static str,
-        /// The file that the setting is in.
+        /// The file that contains the setting.
         config: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its own certificate cannot be used.
+    /// The coordinator's certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The catalog cannot be opened.
@@ -58,44 +58,44 @@ pub enum RunError {
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// What must be stored at the start cannot be.
+    /// State that must be stored at the start cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What mend.toml says of the network contradicts itself.
+    /// The network settings in mend.toml contradict each other.
     #[error("{config}: {source}")]
     Network {
         /// The file.
         config: String,
-        /// What cannot be true.
+        /// The contradiction.
         source: NetworkError,
     },
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the coordinator's thread: {0}")]
     Thread(io::Error),
-    /// No helper came to say what it holds.
+    /// No helper described its blocks in time.
     #[error(
         "no helper answered within {} s, so nothing was changed: start the helpers, then do this again (--wait)",
         wait.as_secs()
     )]
     NoHelpers {
-        /// How long was waited.
+        /// The time limit.
         wait: Duration,
     },
-    /// Its catalog failed and is not usable any more.
+    /// The catalog failed while the coordinator ran.
     #[error("the coordinator stops, as its catalog failed while it ran: {0}")]
     Lost(OpenError),
-    /// A fault of ours.
+    /// The coordinator's thread has panicked, which is a bug.
     #[error("the coordinator's own thread has stopped; this is a bug, and the log says where")]
     Crashed,
 }
 
-/// A coordinator that runs in this process; it stops when this is dropped.
+/// A coordinator that runs in this process. Dropping the handle stops it.
 #[derive(Debug)]
 #[must_use = "a coordinator stops when its handle is dropped"]
 pub struct Handle {
-    /// Where the API is.
+    /// The address of the API.
     pub api_addr: SocketAddr,
-    /// Where control connections are taken.
+    /// The address for control connections.
     pub control_addr: SocketAddr,
     events: mpsc::Sender<Incoming>,
     servers: Vec<JoinHandle<()>>,
@@ -103,14 +103,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Stops it and waits until its catalog is closed.
+    /// Stops the coordinator and waits until its catalog is closed.
     pub async fn stop(mut self) {
         self.servers.drain(..).for_each(|server| server.abort());
-        let _ = self.events.send(Incoming::Stop).await; // It may have stopped already.
+        let _ = self.events.send(Incoming::Stop).await; // The coordinator may have stopped already.
         let _ = (&mut self.ended).await;
     }
 
-    /// Returns when it has stopped by itself, with the reason.
+    /// Waits until the coordinator has stopped unexpectedly, and returns the reason.
     pub async fn crashed(&mut self) -> RunError {
         match (&mut self.ended).await {
             Ok(Some(error)) => RunError::Lost(error),
@@ -122,7 +122,8 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.servers.drain(..).for_each(|server| server.abort());
-        let _ = self.events.try_send(Incoming::Stop); // A full channel means that it is about to stop anyway.
+        // If the channel is full, the driver is about to stop anyway.
+        let _ = self.events.try_send(Incoming::Stop);
     }
 }
 
@@ -141,7 +142,8 @@ pub async fn run(config: CoordinatorConfig, shutdown: impl Future<Output = ()>) 
     }
 }
 
-/// Starts a coordinator of the `dir` store on the current tokio runtime. When this returns, both ports are taken.
+/// Starts a coordinator of the `dir` store on the current tokio runtime. Both ports are open when this
+/// returns.
 ///
 /// # Errors
 /// [`RunError`].
@@ -151,7 +153,7 @@ pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
     start_on(config, catalog.into_storage()).await
 }
 
-/// Starts a coordinator of any store, as [`start`] does.
+/// Starts a coordinator of any store; otherwise like [`start`].
 ///
 /// # Errors
 /// [`RunError`].
@@ -176,7 +178,8 @@ pub async fn start_on(config: CoordinatorConfig, storage: Storage) -> Result<Han
     Ok(Handle { api_addr, control_addr, events, servers, ended })
 }
 
-/// Takes up new certificates of the coordinator, and tells the core and the log until when the one that it has is valid.
+/// Loads new certificates of the coordinator, and reports the expiry of the current one to the control plane
+/// and the log.
 async fn keep_fresh(identity: Identity, events: mpsc::Sender<Incoming>) {
     let mut warned: Option<Instant> = None;
     loop {
@@ -191,7 +194,7 @@ async fn keep_fresh(identity: Identity, events: mpsc::Sender<Incoming>) {
             .await
             .is_err()
         {
-            return; // It is stopping.
+            return; // The coordinator is stopping.
         }
         let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
         if left < RENEW_WITHIN && warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
@@ -222,7 +225,8 @@ pub(crate) async fn listen(
     Ok((listener, bound))
 }
 
-/// Starts the thread that owns all state; the receiver hears of its end, and why if that is the catalog.
+/// Starts the thread that owns all state. The receiver is notified of its end, with the catalog's error if
+/// that is the cause.
 fn start_core(
     config: &CoordinatorConfig,
     mut storage: Storage,
@@ -256,13 +260,13 @@ fn start_core(
     let (end, ended) = oneshot::channel();
     let work = move || {
         let lost = Driver::new(core, storage).run(events);
-        let _ = end.send(lost); // Whoever started it may have gone. After a panic it is dropped instead.
+        let _ = end.send(lost); // The receiver may be gone. After a panic, the sender is dropped instead.
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
     Ok(ended)
 }
 
-/// A helper with the server that it works beside.
+/// The server on a helper's machine, with the helper's name.
 fn beside(helper: &HelperConfig) -> Option<(String, String)> {
     let server = helper.datanode.as_ref().or(helper.volume_server.as_ref())?;
     Some((server.clone(), helper.name.to_string()))

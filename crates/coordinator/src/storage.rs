@@ -1,9 +1,10 @@
 //! The thread that owns the storage.
 //!
-//! It gets all that has come up while it was busy, at once, and has it carried out in one transaction: the slower the
-//! medium is, the more share an fsync. One batch is under way at a time, and what waits behind it waits in the core, which
-//! refuses to take more on when that is too much. Nothing else waits for this thread: heartbeats, reads and plans go on
-//! while it is stuck. What a storage begins aside is answered when it is done.
+//! The thread carries out all requests that arrived while it was busy in one transaction, so a slower medium
+//! shares each fsync among more requests. Only one batch is in flight. Further requests wait in the control
+//! plane, which rejects new ones when too many wait. No other part waits for this thread: heartbeats, reads
+//! and plans continue while it is stuck. Writes that a storage runs in the background are answered when they
+//! finish.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,10 +16,10 @@ use tokio::sync::mpsc;
 use crate::incoming::Incoming;
 use control::{Answer, Ask, Control, Event};
 
-/// Asks that are carried out together, at most.
+/// The maximum size of a batch.
 pub(crate) const TOGETHER: usize = 256;
 
-/// The way to it.
+/// A handle of the storage thread.
 pub(crate) struct StorageThread {
     asks: SyncSender<Vec<Ask>>,
     busy: bool,
@@ -26,10 +27,10 @@ pub(crate) struct StorageThread {
 }
 
 impl StorageThread {
-    /// Starts it; its answers are events.
+    /// Starts the thread, which answers by events.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system cannot start a thread.
     pub(crate) fn start(
         mut storage: Storage,
         term: Term,
@@ -38,14 +39,15 @@ impl StorageThread {
         let (asks, incoming) = sync_channel(1);
         let others = events.clone();
         storage.listen(Box::new(move |changes| {
-            let _ = others.blocking_send(Incoming::Event(Event::Changed(changes))); // At the end nobody hears it.
+            // Fails only during shutdown.
+            let _ = others.blocking_send(Incoming::Event(Event::Changed(changes)));
         }));
         let work = move || serve(storage, term, &incoming, &events);
         let thread = thread::Builder::new().name("storage".into()).spawn(work)?;
         Ok(Self { asks, busy: false, thread })
     }
 
-    /// Hands over what the core wants, if the last batch has been answered.
+    /// Sends the control plane's waiting requests as a batch, unless one is still in flight.
     pub(crate) fn feed(&mut self, core: &mut Control) {
         if self.busy {
             return;
@@ -53,21 +55,21 @@ impl StorageThread {
         let batch = next_batch(core);
         if !batch.is_empty() {
             self.busy = true;
-            let _ = self.asks.try_send(batch); // It has ended only by a fault of ours, which the log tells.
+            let _ = self.asks.try_send(batch); // Fails only if the thread has panicked, which is logged.
         }
     }
 
-    /// Whether it has stopped, which it does only by a fault of ours.
+    /// Whether the thread has ended, which happens only after a panic.
     pub(crate) fn has_stopped(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// The last batch has been answered.
+    /// Notes that the last batch has been answered.
     pub(crate) fn is_idle(&mut self) {
         self.busy = false;
     }
 
-    /// Has the rest carried out, and waits until the storage is closed.
+    /// Carries out all remaining requests, and waits until the storage is closed.
     pub(crate) fn finish(self, core: &mut Control) {
         loop {
             let batch = next_batch(core);
@@ -76,7 +78,7 @@ impl StorageThread {
             }
         }
         drop(self.asks);
-        let _ = self.thread.join(); // Its panic has been told by its own message.
+        let _ = self.thread.join(); // A panic has been logged already.
     }
 }
 
@@ -89,11 +91,12 @@ fn serve(mut storage: Storage, term: Term, asks: &Receiver<Vec<Ask>>, events: &m
         let batch = begin(&mut storage, term, batch, events);
         let (stored, copies) = control::carry_out(&mut storage, term, batch);
         let answers = copies.into_iter().filter_map(|ask| copy(&storage, ask)).collect();
-        let _ = events.blocking_send(Incoming::Stored { events: stored, answers }); // At the end nobody hears it.
+        // Fails only during shutdown.
+        let _ = events.blocking_send(Incoming::Stored { events: stored, answers });
     }
 }
 
-/// Begins what takes long; the rest.
+/// Starts slow writes in the background, and returns the remaining requests.
 fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Sender<Incoming>) -> Vec<Ask> {
     let mut rest = Vec::with_capacity(batch.len());
     for ask in batch {
@@ -103,7 +106,8 @@ fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Send
         };
         let events = events.clone();
         let done = move |result| {
-            let _ = events.blocking_send(Incoming::Event(Event::of_write(number, result))); // At the end nobody hears it.
+            // Fails only during shutdown.
+            let _ = events.blocking_send(Incoming::Event(Event::of_write(number, result)));
         };
         if storage.begin(term, &write, Box::new(done)).is_some() {
             rest.push(Ask::Write { number, write });
@@ -112,7 +116,7 @@ fn begin(storage: &mut Storage, term: Term, batch: Vec<Ask>, events: &mpsc::Send
     rest
 }
 
-/// Copies are written on another thread while the storage goes on.
+/// Copies the catalog. The copy is written on another thread, so that the storage can continue.
 fn copy(storage: &Storage, ask: Ask) -> Option<Answer> {
     match ask {
         Ask::Write { .. } | Ask::Recover => unreachable!("it is answered with the writes"),

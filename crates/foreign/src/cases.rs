@@ -1,4 +1,4 @@
-//! Which encoders are asked for which codes, and under which name Mend has them.
+//! The table of test cases: codes of other systems' encoders, with Mend's name for each code.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,41 +6,41 @@ use std::process::Command;
 use crate::ceph::Ceph;
 use crate::driver::Driver;
 
-/// One code of one encoder.
+/// One code of one encoder, for one choice of k and m.
 #[derive(Clone)]
 pub struct Case {
-    /// The encoder, as its driver and the table call it.
+    /// The encoder's name, as its driver and the printed table use it.
     pub encoder: &'static str,
     pub k: usize,
     pub m: usize,
     /// Mend's name for the code.
     pub spec: String,
-    /// What the table calls all of these.
+    /// The name of the code's family in the printed table.
     pub family: String,
-    /// For Ceph: the profile.
+    /// The profile; used by Ceph only.
     pub profile: String,
-    /// For Ceph: the position of each of Mend's blocks.
+    /// The shard position of each of Mend's blocks; used by Ceph only.
     pub shards: Vec<usize>,
 }
 
-/// What an encoder made of random data.
+/// Random data with the parity that an encoder computed for it.
 pub struct Encoded {
     /// All blocks in Mend's order.
     pub blocks: Vec<Vec<u8>>,
-    /// The part of a block that is cut into sub-blocks by itself.
+    /// The chunk size: each chunk of a block is divided into sub-blocks separately.
     pub chunk_bytes: usize,
 }
 
-/// Another system's encoder.
+/// An encoder of another system.
 pub trait Encoder {
     /// Encodes random data.
     ///
     /// # Errors
-    /// What the encoder says if it does not take the parameters.
+    /// The encoder's message if it rejects the parameters.
     fn encode(&mut self, case: &Case, random: &mut fastrand::Rng) -> Result<Encoded, String>;
 }
 
-/// Cases that one process or program serves.
+/// The cases that one encoder process or program serves.
 pub struct Group {
     pub encoder: Box<dyn Encoder>,
     pub cases: Vec<Case>,
@@ -83,7 +83,7 @@ fn python(folder: &Path) -> Driver {
     native(folder, command)
 }
 
-/// `spec` is Mend's name with N, K and M for the numbers.
+/// Cases for several sizes. In `spec`, Mend's name, the letters N, K and M stand for the numbers.
 fn cases(encoder: &'static str, spec: &str, sizes: &[(usize, usize)]) -> Vec<Case> {
     let case = |&(k, m): &(usize, usize)| Case {
         encoder,
@@ -110,7 +110,7 @@ fn java_cases() -> Vec<Case> {
         cases("hadoop-rs", "rs-N-K", &[&COMMON[..], &WIDE].concat()),
         cases("hadoop-rs-legacy", "rs-N-K-hdfs-raid", &COMMON),
         cases("hadoop-xor", "xor-N-K", &XOR),
-        // All sizes, so that what it fails on is what Mend refuses.
+        // All sizes, to check that Mend rejects exactly those on which the encoder fails.
         cases("hadoop-hhxor", "hitchhiker-xor-N-K-hadoop", &all(2..=16, 2..=6)),
         cases("ozone-rs", "rs-N-K", &COMMON),
         cases("ozone-xor", "xor-N-K", &XOR),
@@ -178,7 +178,7 @@ fn ceph_cases() -> Vec<Case> {
     .concat()
 }
 
-/// The plug-in lrc, which puts its blocks group by group: data, global parity, local parity.
+/// Cases of the plug-in lrc. It orders blocks by group, each with its data, global parity and local parity.
 fn lrc() -> Vec<Case> {
     let sizes = [(4, 2, 3), (2, 2, 2), (6, 3, 3), (8, 4, 3), (8, 4, 6), (10, 5, 3), (9, 3, 4)];
     let case = |&(k, m, l): &(usize, usize, usize)| {
@@ -226,7 +226,7 @@ fn shec() -> Vec<Case> {
     cases
 }
 
-/// k, m and d.
+/// Values of k, m and d.
 const CLAY: [(usize, usize, usize); 7] =
     [(10, 4, 13), (6, 3, 8), (4, 2, 5), (8, 4, 11), (3, 3, 5), (4, 4, 6), (5, 3, 7)];
 

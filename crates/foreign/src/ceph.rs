@@ -1,7 +1,7 @@
-//! Ceph's plug-ins, through `ceph-erasure-code-tool`.
+//! Runs Ceph's plug-ins through `ceph-erasure-code-tool`.
 //!
-//! An object is cut into stripes of k chunks, and a shard is the chunks of all stripes one after another. Shards are
-//! numbered by position, which the plug-in lrc fills in another order than data before parity.
+//! Ceph cuts an object into stripes of k chunks; a shard is the concatenation of its chunks from all stripes.
+//! Shards are numbered by position. The plug-in lrc does not place data before parity.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use crate::cases::{Case, Encoded, Encoder};
 
-/// Several, so that a shard is more than one chunk.
+/// More than one, so that a shard consists of several chunks.
 const STRIPES: usize = 3;
 
-/// The tool, and where it works.
+/// The tool's installation folder and its working folder.
 pub struct Ceph {
     root: PathBuf,
     work: PathBuf,

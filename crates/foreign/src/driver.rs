@@ -1,14 +1,15 @@
-//! A driver's process: requests to its standard input, answers from its standard output (`foreign/README.md`).
+//! A driver process, which reads requests from its standard input and writes answers to its standard output
+//! (`foreign/README.md`).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::cases::{Case, Encoded, Encoder};
 
-/// A multiple of what every library asks its blocks to be a multiple of.
+/// A multiple of every library's required block alignment.
 const BLOCK_BYTES: usize = 1536;
 
-/// A driver that is started when it is first needed and ends with its input.
+/// A driver. It starts with the first request and ends when its input is closed.
 pub struct Driver {
     command: Command,
     running: Option<DriverProcess>,
@@ -59,7 +60,7 @@ impl Encoder for Driver {
         let data: Vec<Vec<u8>> =
             (0..case.k).map(|_| (0..BLOCK_BYTES).map(|_| random.u8(..)).collect()).collect();
         let parity = self.ask(case, &data).unwrap_or_else(|error| {
-            // A driver that dies is a fault of the test and not an answer.
+            // If a driver dies, the test itself is at fault, so this is not an answer of the encoder.
             panic!("{:?} does not answer: {error}", self.command);
         })?;
         Ok(Encoded { blocks: [data, parity].concat(), chunk_bytes: BLOCK_BYTES })
@@ -70,7 +71,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(DriverProcess { mut child, input, output }) = self.running.take() {
             drop((input, output));
-            // It has nothing left to read, and so it ends.
+            // The driver ends, since its input is closed.
             let _ = child.wait();
         }
     }

@@ -1,8 +1,10 @@
-//! Holds Mend's codes against the encoders of the systems whose blocks they repair.
+//! Compares Mend's codes with the encoders of the systems whose blocks Mend repairs.
 //!
-//! Each encoder gets random data. Its parity must be Mend's, byte for byte; every single loss is repaired from its
-//! blocks in three orders of preference, and larger losses, all or a sample. A bit that is flipped must be found both
-//! ways. `scripts/foreign` installs the encoders, `foreign/` has the drivers, `make test-foreign` does all of it.
+//! Each encoder gets random data, and its parity must equal Mend's byte for byte. Every single loss is
+//! repaired from the encoder's blocks in three orders of preference. Larger losses are repaired too: all of
+//! them, or a sample if there are too many. As a control, a flipped bit must be detected both by the
+//! comparison and by a repair. `scripts/foreign` installs the encoders, `foreign/` contains the drivers, and
+//! `make test-foreign` runs everything.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 use cases::{Case, Encoder};
 use stripe::{Stripe, Trials};
 
-/// One line of the table: all cases of an encoder.
+/// One line of the printed table: all cases of one family of an encoder.
 struct Line {
     encoder: &'static str,
     family: String,
@@ -40,7 +42,7 @@ impl Line {
         }
     }
 
-    /// Runs a case. What the encoder refuses Mend must refuse too, and the other way round, where that is claimed.
+    /// Runs a case. If the encoder rejects the parameters, Mend must reject them too, and vice versa.
     fn run(&mut self, case: &Case, encoder: &mut dyn Encoder, seed: u64) {
         let encoded = encoder.encode(case, &mut fastrand::Rng::with_seed(seed));
         match (case.spec.parse::<codes::CodeSpec>(), encoded) {

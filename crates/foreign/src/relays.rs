@@ -1,5 +1,6 @@
-//! A stripe that another system wrote, repaired as a cluster would: one plan for whole shards, however many chunks they
-//! have, carried out by the relays of all its nodes. There are no sockets and no disks; all else is what runs in helpers.
+//! Repairs a stripe that another system wrote, as a cluster would: by one plan for whole shards, however many
+//! chunks they have, executed by the relays of all nodes. Only sockets and disks are replaced; all other code
+//! is that of the helpers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -13,10 +14,10 @@ use repair::{
     NodeId, NodeProfile, Policy, Relay, Scheme, Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
-/// What a helper gives each of its relays.
+/// Memory limit of each relay, as in a helper.
 const BUDGET_BYTES: usize = 512 << 10;
 
-/// Frames on their way, by sender and receiver.
+/// Frames in flight, by sender and receiver.
 type Wires = BTreeMap<(NodeId, NodeId), VecDeque<(u16, u32, Vec<u8>)>>;
 
 struct Node {
@@ -27,10 +28,11 @@ struct Node {
     has_finished: bool,
 }
 
-/// Rebuilds a lost block from all others by a scheme; `blocks` are all n, of which only the others are read.
+/// Rebuilds a lost block from all others with a scheme. `blocks` contains all n blocks, but the lost one is
+/// not read.
 ///
 /// # Errors
-/// Why there is no plan, or it does not come to an end.
+/// The reason why there is no plan, or why the plan does not finish.
 pub fn rebuild(
     code: &Arc<dyn Code>,
     chunking: Chunking,
@@ -106,7 +108,7 @@ impl Node {
         Ok(Self { id, assignment, relay, gathering, has_finished: false })
     }
 
-    /// Does what the relay asks for; whether that was anything.
+    /// Carries out the relay's actions. Returns whether there were any.
     fn act(&mut self, blocks: &[Vec<u8>], wires: &mut Wires, rebuilt: &mut [u8]) -> bool {
         let mut has_moved = false;
         while let Some(action) = self.relay.poll() {
@@ -146,7 +148,7 @@ impl Node {
         has_moved
     }
 
-    /// Takes the frames that are due; whether there were any.
+    /// Delivers the frames that the relay wants. Returns whether there were any.
     fn receive(&mut self, wires: &mut Wires) -> Result<bool, String> {
         let mut has_moved = false;
         for inlet in 0..self.assignment.inlets.len() {

@@ -1,4 +1,4 @@
-//! A stripe that another system's encoder made, held against Mend's code.
+//! A stripe made by another system's encoder, checked against Mend's code.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use repair::{Chunking, Scheme};
 use crate::cases::Encoded;
 use crate::relays;
 
-/// Larger losses are all tried while they are no more than this, and sampled beyond.
+/// Larger losses are all tried if there are no more than this, and sampled otherwise.
 const MOST_LOSSES: usize = 300;
-/// Of codes with hundreds of sub-blocks a recipe takes milliseconds.
+/// The limit for codes with many sub-blocks, whose recipes take milliseconds to compute.
 const MOST_LOSSES_OF_MANY_SUB_BLOCKS: usize = 30;
 
-/// What was tried, all with the right outcome.
+/// Counts of successful repairs, of flipped bits, and of detected flips.
 #[derive(Default)]
 pub struct Trials {
     pub repairs: usize,
@@ -33,11 +33,11 @@ impl AddAssign for Trials {
 
 pub struct Stripe {
     code: Arc<dyn Code>,
-    /// Where the encoder has put sub-blocks.
+    /// The layout of sub-blocks within the encoder's blocks.
     chunking: Chunking,
-    /// As the encoder wrote them.
+    /// The blocks as the encoder wrote them.
     blocks: Vec<Vec<u8>>,
-    /// By block, then by sub-block.
+    /// The sub-blocks, ordered by block and then by number.
     sub_blocks: Vec<Vec<u8>>,
 }
 
@@ -60,7 +60,7 @@ impl Stripe {
         Ok(Self { code, chunking, blocks: encoded.blocks, sub_blocks })
     }
 
-    /// Compares the parity, and repairs.
+    /// Compares the parity and repairs losses. Returns the numbers of trials.
     pub fn check(&self, seed: u64) -> Result<Trials, String> {
         self.compare_parity()?;
         let mut trials = Trials::default();
@@ -98,7 +98,8 @@ impl Stripe {
         Ok(())
     }
 
-    /// Repairs every single loss of a code with sub-blocks by plans for whole blocks, chunks and all; how many.
+    /// For a code with sub-blocks, repairs every single loss by plans for whole blocks with all their chunks.
+    /// Returns the number of repairs.
     fn rebuild_whole_blocks(&self) -> Result<usize, String> {
         if self.code.sub_blocks() == 1 {
             return Ok(0);
@@ -116,7 +117,8 @@ impl Stripe {
         Ok(trials)
     }
 
-    /// The control: with one wrong bit both the comparison and a repair that reads it must fail.
+    /// The control experiment: after flipping one bit, both the comparison and a repair that reads the bit
+    /// must fail.
     fn flip_a_bit(&self, random: &mut fastrand::Rng) -> Trials {
         let (n, k, alpha) = (self.code.blocks(), self.code.data_blocks(), self.code.sub_blocks());
         let block = random.usize(k..n);
@@ -127,7 +129,7 @@ impl Stripe {
             let at = random.usize(..bytes.len());
             bytes[at] ^= 1 << random.u8(..8);
         }
-        // Without another parity block, a data block that is a part of this one is repaired with it.
+        // This is the only parity block offered, so data blocks that it covers can be repaired only with it.
         let is_found = (0..k).any(|lost| {
             let order: Vec<usize> = (0..k).filter(|&other| other != lost).chain([block]).collect();
             matches!(wrong.repair(&[lost], &order), Err(Failure::Differs(_)))
@@ -136,7 +138,7 @@ impl Stripe {
         Trials { repairs: 0, flips: 2, flips_found: found }
     }
 
-    /// The others ascending, descending, and shuffled.
+    /// The remaining blocks in ascending, descending and random order.
     fn orders(&self, lost: &[usize], random: &mut fastrand::Rng) -> [Vec<usize>; 3] {
         let ascending: Vec<usize> = (0..self.code.blocks()).filter(|block| !lost.contains(block)).collect();
         let descending = ascending.iter().rev().copied().collect();

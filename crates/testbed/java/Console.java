@@ -42,9 +42,9 @@ import org.apache.hadoop.util.Tool;
 import org.apache.hadoop.util.ToolRunner;
 
 /**
- * The command line of HDFS, with one JVM for many commands. Each line of the input is a command, its words separated by
- * tabs: {@code fsck	/}. Each answer is a line with the exit code and a number of bytes, then so many bytes of what
- * the command printed.
+ * The command line of HDFS, with one JVM for many commands. Each input line is a command with words separated by tabs:
+ * {@code fsck	/}. Each answer is a line with the exit code and the length of the command's output in bytes, followed by
+ * the output.
  */
 public final class Console {
   private Console() {}
@@ -58,7 +58,7 @@ public final class Console {
         System.exit(0);
       } catch (Exception problem) {
         problem.printStackTrace();
-        System.exit(1); // The daemons' threads would go on.
+        System.exit(1); // Otherwise the daemons' threads would keep the JVM alive.
       }
     }
     PrintStream answers = System.out;
@@ -90,9 +90,10 @@ public final class Console {
   }
 
   /**
-   * {@code pread CLASS PATH OFFSETS BYTES LOCAL}: positional reads of so many bytes at each of these offsets, one after the other
-   * into a local file, by a file system of this class, which is kept for the next ones; by {@code FileContext} if the class
-   * is one of an {@code AbstractFileSystem}. Prints the microseconds that each took, and the bytes that came through Mend so far.
+   * {@code pread CLASS PATH OFFSETS BYTES LOCAL}: reads this many bytes at each offset with positional reads, one after
+   * another, and writes them to a local file. Uses a file system of the given class, which is kept for later commands,
+   * or a {@code FileContext} if the class is an {@code AbstractFileSystem}. Prints the microseconds of each read, and the
+   * bytes that degraded reads through Mend have returned so far.
    */
   private static final class PositionalRead extends Configured implements Tool {
     private static final Map<String, FileSystem> KEPT = new HashMap<>();
@@ -131,7 +132,7 @@ public final class Console {
       return KEPT.get(type).open(path);
     }
 
-    /** By reflection: this console is built without Mend's jar. */
+    /** Uses reflection, since this console is built without Mend's jar. */
     private static long throughMend(FileSystem system) throws Exception {
       try {
         Object reads = system.getClass().getMethod("degradedReads").invoke(system);
@@ -142,7 +143,7 @@ public final class Console {
     }
   }
 
-  /** {@code lacking PATH}: how many internal blocks of all files below it the NameNode lists nowhere. */
+  /** {@code lacking PATH}: counts the internal blocks of all files below the path that no DataNode is listed with. */
   private static final class Lacking extends Configured implements Tool {
     Lacking(Configuration conf) {
       super(conf);
@@ -173,7 +174,7 @@ public final class Console {
     }
   }
 
-  /** {@code distrust PATH INDEX}: tells the NameNode, as a reader does, that this internal block of the first group is rotten. */
+  /** {@code distrust PATH INDEX}: reports this internal block of the first group as corrupt, as a reader does. */
   private static final class Distrust extends Configured implements Tool {
     Distrust(Configuration conf) {
       super(conf);
@@ -214,9 +215,9 @@ public final class Console {
     }
   }
 
-  /** Loads what the daemons load, for an archive of classes that makes them start faster. */
+  /** Loads the daemons' classes, so that a class archive for faster starts can be recorded. */
   private static void train(Configuration conf, File folder) throws Exception {
-    DefaultMetricsSystem.setMiniClusterMode(true); // Formatting and starting are two NameNodes.
+    DefaultMetricsSystem.setMiniClusterMode(true); // Permits two NameNodes in one JVM: one formats, one runs.
     conf.set("fs.defaultFS", "hdfs://127.0.0.1:0");
     conf.set("dfs.namenode.http-address", "127.0.0.1:0");
     conf.set("dfs.namenode.name.dir", new File(folder, "name").toURI().toString());

@@ -1,4 +1,4 @@
-//! Tests that share one real system, booted once.
+//! Runs tests that share one real system, which boots once.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -7,11 +7,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::skip::is_skipped;
 
-/// A test: it finds the system as the one before it left it.
+/// A test. It receives the system in the state that the previous test left.
 pub type Case<W> = fn(&mut W);
 
-/// Boots a system, runs its tests one after the other in their order, and takes it down. A system that does not boot
-/// is a failure; `MEND_SKIP` skips it by name.
+/// Boots a system, runs its tests in order, one at a time, and shuts the system down. If the system does not
+/// boot, the run fails; `MEND_SKIP` skips a system by name.
 pub fn run_cases<W: Send + 'static>(
     system: &str,
     boot: impl FnOnce() -> Result<W, String>,
@@ -32,7 +32,7 @@ pub fn run_cases<W: Send + 'static>(
         }
     };
     let conclusion = libtest_mimic::run(&arguments, trials(&world, cases));
-    drop(world); // Takes everything down.
+    drop(world); // Shuts the system down.
     conclusion.exit_code()
 }
 

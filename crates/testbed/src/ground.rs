@@ -1,37 +1,37 @@
-//! Where the processes of a system run, and at which addresses.
+//! The environment in which the processes of a system run, and their addresses.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::{Process, run};
 
-/// Somebody's place in a system.
+/// A process's place in a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// Of those that there is one of: what leads the system, its users, and Mend's coordinator.
+    /// The place of the system's master, its users, and Mend's coordinator.
     Head,
-    /// Of a storage server and the helper beside it, counted from 0.
+    /// The place of a storage server and its helper, counted from 0.
     Server(usize),
 }
 
-/// Where processes run.
+/// The environment in which processes run.
 pub trait Ground: Send + Sync {
     /// The address of a seat.
     fn host(&self, seat: Seat) -> String;
-    /// A program that runs there, and ends with whoever starts it.
+    /// A command that runs a program at a seat. The process is killed when its parent ends.
     fn command(&self, seat: Seat, program: &Path) -> Command;
 }
 
-/// All in one network namespace, each on its own address 10.79.x of its loopback device.
+/// All processes share one network namespace; each seat has its own address 10.79.x on the loopback device.
 #[derive(Debug)]
 pub struct OneNamespace(());
 
 impl OneNamespace {
-    /// Gives the loopback device the addresses of so many servers, and others (`"3.1"` for 10.79.3.1).
-    /// [`inside_namespace`](crate::inside_namespace) comes first.
+    /// Adds the addresses of this many servers to the loopback device, and further ones (`"3.1"` means
+    /// 10.79.3.1). Call [`inside_namespace`](crate::inside_namespace) first.
     ///
     /// # Panics
-    /// If it cannot be done.
+    /// If an address cannot be added.
     pub fn make(servers: usize, others: &[&str]) -> Self {
         run("ip link set lo up");
         let hosts = std::iter::once("0.1".to_owned()).chain((1..=servers).map(|at| format!("1.{at}")));
@@ -55,15 +55,16 @@ impl Ground for OneNamespace {
     }
 }
 
-/// All in one network namespace and on one address, for servers that call from the same address whichever they listen at.
+/// All processes share one network namespace and one address. Some servers need this, since they always
+/// connect from the same address, whatever address they listen on.
 #[derive(Debug)]
 pub struct OneAddress(());
 
 impl OneAddress {
-    /// Takes the loopback device into use. [`inside_namespace`](crate::inside_namespace) comes first.
+    /// Brings the loopback device up. Call [`inside_namespace`](crate::inside_namespace) first.
     ///
     /// # Panics
-    /// If it cannot be done.
+    /// If the device cannot be brought up.
     pub fn make() -> Self {
         run("ip link set lo up");
         Self(())

@@ -1,13 +1,14 @@
-//! Where a system's programs are.
+//! Installs the programs of a system on first use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder that a script of this repository installs into, installed now if it was not: the one that `variable` of the
-/// environment names, or else `folder` of the checkout.
+/// Runs a script of this repository that installs a system into a folder, unless it is already there, and
+/// returns the folder. The environment variable `variable` names the folder; the default is `folder` of the
+/// checkout.
 ///
 /// # Errors
-/// Why it is not there, for people.
+/// The reason for the failure, for people.
 pub fn installed(script: &str, variable: &str, folder: &str) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::env::var_os(variable).map_or_else(|| root.join(folder), PathBuf::from);

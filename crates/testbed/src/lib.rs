@@ -1,17 +1,18 @@
 //! Real systems for tests, measurements and demos: SeaweedFS and HDFS clusters, and Mend attached to them.
 //!
 //! - [`Ground`] decides where processes run: on one address, in one network namespace, or on a [`Network`] of
-//!   namespaces whose packets can be dropped. [`Process`] is a child that is killed with the program that started
-//!   it.
+//!   namespaces whose packets can be dropped. [`Process`] is a child process that is killed with the program
+//!   that started it.
 //! - [`seaweedfs`] and [`hdfs`] each boot a cluster of the unmodified system on a ground.
 //! - [`Mend`] is a coordinator with one helper per storage server, attached to such a cluster.
 //! - [`run_cases`] runs the tests of a program that share one booted system.
 //!
 //! A step that fails panics and prints the end of the processes' logs.
 //!
-//! **Dependency rule:** the testbed knows Mend only as a binary. It starts `mend` and reads what it prints; it imports
-//! none of Mend's daemons, planner or client. One exception speaks another system's language: the cluster of SeaweedFS
-//! uses the crate `seaweedfs` to talk to masters and volume servers and to name their files.
+//! **Dependency rule:** the testbed knows Mend only as a binary. It starts `mend` and reads its output; it
+//! imports none of Mend's daemons, planner or client. The only exception is the crate `seaweedfs`, which
+//! implements SeaweedFS's protocol: the cluster of SeaweedFS uses it to call masters and volume servers and
+//! to name their files.
 
 #![forbid(unsafe_code)]
 

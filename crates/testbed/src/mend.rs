@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::{Ground, Process, Seat, eventually};
 use serde_json::Value;
 
-/// Lines of the coordinator's log and of each helper's log that a failed test prints.
+/// The number of lines that a failed test prints of the coordinator's log and of each helper's log.
 const LAST_LINES: [usize; 2] = [80, 12];
 
 /// One run of `mend attach`.
@@ -17,11 +17,11 @@ pub struct AttachCommand<'a> {
     pub program: &'a Path,
     /// The arguments after `mend attach`, without the cluster folder.
     pub arguments: Vec<String>,
-    /// The names that it gives the helpers, in the order of the servers.
+    /// The names that `mend attach` gives the helpers, in the order of the servers.
     pub names: Vec<String>,
-    /// Where the coordinator and the helpers run.
+    /// The environment in which the coordinator and the helpers run.
     pub ground: Arc<dyn Ground>,
-    /// The cluster folder and the logs are made below this folder and kept.
+    /// The cluster folder and the logs are created below this folder and kept.
     pub root: &'a Path,
 }
 
@@ -68,7 +68,7 @@ impl Mend {
         (0..self.names.len()).for_each(|at| self.start_helper(at));
     }
 
-    /// The cluster folder, which holds `mend.toml`.
+    /// The cluster folder, which contains `mend.toml`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

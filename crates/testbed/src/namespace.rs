@@ -1,4 +1,4 @@
-//! Network and mount namespaces of one's own.
+//! Private network and mount namespaces.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -6,10 +6,10 @@ use std::process::Command;
 
 const INSIDE: &str = "MEND_TEST_INSIDE_NAMESPACE";
 
-/// Starts this program again in namespaces of its own, unless it is there; returns only there.
+/// Re-executes this program in private namespaces. Returns only in the process that runs inside them.
 ///
 /// # Errors
-/// Why there can be none, for people.
+/// Why no namespaces can be created, for people.
 pub fn inside_namespace() -> Result<(), String> {
     if env::var_os(INSIDE).is_some() {
         return Ok(());

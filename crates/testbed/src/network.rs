@@ -1,12 +1,12 @@
-//! Hosts on a switch, whose packets can be lost in one direction.
+//! A private network of hosts on a switch, with packet loss in one direction.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::{Ground, Process, Seat, eventually};
 
-/// A private network: the head and every server have a network namespace of their own, with the address that
-/// [`Ground::host`] gives, and a switch at the head joins them. It is gone when this is dropped.
+/// A private network. The head and every server have a network namespace of their own, with the address that
+/// [`Ground::host`] returns, and a switch at the head joins them. Dropping this value removes the network.
 #[derive(Debug)]
 pub struct Network {
     head: Namespace,
@@ -14,15 +14,16 @@ pub struct Network {
     is_root: bool,
 }
 
-/// A network namespace, kept by a process that sleeps in it.
+/// A network namespace, kept alive by a sleeping process.
 #[derive(Debug)]
 struct Namespace(Child);
 
 impl Network {
-    /// A head and so many servers. Every server has a packet filter, which loses nothing yet.
+    /// Creates a network with a head and this many servers. Every server has a packet filter that initially
+    /// drops nothing.
     ///
     /// # Panics
-    /// If the system has no namespaces for us, or a tool is missing: util-linux, iproute2, nftables.
+    /// If namespaces are not permitted, or a tool is missing: util-linux, iproute2, nftables.
     pub fn make(servers: usize) -> Self {
         let id = Command::new("id").arg("-u").output();
         let is_root = id.is_ok_and(|output| output.stdout == b"0\n");
@@ -56,7 +57,7 @@ impl Network {
         network
     }
 
-    /// Loses all packets from one host to a server from now on; those of the other direction arrive.
+    /// Drops all packets from one host to a server from now on. Packets in the other direction still arrive.
     ///
     /// # Panics
     /// If the packet filter cannot be changed.
@@ -67,7 +68,7 @@ impl Network {
     /// Undoes [`Network::drop_one_way`].
     ///
     /// # Panics
-    /// If nothing was lost in this direction.
+    /// If no packets were dropped in this direction.
     pub fn restore(&self, from: Seat, to: Seat) {
         self.filter(to, &format!("delete element ip apart unheard {{ {} }}", self.host(from)));
     }
@@ -107,9 +108,9 @@ impl Ground for Network {
 }
 
 impl Namespace {
-    /// A new one, made by `unshare`.
+    /// Creates a namespace by running `unshare`.
     fn make(mut unshare: Command) -> Self {
-        // Its own network is its parent's until it sleeps.
+        // The process is still in its parent's namespace until it executes `sleep`.
         let sleeps = ["--net", "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"];
         let child = unshare.args(sleeps).stdin(Stdio::null()).spawn();
         let namespace = Self(child.unwrap_or_else(|error| panic!("{unshare:?}: {error}")));
@@ -123,7 +124,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // It may have ended by itself.
+        let _ = self.0.kill(); // It may have ended already.
         let _ = self.0.wait();
     }
 }

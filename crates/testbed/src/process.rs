@@ -1,43 +1,43 @@
-//! A process that dies with whoever started it.
+//! Child processes that die with their parent.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Lines of its end that are told.
+/// The number of lines that are printed from the end of the log.
 const LAST_LINES: usize = 40;
 
-/// A running process. It is killed when this is dropped.
+/// A running process. Dropping this value kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     log: PathBuf,
 }
 
-/// A process that is talked to.
+/// A process with pipes to its standard input and output.
 #[derive(Debug)]
 pub struct Piped {
     /// The process.
     pub process: Process,
-    /// What it reads.
+    /// Its standard input.
     pub input: ChildStdin,
-    /// What it answers.
+    /// Its standard output.
     pub output: ChildStdout,
 }
 
 impl Process {
-    /// A program that is killed when the thread that starts it ends.
+    /// A command whose process is killed when the thread that started it ends.
     pub fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program);
         command
     }
 
-    /// Starts a daemon; what it says goes to `log`.
+    /// Starts a daemon; its output goes to `log`.
     ///
     /// # Panics
-    /// If it cannot be started, or there can be no log.
+    /// If the daemon cannot be started, or the log cannot be created.
     pub fn start(mut command: Command, log: &Path) -> Self {
         let said = File::create(log).expect("a log");
         let output = said.try_clone().expect("one more");
@@ -45,10 +45,10 @@ impl Process {
         Self { child: child.unwrap_or_else(|error| panic!("{command:?}: {error}")), log: log.to_owned() }
     }
 
-    /// Starts one that is talked to; what it says to nobody goes to `log`.
+    /// Starts a process with pipes; its standard error goes to `log`.
     ///
     /// # Panics
-    /// If it cannot be started, or there can be no log.
+    /// If the process cannot be started, or the log cannot be created.
     pub fn piped(mut command: Command, log: &Path) -> Piped {
         let said = File::create(log).expect("a log");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said).spawn();
@@ -57,18 +57,18 @@ impl Process {
         Piped { process: Self { child, log: log.to_owned() }, input, output }
     }
 
-    /// Its number.
+    /// The process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it at once.
+    /// Kills the process.
     pub fn kill(&mut self) {
-        let _ = self.child.kill(); // It may have ended by itself.
+        let _ = self.child.kill(); // It may have ended already.
         let _ = self.child.wait();
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM and waits until the process has ended.
     pub fn stop(mut self) {
         let asked = Command::new("kill").arg(self.id().to_string()).status();
         if asked.is_ok_and(|status| status.success()) {
@@ -76,17 +76,17 @@ impl Process {
         }
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// All that it said.
+    /// Its whole log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The end of what it said.
+    /// The end of its log.
     pub fn said(&self) -> String {
         let said = self.log();
         let lines: Vec<_> = said.lines().collect();

@@ -2,10 +2,11 @@
 
 use std::env;
 
-/// Names the systems whose suites are skipped, separated by commas: `MEND_SKIP=hdfs,lab`.
+/// The environment variable with the systems whose suites are skipped, separated by commas:
+/// `MEND_SKIP=hdfs,lab`.
 const VARIABLE: &str = "MEND_SKIP";
 
-/// Whether `MEND_SKIP` names this system, in any case of letters. A suite that is not skipped fails where its system
+/// Whether `MEND_SKIP` names this system, ignoring case. A suite that is not skipped fails if its system
 /// cannot start.
 pub fn is_skipped(system: &str) -> bool {
     let named = env::var(VARIABLE).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Commands to control and their answers, as JSON or as an error with its next step.
+//! Sends commands to the control plane, and encodes the answers as JSON or as an error with its next step.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use views::ErrorBody;
 use crate::incoming::Incoming;
 use control::{Command, ErrorKind, Reply, RequestError, RequestId};
 
-/// Sends commands to control.
+/// A handle for sending commands to the control plane.
 #[derive(Clone)]
 pub(super) struct Asking {
     events: mpsc::Sender<Incoming>,
@@ -25,7 +25,7 @@ pub(super) struct Asking {
 
 pub(super) type Answer<T> = Result<Encoded<T>, ApiError>;
 
-/// An answer as JSON. Encoding a large one takes a while, so it happens on a blocking thread.
+/// An answer encoded as JSON. Encoding a large answer takes long, so it runs on a blocking thread.
 pub(super) struct Encoded<T> {
     json: Vec<u8>,
     _of: PhantomData<T>,
@@ -58,7 +58,7 @@ impl Asking {
         Ok(Encoded::new(self.value(command).await?).await)
     }
 
-    /// The answer as a value.
+    /// Sends a command and returns the answer as a value.
     pub(super) async fn value<T: Send + 'static, C: Into<Command>>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
@@ -73,7 +73,7 @@ impl Asking {
     }
 }
 
-/// Why the API does not carry out a request.
+/// Why the API rejects a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Mounts the endpoints of [`views::endpoints`]: reads parameter, query and body of a request, and has a
-//! command answer it.
+//! Mounts the endpoints of [`views::endpoints`]: parses a request's parameter, query and body, and answers it
+//! by a command.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use views::endpoints::{Endpoint, Method, PathParameter, RequestBody};
 use super::asking::{ApiError, Asking};
 use crate::http::Caller;
 
-/// No request is longer.
+/// Upper limit of a request body.
 const REQUEST_BYTES: usize = 64 << 10;
-/// The body of a request must come within this time.
+/// Timeout for receiving the body of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// A request to an endpoint.
+/// A parsed request to an endpoint.
 pub(super) struct Asked<E: Endpoint> {
     pub core: Asking,
     pub caller: Caller,
@@ -33,7 +33,7 @@ pub(super) struct Asked<E: Endpoint> {
     pub body: E::Body,
 }
 
-/// The routes that are mounted.
+/// The mounted endpoints.
 #[derive(Default)]
 pub(super) struct Routes {
     router: Router<Asking>,
@@ -41,7 +41,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// Mounts an endpoint that one command answers.
+    /// Mounts an endpoint that a single command answers.
     pub(super) fn on<E: Endpoint + 'static, C: Into<Command> + 'static>(
         self,
         command: fn(Asked<E>, Reply<E::Answer>) -> C,
@@ -52,7 +52,7 @@ impl Routes {
         })
     }
 
-    /// Mounts an endpoint that a function of its own answers.
+    /// Mounts an endpoint with a handler function.
     pub(super) fn by<E, F, A>(mut self, answer: F) -> Self
     where
         E: Endpoint + 'static,
@@ -69,7 +69,7 @@ impl Routes {
         self.router.layer(DefaultBodyLimit::max(REQUEST_BYTES))
     }
 
-    /// Method and path of each route.
+    /// Method and path of each mounted endpoint.
     #[cfg(test)]
     pub(super) fn mounted(&self) -> &[(Method, &'static str)] {
         &self.mounted
@@ -86,7 +86,7 @@ fn filter(method: Method) -> MethodFilter {
     }
 }
 
-/// A request that cannot be read.
+/// The error for a request that cannot be parsed.
 pub(super) enum Unread {
     Query(QueryRejection),
     Request(ApiError),
@@ -120,9 +120,9 @@ impl<E: Endpoint> FromRequest<Asking> for Asked<E> {
     }
 }
 
-/// The parameter in the path of a request.
+/// Parses the parameter in a request's path.
 async fn parameter<E: Endpoint>(parts: &mut Parts, core: &Asking) -> Result<E::Parameter, ApiError> {
-    // A path without a parameter has none to be read.
+    // This fails for paths without a parameter.
     let text = Path::<String>::from_request_parts(parts, core).await.ok().map(|Path(text)| text);
     E::Parameter::read(text).map_err(ApiError::NotANumber)
 }

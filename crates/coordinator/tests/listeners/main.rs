@@ -1,4 +1,4 @@
-//! A whole coordinator in this process, spoken to over its two ports.
+//! Tests a whole coordinator in this process through its two ports.
 
 mod stuck;
 
@@ -61,7 +61,7 @@ impl Running {
         answer(&mut self.ask(role, method, path, body).await).await
     }
 
-    /// Sends a request, whose answer is still to come.
+    /// Sends a request and returns the stream before the answer arrives.
     async fn ask(&self, role: &Role, method: &str, path: &str, body: &str) -> TlsStream<TcpStream> {
         let mut stream = connect(self.handle.api_addr, &self.identity(role)).await;
         let request = format!(
@@ -79,7 +79,7 @@ impl Running {
         stream.write_all(&control::encode(hello)).await.unwrap();
         loop {
             match hear(&mut stream).await {
-                ToNode::Ping => {} // A busy coordinator says that it is there.
+                ToNode::Ping => {} // A busy coordinator sends pings.
                 answer => return (stream, answer),
             }
         }
@@ -101,7 +101,7 @@ impl Running {
 
 async fn answer(stream: &mut TlsStream<TcpStream>) -> (u16, Value) {
     let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await; // Some servers end without a TLS goodbye.
+    let _ = stream.read_to_end(&mut answer).await; // Some servers close without a TLS close_notify.
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -171,7 +171,7 @@ async fn the_api_answers_clients_and_lets_helpers_look() {
 }
 
 #[tokio::test]
-async fn a_helper_registers_once_and_is_lost_when_it_falls_silent() {
+async fn a_helper_registers_once_and_counts_as_lost_when_silent() {
     let running = running().await;
     let (first, answer) = running.say_hello(&helper("h1"), &running.hello()).await;
     assert!(matches!(answer, ToNode::Registered { .. }), "{answer:?}");
@@ -179,7 +179,7 @@ async fn a_helper_registers_once_and_is_lost_when_it_falls_silent() {
     let ToNode::Refused { reason, .. } = answer else { panic!("{answer:?}") };
     assert!(reason.contains("registered already, from 127.0.0.1:7410"), "{reason}");
 
-    // It keeps its connection open and says nothing more, not even to pings.
+    // It keeps its connection open but sends nothing, not even pongs.
     let admin = Role::default_client();
     let start = Instant::now();
     loop {
@@ -197,7 +197,7 @@ async fn a_helper_registers_once_and_is_lost_when_it_falls_silent() {
 }
 
 #[tokio::test]
-async fn who_answers_pings_stays() {
+async fn a_client_that_answers_pings_stays_connected() {
     let running = running().await;
     let client = FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None };
     let (mut stream, answer) = running.say_hello(&Role::default_client(), &client).await;
@@ -238,7 +238,7 @@ async fn nonsense_ends_the_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_at_the_start_is_named() {
+async fn errors_at_the_start_name_the_cause() {
     let (_folder, cluster) = new_cluster();
     let error = start(config(&cluster)).await.unwrap_err();
     assert!(matches!(error, RunError::Open(_)), "{error}");

@@ -1,4 +1,5 @@
-//! A storage that hangs, as on a disk that does: what waits for it is bounded, users are told, and nothing accepted is lost.
+//! A storage that hangs, as on a stuck disk: the number of waiting requests is bounded, users are told, and
+//! no accepted request is lost.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,14 +12,14 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// What may wait, as `docs/explanation/limits.md` says.
+/// The maximum number of waiting requests, as in `docs/explanation/limits.md`.
 const WAITING: usize = 4096;
-/// What one batch takes with it when the storage hangs.
+/// The number of requests in the batch that hangs.
 const UNDER_WAY: usize = 256;
-/// Requests that are made at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 100;
 
-/// Transactions that hang while they are told to.
+/// A storage whose transactions block while `hangs` is set.
 struct Hanging {
     catalog: Arc<Mutex<DirCatalog>>,
     hangs: Arc<(Mutex<bool>, Condvar)>,
@@ -46,8 +47,8 @@ fn begin(name: &str) -> String {
     format!(r#"{{"name":"{name}","bytes":0}}"#)
 }
 
-/// Makes requests until one is refused; what that was told, and how many were made. Whoever has waited for as long as some
-/// others were made after it gives up; the coordinator goes on with what it was asked all the same.
+/// Sends requests until one is refused. Returns the refusal and the number of requests. A client disconnects
+/// once a certain number of later requests were sent; the coordinator still carries out its request.
 async fn fill(running: &Arc<Running>) -> (Value, usize) {
     let (mut asking, mut made) = (JoinSet::new(), 0);
     let mut oldest = VecDeque::new();
@@ -65,7 +66,7 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
         if oldest.len() >= AT_ONCE {
             let (asked, is_sent) = oldest.pop_front().unwrap();
             is_sent.await.unwrap();
-            // What it was sent is on the coordinator's side of the socket by then; it may not have been read yet.
+            // The request has reached the coordinator's socket by then, but may not have been read yet.
             tokio::time::sleep(Duration::from_millis(1)).await;
             asked.abort();
         }
@@ -79,7 +80,7 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
     }
 }
 
-/// Puts that were begun, by what is stored.
+/// The names of stored puts that were begun.
 fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
     let mut begun = Vec::new();
     let visit = &mut |change| {
@@ -92,7 +93,7 @@ fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storage_that_hangs_makes_users_wait_then_says_so_and_loses_nothing() {
+async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     let (folder, cluster) = new_cluster();
     create_catalog(&cluster).unwrap();
     let config = config(&cluster);
@@ -125,7 +126,7 @@ async fn a_storage_that_hangs_makes_users_wait_then_says_so_and_loses_nothing() 
     set(&hangs, false);
     assert_eq!(patient.await.unwrap().0, 200);
     loop {
-        // What waited before it is stored first.
+        // Requests that arrived earlier are stored first.
         match running.http(&admin, "POST", "/v1/puts", &begin("after")).await {
             (200, _) => break,
             (code, answer) => assert_eq!(code, 503, "{answer}"),
@@ -138,7 +139,7 @@ async fn a_storage_that_hangs_makes_users_wait_then_says_so_and_loses_nothing() 
     for name in ["before", "patient", "after"] {
         assert!(begun.iter().any(|begun| begun == name), "{name} was acknowledged");
     }
-    // What was taken is done, also for those who did not wait; what was refused is not.
+    // Accepted requests are carried out even if the client disconnected; refused ones are not.
     let waited = begun.iter().filter(|name| name.starts_with("waits-")).count();
     assert!((WAITING - AT_ONCE..=WAITING).contains(&waited), "{waited}");
 }

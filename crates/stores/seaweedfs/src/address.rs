@@ -1,12 +1,13 @@
-//! Addresses as SeaweedFS writes them.
+//! Addresses in the format of SeaweedFS.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// gRPC is on the HTTP port and this, unless a server says otherwise.
+/// The default gRPC port is the HTTP port plus this offset.
 const GRPC_OFFSET: u16 = 10_000;
 
-/// A master or a volume server: `HOST:PORT`, or `HOST:PORT.GRPC_PORT` where gRPC is not on port + 10000.
+/// Address of a master or volume server: `HOST:PORT`, or `HOST:PORT.GRPC_PORT` if gRPC is not on port +
+/// 10000.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerAddress {
     host: String,
@@ -14,13 +15,13 @@ pub struct ServerAddress {
     grpc_port: u16,
 }
 
-/// The text is no address of a server.
+/// The text is not an address of a server.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is not an address of a SeaweedFS server: write HOST:PORT, or HOST:PORT.GRPC_PORT")]
 pub struct BadAddress(pub String);
 
 impl ServerAddress {
-    /// A server whose gRPC port is known; 0 stands for the usual one, as in SeaweedFS's messages.
+    /// An address with this gRPC port; 0 means the default port, as in SeaweedFS's messages.
     pub(crate) fn listed(text: &str, grpc_port: u32) -> Result<Self, BadAddress> {
         let address: Self = text.parse()?;
         match u16::try_from(grpc_port) {
@@ -30,7 +31,7 @@ impl ServerAddress {
         }
     }
 
-    /// Host and port of HTTP, by which people know the server.
+    /// Host and port of HTTP, which operators use to name the server.
     pub fn http(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
@@ -40,7 +41,7 @@ impl ServerAddress {
         format!("{}:{}", self.host, self.grpc_port)
     }
 
-    /// Its host, as it was written.
+    /// The host, as written.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -68,7 +69,7 @@ impl FromStr for ServerAddress {
 }
 
 impl fmt::Display for ServerAddress {
-    /// With its gRPC port, as SeaweedFS takes it from others.
+    /// With the gRPC port, in the form that SeaweedFS parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}.{}", self.host, self.port, self.grpc_port)
     }

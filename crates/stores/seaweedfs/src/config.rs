@@ -1,4 +1,4 @@
-//! `[store]` of `mend.toml` with `kind = "seaweedfs"`.
+//! The section `[store]` of `mend.toml` with `kind = "seaweedfs"`.
 
 use std::path::PathBuf;
 
@@ -7,30 +7,31 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml_edit::{Array, Table, value};
 
-/// A SeaweedFS cluster.
+/// The configuration of a SeaweedFS cluster.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeaweedfsConfig {
-    /// Read by the table of kinds.
+    /// Read by the registry of store kinds.
     #[serde(default, rename = "kind")]
     _kind: IgnoredAny,
-    /// Its masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one is enough.
+    /// The cluster's masters, `HOST:PORT` or `HOST:PORT.GRPC_PORT`; one suffices.
     pub masters: Vec<String>,
-    /// Its `security.toml`, absolute or relative to the cluster folder, if its gRPC ports speak TLS.
+    /// The cluster's `security.toml`, absolute or relative to the cluster folder; needed if its gRPC ports
+    /// use TLS.
     #[serde(default)]
     pub security: Option<PathBuf>,
-    /// What is done about damage without being asked.
+    /// The damage that is repaired automatically.
     #[serde(default)]
     pub repair: OwnRepair,
 }
 
 impl SeaweedfsConfig {
-    /// A cluster of these masters.
+    /// A configuration with these masters.
     pub(crate) fn new(masters: Vec<String>, security: Option<PathBuf>, repair: OwnRepair) -> Self {
         Self { _kind: IgnoredAny, masters, security, repair }
     }
 
-    /// `[store]` of `mend.toml`.
+    /// Renders the section `[store]` of `mend.toml`.
     pub(crate) fn to_table(&self) -> Table {
         let mut table = Table::new();
         table["kind"] = value("seaweedfs");

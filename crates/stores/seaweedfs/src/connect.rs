@@ -1,4 +1,4 @@
-//! Connections to servers: in the clear or by TLS, with an error that says which of the two was wrong.
+//! Connections to servers, in plain text or over TLS. Errors tell whether the wrong one was used.
 
 use std::io;
 use std::pin::Pin;
@@ -19,21 +19,21 @@ use crate::address::ServerAddress;
 use crate::error::{AskError, causes, is_tls};
 use crate::security::Security;
 
-/// A connection is there by then, or the server is taken for gone.
+/// Timeout for connecting; a server that exceeds it counts as unreachable.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// SeaweedFS closes connections whose client pings more often than each 20 s.
+/// Interval of keep-alive pings. SeaweedFS closes connections that ping more often than every 20 s.
 const PING_EVERY: Duration = Duration::from_secs(25);
 const PING_LIMIT: Duration = Duration::from_secs(10);
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Whether a connection that breaks is made again by itself.
+/// Whether a broken connection is re-established automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// For questions that stand alone.
+    /// Reconnect: each request is independent of the others.
     Renewed,
-    /// For what means nothing on another connection.
+    /// Never reconnect: the requests depend on this connection.
     Once,
 }
 
@@ -63,9 +63,10 @@ pub(crate) async fn connect(
     }
 }
 
-/// An HTTP/2 client is content before it has heard anything, so the other side is asked once by hand whether it speaks it. A
-/// server that wants TLS hangs up, or answers with an alert; one that does not accept our certificate says so only after
-/// our side of TLS 1.3 is done, and a channel that has begun to connect again would not tell.
+/// Checks that a server answers with HTTP/2, with or without TLS, by sending a preface and reading the reply.
+/// The HTTP/2 client itself reports success before it has received any bytes. A server that requires TLS
+/// closes a plain connection or sends an alert. A server that rejects our certificate reports that only after
+/// our side of the TLS 1.3 handshake is done; a channel that is already reconnecting would hide this error.
 async fn answers(address: &ServerAddress, security: &Security) -> Result<(), AskError> {
     const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let unreachable = |why: String| AskError::Unreachable { address: address.clone(), why };
@@ -93,12 +94,12 @@ async fn answers(address: &ServerAddress, security: &Security) -> Result<(), Ask
     }
 }
 
-/// Makes the connections of one channel.
+/// Opens the connections of one channel.
 #[derive(Clone)]
 struct Dialer {
     address: ServerAddress,
     tls: Option<TlsConnector>,
-    /// Whether there was one already that must not be followed by another.
+    /// For [`Life::Once`]: whether the only connection was already opened.
     spent: Option<Arc<AtomicBool>>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a question was not answered, in the words of somebody who runs the cluster.
+//! Errors of calls to masters and volume servers, in words for operators.
 
 use std::error::Error as _;
 
@@ -6,98 +6,98 @@ use tonic::{Code, Status};
 
 use crate::address::ServerAddress;
 
-/// Why a master or a volume server did not do what it was asked.
+/// Why a call to a master or volume server failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody answers at the address.
+    /// The server cannot be reached.
     #[error("{address} cannot be reached over gRPC: {why}; is it running, and is port {} open?", address.grpc())]
     Unreachable {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// Somebody answers, who wants TLS.
+    /// The server requires TLS.
     #[error("{address} wants TLS on its gRPC port: name the cluster's security.toml")]
     TlsNeeded {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
     },
-    /// TLS was tried, and one side does not accept the other.
+    /// The TLS handshake failed because one side rejected the other.
     #[error(
         "{address}: no TLS with it: {why}; [grpc] ca and [grpc.client] of security.toml must be this cluster's"
     )]
     Tls {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// What TLS says.
+        /// The TLS error.
         why: String,
     },
-    /// It took too long.
+    /// The call timed out.
     #[error("{address} did not answer {call} in time")]
     TimedOut {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// For what.
+        /// The call.
         call: &'static str,
     },
-    /// The master follows another one.
+    /// The master is not the leader.
     #[error("{address} is not the leader of the masters, and {}", leader.as_ref().map_or_else(
         || "does not know who is; they are electing one".to_owned(), |leader| format!("{leader} is")))]
     NotLeader {
-        /// Who was asked.
+        /// The master that was called.
         address: ServerAddress,
-        /// Who leads, if it knows.
+        /// The leader, if the master knows it.
         leader: Option<ServerAddress>,
     },
-    /// Somebody else has the lock.
+    /// Another client holds the lock.
     #[error("the cluster is locked: {holder}")]
     Locked {
-        /// What the master says of who has it.
+        /// The master's description of the holder.
         holder: String,
     },
-    /// The server does not take orders from this address.
+    /// The server does not accept calls from this address.
     #[error("{address} refuses {call} from here: {why}; add this machine to its -whiteList")]
     NotAllowed {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// For what.
+        /// The call.
         call: &'static str,
-        /// What it says.
+        /// The server's message.
         why: String,
     },
-    /// It does not know the question.
+    /// The server does not implement the call.
     #[error("{address} does not know {call}: its version is too old; Mend was tested with 4.48")]
     OtherVersion {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// For what.
+        /// The call.
         call: &'static str,
     },
-    /// It says no, in its own words.
+    /// The server rejected the call for another reason.
     #[error("{address} refuses {call}: {why}")]
     Refused {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// For what.
+        /// The call.
         call: &'static str,
-        /// What it says.
+        /// The server's message.
         why: String,
     },
-    /// It answers what cannot be.
+    /// The response contains an impossible value.
     #[error("{address} answers {call} with {what}: it is of a version that Mend was not tested with")]
     Nonsense {
-        /// Who was asked.
+        /// The server that was called.
         address: ServerAddress,
-        /// For what.
+        /// The call.
         call: &'static str,
-        /// What.
+        /// The impossible value.
         what: String,
     },
 }
 
 impl AskError {
-    /// What an answer that is none means.
+    /// Maps a gRPC status to an error.
     pub(crate) fn of(address: &ServerAddress, call: &'static str, status: &Status) -> Self {
         let address = address.clone();
         let why = status.message().to_owned();
@@ -110,7 +110,7 @@ impl AskError {
             Code::PermissionDenied | Code::Unauthenticated => Self::NotAllowed { address, call, why },
             Code::DeadlineExceeded | Code::Cancelled => Self::TimedOut { address, call },
             Code::Unavailable => Self::Unreachable { address, why: cause() },
-            // SeaweedFS gives its own errors no code.
+            // SeaweedFS sends its own errors without a code.
             _ if why.contains("Not current leader") => Self::NotLeader { address, leader: None },
             _ if why.starts_with("already locked by") => Self::Locked { holder: why },
             Code::Unknown if status.source().is_some() => Self::Unreachable { address, why: cause() },
@@ -118,13 +118,13 @@ impl AskError {
         }
     }
 
-    /// Whether another master may answer.
+    /// Whether another master may answer the call.
     pub(crate) fn concerns_one_master(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NotLeader { .. } | Self::TimedOut { .. })
     }
 }
 
-/// All that is known of why, from the outside in, nothing twice.
+/// Joins an error and its sources, outermost first, without repetitions.
 pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     let mut next = Some(error);
@@ -138,11 +138,11 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     said.join(": ")
 }
 
-/// Whether it is TLS that failed.
+/// Whether TLS caused the error.
 pub(crate) fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        // What TLS 1.3 refuses is heard of later, when HTTP/2 has made text of it.
+        // A TLS 1.3 alert may arrive late, when HTTP/2 reports it only as text.
         let refused = error.to_string().contains("received fatal alert");
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         if refused || error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {

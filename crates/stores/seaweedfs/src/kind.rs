@@ -13,11 +13,12 @@ use crate::attach::{AttachArgs, attach};
 use crate::config::SeaweedfsConfig;
 use crate::{Attachment, Security, ServerAddress, ShardBlocks};
 
-/// How often everything is listed, as no message reports one lost shard of several. Including the answer of a server that is
-/// asked about it, a loss is seen within 5 s.
+/// Interval between listings of the whole cluster. Polling is needed because masters send no event for the
+/// loss of one shard among several. A loss is detected within 5 s, including the time to confirm it with the
+/// server.
 const LIST_EVERY: Duration = Duration::from_secs(3);
 
-/// SeaweedFS, in the table of kinds.
+/// The entry for SeaweedFS in the registry of store kinds.
 pub struct Seaweedfs;
 
 impl Kind for Seaweedfs {
@@ -70,7 +71,7 @@ fn config(cluster: &Cluster) -> Result<SeaweedfsConfig, KindError> {
     config.ok_or_else(|| KindError::new("mend.toml has no `[store]` any more"))
 }
 
-/// A helper's blocks.
+/// Opens a helper's blocks.
 fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
     if helper.folders.is_empty() {
         return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name))
@@ -83,7 +84,8 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
     Ok(Arc::new(blocks))
 }
 
-/// SeaweedFS mounts no shard of a volume without its index: if no folder has one, a folder is missing in mend.toml.
+/// Warns of volumes without an index in any configured folder. SeaweedFS needs the index to mount shards, so
+/// a folder is probably missing in `mend.toml`.
 fn warn_of_indexes(helper: &HelperConfig, blocks: &ShardBlocks) -> Result<(), KindError> {
     let without = blocks.volumes_without_index()?;
     let Some(volume) = without.first() else { return Ok(()) };

@@ -1,8 +1,10 @@
-//! SeaweedFS: the shards of a volume server beside a helper, and the masters beside the coordinator.
+//! SeaweedFS as a store: reads and writes shard files on the helpers' machines, and calls masters and volume
+//! servers from the coordinator.
 //!
-//! Nothing is asked that an unmodified SeaweedFS 4.48 does not answer. [`Volumes`] is the picture that is made
-//! of the answers, pure and without I/O: what is missing, what is surplus, and where a rebuilt shard belongs. The files
-//! themselves are in `stores::seaweedfs`. `docs/reference/seaweedfs.md` has the facts.
+//! Mend uses only calls that an unmodified SeaweedFS 4.48 supports. [`Volumes`] is a pure model of the
+//! cluster, built from the servers' replies: it derives missing shards, surplus copies, and the place of a
+//! rebuilt shard. The module `blocks` reads and writes the files. `docs/reference/seaweedfs.md` describes
+//! formats and calls.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +25,7 @@ mod storage;
 mod volumes;
 mod watch;
 
-/// What the .proto files make; `tests/generated.rs` keeps the two together.
+/// Code generated from the .proto files; `tests/generated.rs` checks that it is up to date.
 #[allow(missing_docs, clippy::all)]
 #[rustfmt::skip]
 mod generated {

@@ -1,4 +1,4 @@
-//! What a master lists, in plain types.
+//! A master's listing of the cluster, as plain types.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::generated::master_pb::{
     DataNodeInfo, DiskInfo, TopologyInfo, VolumeEcShardInformationMessage as ShardsMessage,
 };
 
-/// What the master calls a volume server: its address, or what `-id` says.
+/// The master's name for a volume server: its address, or the value of `-id`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub String);
 
@@ -23,51 +23,51 @@ impl fmt::Display for ServerId {
 /// A volume server that is connected to the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
+    /// Its address.
     pub address: ServerAddress,
     /// Its data centre.
     pub data_center: String,
     /// Its rack, unique within its data centre.
     pub rack: String,
-    /// Its disks, by number.
+    /// Its disks by number.
     pub disks: BTreeMap<u32, Disk>,
-    /// Volumes that still fit, all disks together.
+    /// The number of further volumes that fit, over all disks.
     pub free_volumes: i64,
 }
 
 /// A disk of a volume server: one of its `-dir` folders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// `hdd`, `ssd` or a name of the operator's; SeaweedFS lists `hdd` as nothing.
+    /// `hdd`, `ssd` or a name chosen by the operator; SeaweedFS lists `hdd` as an empty string.
     pub kind: String,
 }
 
 /// Shards of one volume on one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// Who has them.
+    /// The server that has the shards.
     pub server: ServerId,
-    /// On which of its disks.
+    /// The server's disk.
     pub disk: u32,
     /// The volume's collection.
     pub collection: String,
-    /// Which encoding of the volume they are of.
+    /// The encoding of the shards.
     pub encoding: Encoding,
-    /// The shards, with their bytes.
+    /// The shards with their lengths in bytes.
     pub shards: BTreeMap<u8, u64>,
 }
 
-/// Servers and EC shards as a master lists them at one moment.
+/// Servers and EC shards as a master listed them at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// All servers that are connected.
+    /// All connected servers.
     pub servers: BTreeMap<ServerId, Server>,
-    /// Who has what, by volume.
+    /// Shards by volume and location.
     pub volumes: BTreeMap<u32, Vec<Holding>>,
 }
 
 impl Listing {
-    /// What a master's message says; the text is what in it cannot be.
+    /// Converts a master's message. The error describes the impossible value.
     pub(crate) fn of(topology: &TopologyInfo) -> Result<Self, String> {
         let mut listing = Self::default();
         for center in &topology.data_center_infos {
@@ -80,7 +80,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// All shards of the listing.
+    /// The number of shards in the listing.
     pub fn shard_count(&self) -> usize {
         self.volumes.values().flatten().map(|holding| holding.shards.len()).sum()
     }
@@ -112,7 +112,7 @@ fn holding(server: &ServerId, message: &ShardsMessage) -> Result<Holding, String
     let numbers = (0..MAX_SHARDS).filter(|&shard| message.ec_index_bits >> shard & 1 == 1);
     let mut sizes = message.shard_sizes.iter();
     let mut sized = |shard| {
-        // Older servers list no sizes.
+        // Older servers list no lengths.
         let bytes = sizes.next().map_or(Ok(0), |&bytes| u64::try_from(bytes));
         bytes
             .map(|bytes| (shard, bytes))

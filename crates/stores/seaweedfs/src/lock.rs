@@ -1,10 +1,10 @@
-//! The lock that SeaweedFS's own maintenance takes: while Mend has it, `ec.rebuild`, `ec.balance` and all other
-//! commands of `weed shell` that change something wait, by hand or from a script.
+//! The lock of SeaweedFS's own maintenance. While Mend holds it, `ec.rebuild`, `ec.balance` and all other
+//! commands of `weed shell` that change the cluster must wait.
 //!
-//! The master keeps it for 10 s at a time, in memory. It is renewed each 3 s over one connection of its own; when that
-//! connection breaks the lock is lost, since a master that was restarted, or another one that was elected, has forgotten
-//! it, and would "renew" it for anybody, also after somebody else had it meanwhile. So would any master once the lease
-//! has run out, which therefore loses the lock as well.
+//! The master grants the lock as a lease of 10 s, which it keeps in memory only. Mend renews the lease every
+//! 3 s over a dedicated connection, and treats the lock as lost when that connection breaks or the lease
+//! expires. In both cases the master may have forgotten the lease: after a restart, an election or the expiry
+//! it would "renew" the lease for any client, even if another client has held the lock meanwhile.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,24 +19,25 @@ use crate::generated::master_pb::{
 };
 use crate::master::{Client, MasterClient};
 
-/// SeaweedFS's shell and its scripts take the lock of this name.
+/// The name of the lock that SeaweedFS's shell and scripts use.
 pub const LOCK_NAME: &str = "shell";
 
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// The master's lease is 10 s from when it heard of it; ours begins when it was asked, and ends a second earlier.
+/// The lease as Mend counts it. The master's lease of 10 s starts when it receives the request; Mend counts
+/// from the time of sending and ends one second earlier.
 const LEASE: Duration = Duration::from_secs(9);
 
-/// Who has the lock, as the master tells.
+/// The holder of the lock, as the master reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// What it calls itself.
+    /// The name that the holder gave.
     pub client: String,
-    /// What it says it does.
+    /// The activity that the holder gave.
     pub message: String,
 }
 
-/// The lock, held. It is let go when this is dropped.
+/// The lock, held by this client. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     state: Arc<State>,
@@ -61,10 +62,10 @@ impl State {
 }
 
 impl Lock {
-    /// Takes the lock, if nobody has it.
+    /// Takes the lock if it is free.
     ///
     /// # Errors
-    /// [`AskError::Locked`] if somebody has it; others if the master cannot be asked.
+    /// [`AskError::Locked`] if another client holds it; other errors if the master cannot be reached.
     pub async fn take(master: &MasterClient, name: &str, message: &str) -> Result<Self, AskError> {
         let (address, client) = master.own_connection().await?;
         let mut lease =
@@ -83,10 +84,10 @@ impl Lock {
         Ok(Self { state, lost, stop: Some(stop), renewal })
     }
 
-    /// Whether it is held now, for at least another second by all that the master can know.
+    /// Checks that the lock is still held, with a margin of at least one second.
     ///
     /// # Errors
-    /// Why it was lost. What is under way then is finished or left as it is; nothing new is begun.
+    /// The reason for the loss. Operations in progress may finish or stop, but no new one may start.
     pub fn check(&self) -> Result<(), AskError> {
         if let Some(error) = &*self.lost.borrow() {
             return Err(error.clone());
@@ -97,27 +98,27 @@ impl Lock {
         Err(run_out())
     }
 
-    /// Until when it is held if nothing more is heard of the master.
+    /// The time at which the lease expires unless it is renewed.
     pub fn held_until(&self) -> Instant {
         self.state.get()
     }
 
-    /// Waits until it is lost, and says why.
+    /// Waits until the lock is lost, and returns the reason.
     pub async fn lost(&self) -> AskError {
         let mut lost = self.lost.clone();
         let found = lost.wait_for(Option::is_some).await;
-        // The task that renews it says why before it ends.
+        // The renewal task sends the reason before it ends.
         found.ok().and_then(|error| error.clone()).expect("it is not let go while it is borrowed")
     }
 
-    /// Lets it go, and waits until the master knows.
+    /// Releases the lock, and waits until the master has confirmed that or did not answer in time.
     pub async fn release(mut self) {
         drop(self.stop.take());
-        let _ = (&mut self.renewal).await; // Whatever became of it, it is over.
+        let _ = (&mut self.renewal).await; // Even if the task panicked, it has ended.
     }
 }
 
-/// Renews the lease until `stopped`, then gives it back.
+/// Renews the lease until `stopped`, then returns it to the master.
 async fn keep(
     mut lease: Lease,
     state: Arc<State>,
@@ -125,7 +126,7 @@ async fn keep(
     tell: watch::Sender<Option<AskError>>,
 ) {
     loop {
-        // A renewal is never cut short: the master would have a token that we do not know.
+        // A renewal is never cancelled: the master might issue a token that this client does not receive.
         if tokio::time::timeout(RENEW_EVERY, &mut stopped).await.is_ok() {
             return lease.release().await;
         }
@@ -134,7 +135,7 @@ async fn keep(
             Err(error) => {
                 state.set(Instant::now());
                 tell.send_replace(Some(error));
-                return lease.release().await; // Should the master have renewed it after all.
+                return lease.release().await; // The master may have renewed the lease despite the error.
             }
         }
     }
@@ -144,7 +145,7 @@ fn run_out() -> AskError {
     AskError::Locked { holder: "our lease has run out, since nothing was heard of the master".to_owned() }
 }
 
-/// A lease with the master that gave it.
+/// A lease and the connection to the master that granted it.
 struct Lease {
     client: Client,
     address: ServerAddress,
@@ -154,7 +155,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// Takes it or renews it; until when it is ours.
+    /// Takes or renews the lease. Returns the time until which it is held.
     async fn renew(&mut self) -> Result<Instant, AskError> {
         let call = "LeaseAdminToken";
         let token = self.token.unwrap_or_default();
@@ -176,8 +177,8 @@ impl Lease {
         }
     }
 
-    /// Renews it while it is ours until `until`. One that has run out the master gives to anybody, us included, also after
-    /// somebody else had it.
+    /// Renews a lease that expires at `until`. Fails after the expiry, because the master then grants the
+    /// lease to any client, and another client may have held the lock meanwhile.
     async fn renew_before(&mut self, until: Instant) -> Result<Instant, AskError> {
         if Instant::now() >= until {
             return Err(run_out());
@@ -193,7 +194,7 @@ impl Lease {
             previous_lock_time: token.lock_ts_ns,
             lock_name: LOCK_NAME.to_owned(),
         };
-        // If the master does not hear of it, the lease runs out.
+        // If the request does not reach the master, the lease expires.
         let _ = tokio::time::timeout(ANSWER_LIMIT, self.client.release_admin_token(request)).await;
     }
 }

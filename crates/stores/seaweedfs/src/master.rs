@@ -1,4 +1,4 @@
-//! Questions to the masters of a cluster, put to the one that leads.
+//! A client of a cluster's masters, which sends each request to the leader.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::listing::Listing;
 use crate::lock::{LOCK_NAME, LockHolder};
 use crate::security::Security;
 
-/// An answer is there by then.
+/// Timeout of a request.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// A list of 800,000 volumes has 36 MB.
+/// Upper limit of a response; a list of 800,000 volumes takes 36 MB.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
 
-/// The masters of one cluster. Clones share their connection.
+/// A client of one cluster's masters. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct MasterClient(Arc<Inner>);
 
@@ -35,32 +35,33 @@ struct Inner {
     leader: Mutex<Option<(ServerAddress, Channel)>>,
 }
 
-/// What the masters do by themselves.
+/// Maintenance that the masters run automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
-    /// The shell commands that they run, one a line; empty if none.
+    /// The shell commands that they run, one per line; empty if none.
     pub scripts: String,
-    /// How often.
+    /// The interval between runs.
     pub every: Duration,
 }
 
 pub(crate) type Client = SeaweedClient<Channel>;
 
 impl MasterClient {
-    /// The masters at these addresses; one is enough, the leader is found from there. Nothing is asked yet.
+    /// Creates a client from the addresses of some masters; one suffices, since it names the leader. Sends no
+    /// request yet.
     pub fn new(masters: Vec<ServerAddress>, security: Security) -> Self {
         Self(Arc::new(Inner { masters, security, leader: Mutex::default() }))
     }
 
-    /// The master that leads.
+    /// The address of the leading master.
     ///
     /// # Errors
-    /// [`AskError`] of the last master that was asked.
+    /// [`AskError`] of the last master that was contacted.
     pub async fn leader(&self) -> Result<ServerAddress, AskError> {
         self.leading().await.map(|(address, _)| address)
     }
 
-    /// All servers, and all EC shards.
+    /// Lists all servers and all EC shards.
     ///
     /// # Errors
     /// [`AskError`].
@@ -68,8 +69,8 @@ impl MasterClient {
         self.list_some(Vec::new()).await
     }
 
-    /// All servers, and the EC shards of these volumes. Masters before 4.48 list all volumes, which is more work for
-    /// them; the answer is the same.
+    /// Lists all servers, and the EC shards of these volumes. Masters before 4.48 always list all volumes;
+    /// the result is filtered here.
     ///
     /// # Errors
     /// [`AskError`].
@@ -93,7 +94,7 @@ impl MasterClient {
         listing.map_err(|what| AskError::Nonsense { address, call, what })
     }
 
-    /// Who has each shard of a volume, by shard; empty if the master knows no such EC volume.
+    /// The servers of each shard of a volume; empty if the master does not know such an EC volume.
     ///
     /// # Errors
     /// [`AskError`].
@@ -119,7 +120,7 @@ impl MasterClient {
         Ok(shards?.into_iter().filter(|(_, holders)| !holders.is_empty()).collect())
     }
 
-    /// Who has the lock; `None` if nobody.
+    /// The current holder of the lock; `None` if it is free.
     ///
     /// # Errors
     /// [`AskError`].
@@ -135,7 +136,7 @@ impl MasterClient {
         Ok(answer.is_locked.then_some(LockHolder { client: answer.client_name, message: answer.message }))
     }
 
-    /// What the masters do by themselves, by their `master.toml`.
+    /// The maintenance that the masters run automatically, according to their `master.toml`.
     ///
     /// # Errors
     /// [`AskError`].
@@ -149,7 +150,8 @@ impl MasterClient {
         Ok(Maintenance { scripts: answer.maintenance_scripts, every })
     }
 
-    /// Puts a question to the leader; once more to whoever leads then, if it does not any more.
+    /// Sends a request to the leader. If that master has failed or no longer leads, finds the leader again
+    /// and retries once.
     async fn ask<T, F: Future<Output = Result<Response<T>, Status>> + Send>(
         &self,
         call: &'static str,
@@ -181,7 +183,7 @@ impl MasterClient {
         *self.0.leader.lock().await = None;
     }
 
-    /// A connection to the leader that is used for nothing else.
+    /// Opens a separate connection to the leader.
     pub(crate) async fn own_connection(&self) -> Result<(ServerAddress, Client), AskError> {
         let (address, _) = self.leading().await?;
         let channel = connect(&address, &self.0.security, Life::Once).await;
@@ -200,7 +202,7 @@ impl MasterClient {
         Ok(known.insert(leader).clone())
     }
 
-    /// Asks one master after the other who leads, and whom they name before the rest.
+    /// Asks the masters in turn for the leader; a named leader is tried before the remaining masters.
     async fn find_leader(&self) -> Result<(ServerAddress, Channel), AskError> {
         let mut next: VecDeque<_> = self.0.masters.iter().cloned().collect();
         let mut asked = Vec::new();

@@ -1,8 +1,9 @@
-//! Where a rebuilt shard belongs.
+//! Chooses the server and disk of a rebuilt shard.
 //!
-//! SeaweedFS spreads the shards of a volume over racks, then over the servers of a rack, then over their disks, each
-//! evenly: its own `ec.balance` moves what breaks that rule. So does this, with one preference: the server that had the
-//! shard gets it back as long as that keeps it within its even share, since everybody's cached locations name it.
+//! SeaweedFS spreads a volume's shards evenly: first over racks, then over the servers of a rack, then over
+//! their disks. Its `ec.balance` moves shards that break that rule. This module follows the same rule with
+//! one preference: a shard's former server gets it back if that server stays within its even share, since the
+//! caches of other servers still name it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,27 +12,27 @@ use crate::blocks::Ratio;
 use crate::listing::{Server, ServerId};
 use crate::volumes::Generation;
 
-/// A server, and the disk of it that has fewest shards of the volume.
+/// The chosen server and its disk with the fewest shards of the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The server.
+    /// The chosen server.
     pub server: ServerId,
-    /// The disk, if the server lists any.
+    /// The disk; `None` if the server lists no disks.
     pub disk: Option<u32>,
 }
 
 /// No server can take the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
-    /// No server is connected that may be used.
+    /// No usable server is connected.
     #[error("no volume server is connected that a helper works beside")]
     NoServer,
-    /// All of them are full.
+    /// All usable servers are full.
     #[error("no volume server has room for another shard: all their volume slots are taken (-max)")]
     Full,
 }
 
-/// Shards of the volume by rack, by server and by disk.
+/// Numbers of the volume's shards by rack, by server and by disk.
 #[derive(Default)]
 struct Spread<'a> {
     racks: BTreeMap<Rack<'a>, usize>,
@@ -45,9 +46,9 @@ fn rack(server: &Server) -> Rack<'_> {
     (&server.data_center, &server.rack)
 }
 
-/// Where shard `lost` of a volume belongs, of the servers that `usable` names.
+/// Chooses a place for shard `lost` among the servers for which `usable` returns true.
 ///
-/// What a server holds of the shard itself does not count: it is to be replaced there.
+/// Existing copies of the lost shard are ignored, since the new copy replaces them.
 ///
 /// # Errors
 /// [`NoPlace`].
@@ -78,7 +79,7 @@ pub fn place(
     let roomy = usable.into_iter().filter(|(_, server)| server.free_volumes > 0);
     let score = |id, server| {
         let in_rack = spread.rack(server);
-        // Racks below their share are as good as each other; among their servers the emptiest counts.
+        // Racks below their share are equally good. Among their servers, the one with the fewest shards wins.
         (in_rack.max(rack_share - 1), spread.server(id), in_rack, std::cmp::Reverse(server.free_volumes), id)
     };
     let best = roomy.min_by_key(|&(id, server)| score(id, server)).ok_or(NoPlace::Full)?;

@@ -1,7 +1,7 @@
-//! Mutual TLS as SeaweedFS's `security.toml` sets it up.
+//! Mutual TLS as configured by SeaweedFS's `security.toml`.
 //!
-//! SeaweedFS's own clients check that the other side's certificate was signed by the cluster's CA and stop there: names
-//! in certificates need not be hosts. The same is done here, or clusters that work would be refused.
+//! Like SeaweedFS's own clients, Mend checks only that a certificate was signed by the cluster's CA, and
+//! ignores the host names in it. A stricter check would reject working clusters.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use toml_edit::DocumentMut;
 
-/// How to speak to the cluster's servers: in the clear, or by its certificates.
+/// How to connect to the cluster's servers: in plain text, or with TLS certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Security(Option<Arc<ClientConfig>>);
 
@@ -28,23 +28,23 @@ pub enum SecurityError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is not TOML.
+    /// The file is not valid TOML.
     #[error("{path}: {why}")]
     Toml {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with the line.
+        /// The problem, with its line.
         why: String,
     },
-    /// It names some of what is needed.
+    /// The file names only some of the required files.
     #[error("{path}: TLS needs `ca` in [grpc], and `cert` and `key` in [grpc.client]; {missing} is missing")]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The missing entry.
         missing: &'static str,
     },
     /// A certificate or key cannot be used.
@@ -52,12 +52,12 @@ pub enum SecurityError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
 }
 
-/// The files that are named.
+/// The certificate files that `security.toml` names.
 struct Named {
     ca: PathBuf,
     cert: PathBuf,
@@ -65,13 +65,13 @@ struct Named {
 }
 
 impl Security {
-    /// In the clear.
+    /// Plain text without TLS.
     pub fn plain() -> Self {
         Self(None)
     }
 
-    /// As a `security.toml` says: the sections `[grpc]` and `[grpc.client]`. Names in it are relative to its folder. In
-    /// the clear if it names no certificates at all, as SeaweedFS does then.
+    /// Reads the sections `[grpc]` and `[grpc.client]` of a `security.toml`. Relative paths start at its
+    /// folder. If the file names no certificates, connections are in plain text, as in SeaweedFS.
     ///
     /// # Errors
     /// [`SecurityError`].
@@ -86,7 +86,7 @@ impl Security {
             .map_or_else(|| Ok(Self::plain()), |named| config(&named).map(|tls| Self(Some(tls))))
     }
 
-    /// What TLS is set up with; `None` in the clear.
+    /// The TLS configuration; `None` for plain text.
     pub(crate) fn tls(&self) -> Option<&Arc<ClientConfig>> {
         self.0.as_ref()
     }
@@ -104,7 +104,7 @@ fn named(path: &Path, file: &DocumentMut) -> Result<Option<Named>, SecurityError
         let text = section?.get(key)?.as_str()?;
         (!text.is_empty()).then(|| folder.join(text))
     };
-    // A certificate that is only for clients goes before the one for both.
+    // A certificate for clients only takes precedence over the common one.
     let own = (value(client, "client_cert"), value(client, "client_key"));
     let (cert, key) = match own {
         (Some(cert), Some(key)) => (Some(cert), Some(key)),
@@ -151,7 +151,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityErr
     if found.is_empty() { Err(bad("it holds no certificate".to_owned())) } else { Ok(found) }
 }
 
-/// Accepts whoever the cluster's CA has signed, by whatever name.
+/// Accepts every certificate that the cluster's CA has signed, whatever host name it contains.
 #[derive(Debug)]
 struct OfThisCa(Arc<WebPkiServerVerifier>);
 
@@ -165,7 +165,7 @@ impl ServerCertVerifier for OfThisCa {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
-        // The name is checked last, so that all else is good when it is all that is wrong.
+        // The verifier checks the name last, so a wrong name is the only problem left.
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             Err(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
                 Ok(ServerCertVerified::assertion())

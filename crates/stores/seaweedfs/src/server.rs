@@ -1,4 +1,4 @@
-//! Orders to one volume server.
+//! A client of one volume server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,65 +19,65 @@ use crate::generated::volume_server_pb::{
 use crate::security::Security;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// The index of a large volume is copied in one call.
+/// Timeout for a copy between servers; one call copies the whole index of a large volume.
 const COPY_LIMIT: Duration = Duration::from_secs(600);
-/// No piece of a file that a server sends is larger.
+/// Upper limit of one message; no piece of a file is larger.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// All of a small file has come by then.
+/// Timeout for reading a whole small file.
 const SMALL_FILE_LIMIT: Duration = Duration::from_secs(60);
 const COPY_FILE: &str = "CopyFile";
 
-/// One volume server. Clones share their connection, which is made anew when it breaks.
+/// A client of one volume server. Clones share a connection, which is re-established when it breaks.
 #[derive(Clone, Debug)]
 pub struct VolumeServer {
     address: ServerAddress,
     client: VolumeServerClient<Channel>,
 }
 
-/// A file of a volume that is no shard.
+/// The files of a volume other than its shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SmallFile {
-    /// The sorted index.
+    /// The sorted index of needles.
     Ecx,
-    /// The journal of deletes.
+    /// The journal of deleted needles.
     Ecj,
-    /// Code, encoding and sizes.
+    /// Code, encoding and sizes of the volume.
     Vif,
-    /// Checksums.
+    /// Checksums of the shards.
     Ecsum,
 }
 
-/// A small file as its server sends it, which waits until it is read.
+/// A stream of a small file; back-pressure stops the server until the next window is read.
 #[derive(Debug)]
 pub struct SmallFileReader {
     server: VolumeServer,
-    /// `None` once all has come, or if the server does not have the file.
+    /// `None` after the last piece, or if the server does not have the file.
     pieces: Option<Streaming<CopyFileResponse>>,
-    /// What came beyond the last window.
+    /// Bytes received beyond the last window.
     ahead: Vec<u8>,
 }
 
-/// What a server has mounted of a volume.
+/// The shards of a volume that a server has mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountedShards {
-    /// The shards, with the bytes of their files.
+    /// The shards with their lengths in bytes.
     pub shards: BTreeMap<u8, u64>,
-    /// Of how many shards the volume is; servers before 4.48 do not say. Of which encoding, only the master lists.
+    /// The volume's ratio; servers before 4.48 do not report it. The encoding is listed only by the master.
     pub ratio: Option<Ratio>,
 }
 
-/// What a server says of itself.
+/// A server's status, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Its version, `4.48`.
+    /// The version, such as `4.48`.
     pub version: String,
     /// Its data centre.
     pub data_center: String,
     /// Its rack.
     pub rack: String,
-    /// Its `-dir` folders, in its order, with the bytes free in each.
+    /// The `-dir` folders in the server's order, with the free bytes of each.
     pub folders: Vec<(String, u64)>,
-    /// Whether it is in maintenance, and takes no shards.
+    /// Whether the server is in maintenance and accepts no shards.
     pub maintenance: bool,
 }
 
@@ -91,7 +91,7 @@ impl SmallFile {
         }
     }
 
-    /// What a volume's file is called.
+    /// The file's name for a volume.
     pub fn of(self, volume: &VolumeName) -> String {
         format!("{volume}{}", self.extension())
     }
@@ -108,18 +108,18 @@ impl VolumeServer {
         Ok(Self { address: address.clone(), client })
     }
 
-    /// Its address.
+    /// The server's address.
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
-    /// Serves shards whose files are in its folders; the master lists them at once. A shard that is mounted already
-    /// stays as it is, with the file that was there then: unmount it first.
+    /// Mounts shards whose files are in the server's folders. The master lists them at once. A shard that is
+    /// already mounted is still served from its old file: unmount it first.
     ///
-    /// SeaweedFS checks nothing of the file: whoever mounts it has.
+    /// SeaweedFS does not check the files, so the caller must have done so.
     ///
     /// # Errors
-    /// [`AskError`]; [`Refused`](AskError::Refused) if a file or the volume's index is not there.
+    /// [`AskError`]; [`Refused`](AskError::Refused) if a file or the volume's index is missing.
     pub async fn mount(&self, volume: &VolumeName, shards: &[u8]) -> Result<(), AskError> {
         let request = VolumeEcShardsMountRequest {
             volume_id: volume.id(),
@@ -130,7 +130,7 @@ impl VolumeServer {
         self.ask("VolumeEcShardsMount", ANSWER_LIMIT, client.volume_ec_shards_mount(request)).await.map(drop)
     }
 
-    /// Stops serving shards; their files stay. Nothing happens if they are not mounted.
+    /// Unmounts shards, but keeps their files. Ignores shards that are not mounted.
     ///
     /// # Errors
     /// [`AskError`].
@@ -146,8 +146,8 @@ impl VolumeServer {
             .map(drop)
     }
 
-    /// Removes the files of shards from all disks of the server; with the last of a volume its small files go as well.
-    /// Unmount them first.
+    /// Deletes the files of shards from all disks of the server. Deleting the last shard of a volume deletes
+    /// its small files too. Unmount the shards first.
     ///
     /// # Errors
     /// [`AskError`].
@@ -163,10 +163,10 @@ impl VolumeServer {
             .map(drop)
     }
 
-    /// Makes the server fetch small files of a volume from another one. `disk` 0 leaves the choice to the server. A source
-    /// without `.ecsum` leaves it without.
+    /// Makes the server copy small files of a volume from another server. `disk` 0 lets the server choose the
+    /// disk. If the source has no `.ecsum`, that file is skipped.
     ///
-    /// It overwrites what is there, and appends to the journal.
+    /// Existing files are overwritten, except that the journal is appended to.
     ///
     /// # Errors
     /// [`AskError`].
@@ -192,7 +192,7 @@ impl VolumeServer {
         self.ask("VolumeEcShardsCopy", COPY_LIMIT, client.volume_ec_shards_copy(request)).await.map(drop)
     }
 
-    /// What it has mounted of a volume; nothing if it does not know the volume.
+    /// The shards of a volume that the server has mounted; empty if it does not know the volume.
     ///
     /// # Errors
     /// [`AskError`].
@@ -218,7 +218,7 @@ impl VolumeServer {
         Ok(MountedShards { shards: shards.collect::<Result<_, _>>()?, ratio: ratio.transpose()? })
     }
 
-    /// What it says of itself.
+    /// The server's status.
     ///
     /// # Errors
     /// [`AskError`].
@@ -235,7 +235,7 @@ impl VolumeServer {
         })
     }
 
-    /// A small file of a volume, of at most `most` bytes; `None` if the server does not have it.
+    /// Reads a small file of a volume, of at most `most` bytes; `None` if the server does not have it.
     ///
     /// # Errors
     /// [`AskError`].
@@ -259,7 +259,7 @@ impl VolumeServer {
         AskError::Nonsense { address: self.address.clone(), call: COPY_FILE, what }
     }
 
-    /// A small file of a volume, however long, to be read window by window.
+    /// Opens a small file of any length, to be read in windows.
     ///
     /// # Errors
     /// [`AskError`].
@@ -273,7 +273,7 @@ impl VolumeServer {
         Ok(SmallFileReader { server: self.clone(), pieces, ahead: Vec::new() })
     }
 
-    /// As [`pull_pieces`](Self::pull_pieces), within the limit of one call.
+    /// Like [`pull_pieces`](Self::pull_pieces), with a timeout.
     async fn pull(
         &self,
         volume: &VolumeName,
@@ -286,7 +286,8 @@ impl VolumeServer {
         tokio::time::timeout(SMALL_FILE_LIMIT, pulled).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// Pulls a small file's first `stop` bytes into `kept`; how many came, or `None` if the server does not have it.
+    /// Reads a small file's first `stop` bytes into `kept`. Returns the number of bytes received, or `None`
+    /// if the server does not have the file.
     async fn pull_pieces(
         &self,
         volume: &VolumeName,
@@ -310,7 +311,8 @@ impl VolumeServer {
         }
     }
 
-    /// A small file's first `stop` bytes, in pieces; `None` if the server does not have it, which may show only in the first.
+    /// Streams a small file's first `stop` bytes; `None` if the server does not have the file, although some
+    /// servers report that only with the first piece.
     async fn pieces(
         &self,
         volume: &VolumeName,
@@ -333,11 +335,11 @@ impl VolumeServer {
         }
     }
 
-    /// Bytes of a mounted shard, if it is of this encoding. Nothing checks them.
+    /// Reads bytes of a mounted shard of this encoding. The bytes are not verified.
     ///
     /// # Errors
-    /// [`AskError`]; [`Refused`](AskError::Refused) if the shard is not mounted or of another encoding, or the range is
-    /// not in it.
+    /// [`AskError`]; [`Refused`](AskError::Refused) if the shard is not mounted, belongs to another encoding,
+    /// or ends before the range does.
     pub async fn read_shard(
         &self,
         volume: u32,
@@ -392,7 +394,8 @@ impl VolumeServer {
 }
 
 impl SmallFileReader {
-    /// The next `bytes` of the file, or what is left of it: nothing at its end, or if the server does not have it.
+    /// The next `bytes` of the file, or the rest of it; empty at its end, or if the server does not have the
+    /// file.
     ///
     /// # Errors
     /// [`AskError`].

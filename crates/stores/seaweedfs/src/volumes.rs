@@ -1,8 +1,8 @@
-//! The picture of all volumes that is made of one listing after the other.
+//! A model of all volumes, built from a sequence of listings.
 //!
-//! Pure: listings come in, changes go out. A listing shows what is there; the picture also remembers where a shard was
-//! that is not there any more, so that it can go back to where it belongs. Shards of two encodings of a volume are
-//! never counted together.
+//! Pure: listings come in, changes go out. A listing contains only the shards that exist now. The model also
+//! remembers the last location of a lost shard, so that a rebuilt shard can return there. Shards of two
+//! encodings of a volume are never counted together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,44 +10,44 @@ use crate::blocks::{Encoding, Ratio};
 
 use crate::listing::{Holding, Listing, Server, ServerId};
 
-/// Where a shard is, or was.
+/// The location of a shard, current or former.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Home {
-    /// The server.
+    /// The volume server.
     pub server: ServerId,
-    /// Its disk.
+    /// The server's disk.
     pub disk: u32,
-    /// Bytes of the shard there.
+    /// The shard's length in bytes, as listed.
     pub bytes: u64,
 }
 
-/// What changed between two listings.
+/// A difference between two listings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// A server connected.
     ServerCame(ServerId),
-    /// A server is not connected any more.
+    /// A server disconnected.
     ServerWent(ServerId),
-    /// A shard is listed at a place where it was not.
+    /// A shard is listed at a new location.
     ShardCame {
         /// The volume.
         volume: u32,
-        /// Of which encoding.
+        /// The shard's encoding.
         encoding: Encoding,
-        /// The shard.
+        /// The shard's number.
         shard: u8,
-        /// Where.
+        /// Its new location.
         home: Home,
     },
-    /// A shard is not listed any more at a place where it was.
+    /// A shard is no longer listed at a location.
     ShardWent {
         /// The volume.
         volume: u32,
-        /// Of which encoding.
+        /// The shard's encoding.
         encoding: Encoding,
-        /// The shard.
+        /// The shard's number.
         shard: u8,
-        /// Where it was.
+        /// Its former location.
         home: Home,
         /// Whether its server is still connected.
         server_is_up: bool,
@@ -55,7 +55,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The volume that it is about, if it is about one.
+    /// The volume that a change belongs to; `None` for changes of servers.
     pub fn volume(&self) -> Option<u32> {
         match self {
             Self::ServerCame(_) | Self::ServerWent(_) => None,
@@ -67,13 +67,14 @@ impl Change {
 /// One encoding of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
-    /// Who has which shard; several if it is there more than once.
+    /// Locations of each shard; several if there are duplicates.
     pub homes: BTreeMap<u8, Vec<Home>>,
-    /// Who had a shard last that nobody has.
+    /// Last location of each shard that is listed nowhere.
     pub former: BTreeMap<u8, Home>,
-    /// Who had a shard before it was made elsewhere. Other servers may still look for it there.
+    /// Original server of each shard that was rebuilt elsewhere. Other servers may still look for the shard
+    /// there.
     pub origins: BTreeMap<u8, ServerId>,
-    /// Its shards, once somebody who knows has told.
+    /// The numbers of data and parity shards, once read from a `.vif`.
     pub ratio: Option<Ratio>,
 }
 
@@ -82,55 +83,55 @@ pub struct Generation {
 pub struct Volume {
     /// Its collection.
     pub collection: String,
-    /// Its encodings; more than one only while it is encoded anew, or when an old one was left behind.
+    /// Its encodings. There are several only during a new encoding, or if an old one was left behind.
     pub generations: BTreeMap<Encoding, Generation>,
 }
 
-/// How a volume stands.
+/// The state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Several encodings are there, of which not exactly one is enough to read. Nothing is to be repaired before a
-    /// person has said which one counts.
+    /// There are several encodings, and none of them, or more than one, may be readable. No repair starts
+    /// until an operator decides which encoding to keep.
     Mixed(Vec<Encoding>),
-    /// Nobody has told of how many shards it is.
+    /// The numbers of data and parity shards have not been read yet.
     RatioUnknown(Encoding),
-    /// It is known what should be there.
+    /// The current encoding and its ratio are known.
     Known {
-        /// The encoding that counts.
+        /// The current encoding.
         encoding: Encoding,
-        /// Its shards.
+        /// Its numbers of data and parity shards.
         ratio: Ratio,
-        /// Shards that nobody has.
+        /// Shards that are listed nowhere.
         missing: Vec<u8>,
-        /// Shards that more than one has.
+        /// Shards that are listed in several places.
         surplus: Vec<u8>,
-        /// Encodings of which there are left-over shards.
+        /// Other encodings that have shards left.
         foreign: Vec<Encoding>,
-        /// How many more can be lost before data is; below 0 it is lost.
+        /// The number of further losses that the volume tolerates; below 0 if data is lost.
         spare: i16,
     },
 }
 
-/// What is remembered of an encoding that is not listed yet.
+/// Recorded locations of an encoding that is not listed yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub homes: BTreeMap<u8, Home>,
     pub origins: BTreeMap<u8, ServerId>,
 }
 
-/// All volumes, as the last listing shows them.
+/// All volumes, according to the last listing.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     listed: Listing,
     volumes: BTreeMap<u32, Volume>,
-    /// What an earlier coordinator knew, until it is listed.
+    /// Locations recorded by an earlier coordinator, until the encoding is listed.
     kept: BTreeMap<(u32, Encoding), Kept>,
 }
 
 type Key = (u32, Encoding, u8, ServerId, u32);
 
 impl Volumes {
-    /// Takes in a listing, whole, and tells what is new in it.
+    /// Applies a full listing, and returns the differences from the previous one.
     pub fn apply(&mut self, listing: Listing) -> Vec<Change> {
         let (before, after) = (shards(&self.listed), shards(&listing));
         let mut changes = server_changes(&self.listed, &listing);
@@ -148,7 +149,7 @@ impl Volumes {
         changes
     }
 
-    /// The last listing with these volumes, and the servers, as a later one shows them.
+    /// The last listing, with these volumes and all servers replaced by those of a later, partial listing.
     pub(crate) fn with(&self, volumes: &[u32], part: Listing) -> Listing {
         let mut whole = self.listed.clone();
         whole.volumes.retain(|volume, _| !volumes.contains(volume));
@@ -157,12 +158,12 @@ impl Volumes {
         whole
     }
 
-    /// Remembers where the shards of an encoding were, should it be listed.
+    /// Keeps recorded locations of an encoding's shards until the encoding is listed.
     pub(crate) fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         self.kept.insert((volume, encoding), kept);
     }
 
-    /// Takes in what a holder's `.vif` says.
+    /// Sets the ratio of an encoding, as read from a `.vif`.
     pub fn tell_ratio(&mut self, volume: u32, encoding: Encoding, ratio: Ratio) {
         let volume = self.volumes.get_mut(&volume);
         if let Some(generation) = volume.and_then(|volume| volume.generations.get_mut(&encoding)) {
@@ -170,17 +171,17 @@ impl Volumes {
         }
     }
 
-    /// The servers that are connected.
+    /// The connected servers.
     pub fn servers(&self) -> &BTreeMap<ServerId, Server> {
         &self.listed.servers
     }
 
-    /// All volumes, by number.
+    /// All volumes in the order of their IDs.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Volume)> {
         self.volumes.iter().map(|(&id, volume)| (id, volume))
     }
 
-    /// A volume.
+    /// The volume with this ID.
     pub fn get(&self, volume: u32) -> Option<&Volume> {
         self.volumes.get(&volume)
     }
@@ -207,8 +208,9 @@ impl Volumes {
         }
     }
 
-    /// Forgets encodings of which nothing is listed, if a server that had some is connected and all of these have said, by
-    /// `is_gone`, that they have it no more: a server, or a master, that was restarted lists what it has a moment late.
+    /// Drops encodings without any listed shard. An encoding is dropped only if at least one of its former
+    /// servers is connected and `is_gone` confirms the loss for every shard of the connected ones, since a
+    /// restarted server or master lists shards with a delay.
     pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
         let servers = &self.listed.servers;
         for (&id, volume) in &mut self.volumes {
@@ -238,7 +240,7 @@ impl Volume {
         }
     }
 
-    /// How it stands.
+    /// The volume's state.
     pub fn standing(&self) -> Standing {
         let Some((encoding, generation)) = self.current() else {
             return Standing::Mixed(self.generations.keys().copied().collect());
@@ -257,8 +259,8 @@ impl Volume {
         }
     }
 
-    /// The encoding that counts: the only one, or the only one that has enough shards to be read if no other can have
-    /// enough.
+    /// The current encoding: the only one, or the only readable one, provided that no other encoding may be
+    /// readable.
     pub(crate) fn current(&self) -> Option<(Encoding, &Generation)> {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
@@ -270,7 +272,7 @@ impl Volume {
 }
 
 impl Generation {
-    /// Notes who had shards before that others have now.
+    /// Notes the original servers of shards that now exist on other servers only.
     fn note_moves(&mut self, before: BTreeMap<u8, Home>) {
         for (shard, home) in before {
             let stays = |homes: &Vec<Home>| homes.iter().any(|other| other.server == home.server);
@@ -280,7 +282,7 @@ impl Generation {
         }
     }
 
-    /// Takes remembered homes for shards that no server lists.
+    /// Uses recorded locations for shards that no server lists.
     fn recall(&mut self, kept: Kept) {
         for (shard, home) in kept.homes {
             if !self.homes.contains_key(&shard) {
@@ -292,14 +294,14 @@ impl Generation {
         }
     }
 
-    /// Whether it has enough shards to be read, those counted that are not listed at the moment. One whose ratio nobody told
-    /// is taken to be like `other`.
+    /// Whether this encoding may have enough shards to be read, including shards that are not listed at the
+    /// moment. If its ratio is unknown, that of `other` is assumed.
     fn may_be_readable(&self, other: &Self) -> bool {
         let shards = self.homes.len() + self.former.len(); // No shard is in both.
         self.ratio.or(other.ratio).is_none_or(|ratio| shards >= usize::from(ratio.data()))
     }
 
-    /// Whether enough shards are there to read all data.
+    /// Whether enough shards are listed to read all data.
     pub fn is_readable(&self) -> bool {
         self.ratio.is_some_and(|ratio| {
             let there = self.homes.keys().filter(|&&shard| shard < ratio.total()).count();

@@ -1,9 +1,9 @@
-//! What changes in the cluster, as it happens.
+//! Watches a cluster for changes.
 //!
-//! A master tells its clients, by a stream, at which volumes something changed, and drops what a slow client does not
-//! take; it does not tell at all when a server loses one of several shards of a volume. So the stream is only the sign
-//! to look: after each, a moment later, everything is listed, and the picture tells what is new. A list is also made
-//! when the stream begins, and from time to time.
+//! A master streams the IDs of changed volumes to its clients, but drops messages that a slow client does not
+//! take. It sends no message at all if a server loses one of several shards of a volume. Mend therefore
+//! treats a message only as a trigger: shortly after each, it lists the whole cluster and computes the
+//! differences. It also lists the cluster when the stream starts, and at regular intervals.
 
 use std::time::Duration;
 
@@ -18,26 +18,28 @@ use crate::generated::master_pb::{KeepConnectedRequest, KeepConnectedResponse};
 use crate::listing::Listing;
 use crate::master::MasterClient;
 
-/// What one cause changes comes in several messages: a shell that encodes a volume mounts its shards one by one.
+/// Time to wait for further messages. One operation often sends several, for example when a shell mounts
+/// shards one by one.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A list that takes long is made more seldom: a master spends no more than this part of its time on ours.
+/// The pause after a listing is at least this many times as long as the listing took, to limit the load on
+/// the master.
 const PAUSE_TIMES: u32 = 20;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_LAST: Duration = Duration::from_secs(5);
-/// Events that wait for whoever takes them; the stream waits then as well.
+/// Capacity of the queue of events; when it is full, the stream waits.
 const QUEUE: usize = 16;
 
-/// What the watch saw.
+/// An event of the watch.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// All that is there, for [`Volumes::apply`](crate::Volumes::apply), and since when that is known: what was listed for
-    /// another reason later is newer.
+    /// A list of the whole cluster for [`Volumes::apply`](crate::Volumes::apply), with the time at which it
+    /// was requested. Listings that were requested later for other reasons are newer.
     Listed(Listing, Instant),
-    /// No master answers. The watch goes on trying; what changes meanwhile is in the next list.
+    /// No master answers. The watch keeps trying, and the next list contains all changes made meanwhile.
     Blind(AskError),
 }
 
-/// A watch over a cluster. It ends when this is dropped.
+/// A watch over a cluster. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Watch {
     events: mpsc::Receiver<Event>,
@@ -45,13 +47,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a cluster, and lists everything at least this often, unless a list takes more than a twentieth of that.
+    /// Starts watching a cluster. The whole cluster is listed at least at this interval, unless a list takes
+    /// more than a twentieth of it.
     pub fn start(master: MasterClient, list_every: Duration) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         Self { events, task: tokio::spawn(watch(master, list_every, sender)) }
     }
 
-    /// What is seen next. Whoever asks late gets a list that was made late, never one that leaves something out.
+    /// The next event. A slow receiver gets lists late, but never an incomplete one.
     pub async fn next(&mut self) -> Event {
         self.events.recv().await.expect("the watch goes on until it is dropped")
     }
@@ -63,7 +66,7 @@ impl Drop for Watch {
     }
 }
 
-/// Nobody takes events any more.
+/// The receiver of events was dropped.
 struct Dropped;
 
 async fn watch(master: MasterClient, list_every: Duration, events: mpsc::Sender<Event>) {
@@ -107,13 +110,13 @@ async fn follow(
     let (address, mut client) = master.own_connection().await?;
     let call = "KeepConnected";
     let hello = KeepConnectedRequest { client_type: "mend".to_owned(), ..KeepConnectedRequest::default() };
-    // The stream of requests stays open as long as we listen.
+    // The request stream must stay open for as long as the responses are read.
     let requests = tokio_stream::once(hello).chain(tokio_stream::pending());
     let opened = client.keep_connected(requests).await;
     let mut stream = opened.map_err(|status| AskError::of(&address, call, &status))?.into_inner();
     let ended = |status| AskError::of(&address, call, &status);
     loop {
-        // Listed after the stream was opened: nothing falls between the two.
+        // List only after the stream was opened, so no change is missed between the two.
         let asked = Instant::now();
         let listing = master.list().await?;
         let pause = list_every.max(asked.elapsed() * PAUSE_TIMES);
@@ -135,18 +138,18 @@ async fn follow(
     }
 }
 
-/// Takes what comes within a moment.
+/// Consumes messages for a short time.
 async fn settle(stream: &mut Streaming<KeepConnectedResponse>) -> Result<(), tonic::Status> {
     let until = Instant::now() + SETTLE;
     while let Ok(message) = timeout_at(until, stream.message()).await {
         if message?.is_none() {
-            sleep_until(until).await; // The end is found by the next read.
+            sleep_until(until).await; // The next read detects the end of the stream.
         }
     }
     Ok(())
 }
 
-/// Writes to ordinary volumes make messages as well.
+/// Whether a message may concern EC volumes; writes to ordinary volumes send messages too.
 fn concerns_us(message: &KeepConnectedResponse) -> bool {
     message.volume_location.as_ref().is_some_and(|at| {
         !at.new_ec_vids.is_empty() || !at.deleted_ec_vids.is_empty() || !at.leader.is_empty()

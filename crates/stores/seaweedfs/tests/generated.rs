@@ -1,10 +1,10 @@
-//! The code in `src/generated` is what the .proto files make. `MEND_REGENERATE=1` writes it.
+//! Checks that `src/generated` matches the .proto files. `MEND_REGENERATE=1` rewrites the code.
 
 use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_generated_code_is_of_these_protos() {
+fn the_generated_code_matches_the_protos() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = ["master.proto", "volume_server.proto"];
     let descriptors = protox::compile(files, [root.join("proto")]).expect("valid .proto files");

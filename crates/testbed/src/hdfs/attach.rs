@@ -1,4 +1,4 @@
-//! Mend beside the cluster.
+//! Attaches Mend to the HDFS cluster.
 
 use std::fs;
 use std::path::Path;
@@ -7,19 +7,20 @@ use crate::{AttachCommand, Mend};
 
 use super::cluster::Cluster;
 
-/// How Mend is attached.
+/// Options for attaching Mend.
 #[derive(Clone, Debug)]
 pub struct Attaching<'a> {
-    /// The program.
+    /// Path of the program `mend`.
     pub program: &'a Path,
-    /// More arguments of `mend attach hdfs`, such as `--repair-after` and its value.
+    /// Further arguments of `mend attach hdfs`, such as `--repair-after` and its value.
     pub arguments: &'a [&'a str],
-    /// Whether its coordinator asks the NameNode. If not, it knows what DataNodes describe to it.
+    /// Whether the coordinator queries the NameNode. If not, it knows only the stripes that DataNodes
+    /// describe.
     pub asks_namenode: bool,
 }
 
 impl Cluster {
-    /// Attaches Mend and starts everything.
+    /// Attaches Mend, and starts its coordinator and helpers.
     ///
     /// # Panics
     /// If `mend attach` fails.
@@ -39,7 +40,8 @@ impl Cluster {
     }
 }
 
-/// Issues a certificate for HDFS's plug-in, and copies it with the authority's to the folder where HDFS looks for them.
+/// Issues a certificate for HDFS's plug-in, and copies it and the CA certificate to the folder where HDFS
+/// expects them.
 ///
 /// # Panics
 /// If `mend issue` or copying fails.
@@ -53,12 +55,13 @@ pub fn issue_plugin(mend: &Mend, folder: &Path) {
     }
 }
 
-/// What `mend attach` calls the helper beside a DataNode.
+/// The name that `mend attach` gives the helper of a DataNode.
 fn name(address: &str) -> String {
     format!("dn-{}", address.replace(['.', ':'], "-"))
 }
 
-/// Each DataNode's plug-in has a port of its own, since all may be on one address.
+/// Gives each DataNode's plug-in its own port, since all may share one address. Without queries to the
+/// NameNode, also removes the section `[store.namenode]`.
 fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
     let mut text = fs::read_to_string(path).expect("its configuration");
     for node in cluster.nodes() {

@@ -1,4 +1,4 @@
-//! The cluster: booted, stopped and started again by parts.
+//! An HDFS cluster whose daemons can be started, stopped and restarted individually.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,37 +19,37 @@ const NAMENODE_HTTP_PORT: u16 = 9870;
 const NAMENODE_CLASS: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATANODE_CLASS: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 const DISKS: usize = 2;
-/// The folder with the NameNode's configuration, and the file that says which DataNodes it decommissions.
+/// The folder with the NameNode's configuration, and the file that lists the DataNodes to decommission.
 const SITE: &str = "site";
 const EXCLUDED: &str = "excluded";
-/// Of the first DataNode; each has up to four.
+/// The base of the ports: DataNode `n`, counted from 1, uses up to four ports from `FIRST_PORT + 10 * n`.
 const FIRST_PORT: u16 = 9900;
 
-/// What a cluster is like.
+/// Options of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
-    /// How many DataNodes.
+    /// The number of DataNodes.
     pub data_nodes: usize,
-    /// Settings of all daemons and of the console, `KEY=VALUE`.
+    /// Settings of all daemons and of the console, as `KEY=VALUE`.
     pub settings: Vec<String>,
-    /// What DataNodes load besides.
+    /// A plug-in for the DataNodes to load.
     pub plugin: Option<Plugin>,
 }
 
 /// A plug-in of DataNodes that listens on a port.
 #[derive(Clone, Debug)]
 pub struct Plugin {
-    /// The jar that it is in.
+    /// The jar that contains the plug-in.
     pub jar: PathBuf,
-    /// Its class.
+    /// The plug-in's class.
     pub class: String,
-    /// The setting that says its port.
+    /// The setting for its port.
     pub port_key: String,
-    /// Settings of the DataNodes and of the console, `KEY=VALUE`, that concern it.
+    /// Settings for the plug-in, given to the DataNodes and the console as `KEY=VALUE`.
     pub settings: Vec<String>,
 }
 
-/// A running cluster. Its ports are fixed, so there is one on a ground.
+/// A running cluster. Its ports are fixed, so there can be only one per ground.
 pub struct Cluster {
     root: TempDir,
     hadoop: Hadoop,
@@ -61,7 +61,7 @@ pub struct Cluster {
     console: Console,
 }
 
-/// A DataNode, which may be stopped.
+/// A DataNode, running or stopped.
 #[derive(Debug)]
 pub struct DataNode {
     host: String,
@@ -71,28 +71,28 @@ pub struct DataNode {
 }
 
 impl DataNode {
-    /// Its address, by which the NameNode knows it.
+    /// The address under which the NameNode lists it.
     pub fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Where its plug-in listens, if it has one.
+    /// The address where its plug-in listens, if it has one.
     pub fn plugin_address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + 3))
     }
 
-    /// Where it tells of itself over HTTP.
+    /// The address of its HTTP server.
     pub fn http_address(&self) -> SocketAddr {
         let host: Ipv4Addr = self.host.parse().expect("a ground's addresses are numbers");
         SocketAddr::from((host, self.port + 2))
     }
 
-    /// Its `dfs.datanode.data.dir`.
+    /// The folders of its `dfs.datanode.data.dir`.
     pub fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 
-    /// Where it has the bytes of a block, if it has it.
+    /// The file with the bytes of a block; `None` if it has no replica.
     ///
     /// # Panics
     /// If its folders cannot be read.
@@ -100,7 +100,8 @@ impl DataNode {
         self.file(&format!("blk_{block}"))
     }
 
-    /// Both files of a replica, bytes and meta data, by the number of its block and its name with the generation stamp.
+    /// Both files of a replica, for bytes and metadata. `block` is the block's ID; `name` includes the
+    /// generation stamp.
     ///
     /// # Panics
     /// If its folders cannot be read.
@@ -125,20 +126,20 @@ impl DataNode {
 }
 
 impl Cluster {
-    /// Boots a cluster on one address and waits until all its DataNodes have come. A DataNode that has another address than
-    /// the NameNode would call from the NameNode's all the same, were they in one namespace.
+    /// Boots a cluster on one address and waits until all DataNodes are live. In a single namespace, a
+    /// DataNode with another address would still connect from the NameNode's address.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If a daemon does not start.
     pub fn boot(hadoop: Hadoop, options: ClusterOptions) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         Self::boot_on(Arc::new(OneAddress::make()), hadoop, options, root)
     }
 
-    /// The same, on this ground, with everything in an empty folder.
+    /// Boots a cluster on the given ground, with all files in an empty folder.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If a daemon does not start.
     pub fn boot_on(ground: Arc<dyn Ground>, hadoop: Hadoop, options: ClusterOptions, root: TempDir) -> Self {
         write_site(root.path());
         let settings = common(&*ground, &options);
@@ -162,12 +163,12 @@ impl Cluster {
         cluster
     }
 
-    /// The class path of programs that ask the cluster, with Mend's jar on it.
+    /// The class path of programs that query the cluster, including Mend's jar.
     pub fn classpath(&self) -> String {
         self.hadoop.classpath()
     }
 
-    /// The NameNode, as clients name it.
+    /// The NameNode's URI for clients.
     pub fn uri(&self) -> String {
         uri(&*self.ground)
     }
@@ -176,7 +177,7 @@ impl Cluster {
         Arc::clone(&self.ground)
     }
 
-    /// The command line.
+    /// The HDFS command line.
     pub fn console(&mut self) -> &mut Console {
         &mut self.console
     }
@@ -186,20 +187,20 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The DataNode with this address.
+    /// The index of the DataNode with this address.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such DataNode.
     pub fn node_at(&self, address: &str) -> usize {
         self.nodes.iter().position(|node| node.address() == address).expect("a DataNode of this cluster")
     }
 
-    /// A folder for files that are to be put or got.
+    /// A folder for files to upload or download.
     pub fn folder(&self) -> &Path {
         self.root.path()
     }
 
-    /// Starts a DataNode that does not run.
+    /// Starts a stopped DataNode.
     pub fn start(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let folders: Vec<_> =
@@ -224,19 +225,21 @@ impl Cluster {
         ));
     }
 
-    /// Starts all daemons anew, DataNodes with the plug-in or without it; waits until the NameNode knows what it knew.
+    /// Restarts all daemons, with or without the plug-in in the DataNodes. Waits until the NameNode lists all
+    /// blocks that it listed before.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn load_plugin(&mut self, loads: bool) {
         self.loads_plugin = loads;
         self.restart_with(self.options.settings.clone());
     }
 
-    /// Starts all daemons anew with these settings instead of the earlier ones; waits until the NameNode knows what it knew.
+    /// Restarts all daemons with these settings instead of the earlier ones. Waits until the NameNode lists
+    /// all blocks that it listed before.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn restart_with(&mut self, settings: Vec<String>) {
         let listed = self.hold_namenode(settings);
         let all = 0..self.nodes.len();
@@ -245,7 +248,7 @@ impl Cluster {
         self.let_namenode_act(&listed);
     }
 
-    /// Removes all that a DataNode has, which does not run.
+    /// Deletes all data of a stopped DataNode.
     ///
     /// # Panics
     /// If that fails.
@@ -253,24 +256,24 @@ impl Cluster {
         self.nodes[at].folders.iter().for_each(|folder| fs::remove_dir_all(folder).expect("removed"));
     }
 
-    /// The numbers of the DataNodes' processes.
+    /// The process IDs of the running DataNodes.
     pub fn node_ids(&self) -> Vec<u32> {
         self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.id())).collect()
     }
 
-    /// The same, as a stock DataNode, without the plug-in.
+    /// Starts a stopped DataNode without the plug-in, like a stock DataNode.
     pub fn start_without_plugin(&mut self, at: usize) {
         let loads = std::mem::replace(&mut self.loads_plugin, false);
         self.start(at);
         self.loads_plugin = loads;
     }
 
-    /// What a DataNode has logged since it was started last.
+    /// A DataNode's log since its last start.
     pub fn log(&self, at: usize) -> String {
         fs::read_to_string(self.root.path().join(format!("node{}.log", at + 1))).unwrap_or_default()
     }
 
-    /// Asks a DataNode to stop, and waits until it has. It writes down which replicas it has.
+    /// Stops a DataNode gracefully and waits until it has ended. It then records its replicas on disk.
     pub fn stop(&mut self, at: usize) {
         if let Some(process) = self.nodes[at].process.take() {
             process.stop();
@@ -287,30 +290,31 @@ impl Cluster {
         self.namenode = None;
     }
 
-    /// Kills the NameNode and starts it again, with these settings instead of the earlier ones; waits until it knows what it
-    /// knew.
+    /// Kills the NameNode and restarts it with these settings instead of the earlier ones. Waits until it
+    /// lists all blocks that it listed before.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn restart_namenode_with(&mut self, settings: Vec<String>) {
         let listed = self.hold_namenode(settings);
         self.let_namenode_act(&listed);
     }
 
-    /// Starts the NameNode anew, in safe mode; the numbers of the blocks that it listed somewhere. One that acts on what the
-    /// first DataNodes tell takes what the others have not told yet for lost, and may have one of these make a second block of a
-    /// group, of which it will never know.
+    /// Restarts the NameNode in safe mode. Returns the IDs of the blocks that it listed before. Outside safe
+    /// mode, a NameNode that has received only the first DataNodes' reports treats all other blocks as lost.
+    /// It may then order a second copy of an existing internal block, and never learn of the duplicate.
     fn hold_namenode(&mut self, settings: Vec<String>) -> BTreeSet<i64> {
         let listed = self.listed_blocks();
         self.options.settings = settings;
         self.kill_namenode();
         let mut settings = common(&*self.ground, &self.options);
-        settings.extend(define("dfs.namenode.safemode.threshold-pct", "1.5")); // Above 1 it stays until it is told to leave.
+        // Above 1, safe mode ends only on command.
+        settings.extend(define("dfs.namenode.safemode.threshold-pct", "1.5"));
         self.namenode = Some(start_namenode(&*self.ground, &self.hadoop, &settings, self.root.path()));
         listed
     }
 
-    /// Ends its safe mode as soon as it lists these blocks.
+    /// Ends safe mode as soon as the NameNode lists these blocks.
     fn let_namenode_act(&mut self, listed: &BTreeSet<i64>) {
         self.await_running_nodes();
         eventually("the NameNode to list what it listed before", || {
@@ -324,11 +328,11 @@ impl Cluster {
         blocks.flat_map(|block| block.replicas).map(|(number, _)| number).collect()
     }
 
-    /// Starts DataNodes that were dead, while the NameNode does nothing about blocks; waits until it has heard all that
-    /// it lacked of them.
+    /// Starts dead DataNodes while safe mode keeps the NameNode from acting on blocks. Waits until the
+    /// NameNode has received their reports and misses nothing.
     ///
     /// # Panics
-    /// If something is still missing then.
+    /// If blocks are still missing at the timeout.
     pub fn bring_back(&mut self, dead: &[usize]) {
         self.console.run(&["dfsadmin", "-safemode", "enter"]);
         dead.iter().for_each(|&at| self.start(at));
@@ -344,10 +348,10 @@ impl Cluster {
         self.namenode = Some(start_namenode(&*self.ground, &self.hadoop, &settings, self.root.path()));
     }
 
-    /// Has the NameNode decommission this DataNode, or none, and take back whichever it was before.
+    /// Makes the NameNode decommission this DataNode, or none, and recommission the previous one.
     ///
     /// # Panics
-    /// If it refuses.
+    /// If the command fails.
     pub fn decommission(&mut self, node: Option<usize>) {
         let address = node.map(|at| self.nodes[at].address()).unwrap_or_default();
         fs::write(self.root.path().join(EXCLUDED), address).expect("written");
@@ -358,10 +362,10 @@ impl Cluster {
         self.await_nodes(self.nodes.iter().filter(|node| node.process.is_some()).count());
     }
 
-    /// Waits until so many DataNodes are live.
+    /// Waits until this many DataNodes are live.
     ///
     /// # Panics
-    /// If that takes too long, or a daemon that should run has ended.
+    /// On a timeout, or if a daemon that should run has ended.
     pub fn await_nodes(&mut self, live: usize) {
         let wanted = format!("Live datanodes ({live})");
         eventually(&wanted, || {
@@ -371,7 +375,7 @@ impl Cluster {
         });
     }
 
-    /// How many internal blocks of all below a path are listed nowhere, by a question that costs little.
+    /// The number of internal blocks below a path that no DataNode is listed with. The query is cheap.
     ///
     /// # Panics
     /// If the NameNode does not answer.
@@ -379,12 +383,12 @@ impl Cluster {
         self.console.run(&["lacking", path]).trim().parse().expect("a number")
     }
 
-    /// What fsck says of a path and all below it.
+    /// The output of fsck for a path, parsed.
     pub fn fsck(&mut self, path: &str) -> Vec<FsckFile> {
         parse(&self.console.ask(&["fsck", path, "-files", "-blocks", "-locations"]).text)
     }
 
-    /// Whether fsck finds nothing that is missing, corrupt or below its redundancy.
+    /// Whether fsck reports no missing or corrupt blocks and no reduced redundancy.
     pub fn is_healthy(&mut self, path: &str) -> bool {
         let said = self.console.ask(&["fsck", path]).text;
         let none = |what: &str| {
@@ -419,7 +423,7 @@ impl Drop for Cluster {
     }
 }
 
-/// What all daemons are told: those that are dead are known to be within seconds, and nothing waits for long.
+/// Settings of all daemons: dead nodes are detected within seconds, and no delay is long.
 fn common(ground: &dyn Ground, options: &ClusterOptions) -> Vec<String> {
     let fixed = [
         "dfs.namenode.datanode.registration.ip-hostname-check=false",
@@ -427,7 +431,7 @@ fn common(ground: &dyn Ground, options: &ClusterOptions) -> Vec<String> {
         "dfs.heartbeat.interval=1",
         "dfs.namenode.heartbeat.recheck-interval=2000",
         "dfs.namenode.redundancy.interval.seconds=1s",
-        // A node that is busy is a place for a block all the same: some codes need all nodes.
+        // Busy nodes must remain eligible for blocks, since some codes need all nodes.
         "dfs.namenode.redundancy.considerLoad=false",
         "dfs.permissions.enabled=false",
         "ipc.client.connect.retry.interval=200",
@@ -438,7 +442,7 @@ fn common(ground: &dyn Ground, options: &ClusterOptions) -> Vec<String> {
     settings
 }
 
-/// What is on the class path besides Hadoop's own.
+/// Jars on the class path besides Hadoop's own.
 fn jars(options: &ClusterOptions) -> Vec<PathBuf> {
     options.plugin.iter().map(|plugin| plugin.jar.clone()).collect()
 }
@@ -474,7 +478,8 @@ fn format_namenode(ground: &dyn Ground, hadoop: &Hadoop, settings: &[String], ro
     assert!(status.is_ok_and(|status| status.success()), "{}", said());
 }
 
-/// The NameNode looks for this setting in a file whenever it is to look who is excluded, whatever it was started with.
+/// Writes the setting for excluded DataNodes to a file. The NameNode reads this setting from a file on every
+/// refresh, whatever its command line contains.
 fn write_site(root: &Path) {
     let excluded = root.join(EXCLUDED);
     fs::write(&excluded, "").expect("written");

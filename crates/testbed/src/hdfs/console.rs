@@ -1,4 +1,4 @@
-//! The command line of HDFS, in one JVM (`java/Console.java`).
+//! The HDFS command line, kept running in one JVM (`java/Console.java`).
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use crate::{Ground, Piped, Process, Seat};
 
 use super::jvm;
 
-/// A console that carries out one command after the other.
+/// A console that runs one command after the other.
 #[derive(Debug)]
 pub struct Console {
     jvm: Process,
@@ -17,12 +17,12 @@ pub struct Console {
     output: BufReader<ChildStdout>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// Its exit code.
     pub code: i32,
-    /// What it printed.
+    /// Its output.
     pub text: String,
 }
 
@@ -33,26 +33,27 @@ impl Console {
         Self { jvm: process, input, output: BufReader::new(output) }
     }
 
-    /// Carries out a command of `hdfs`: `&["fsck", "/"]`, `&["dfs", "-ls", "/"]`; also `dfsadmin`, `ec` and `debug`.
+    /// Runs a command of `hdfs`, such as `&["fsck", "/"]` or `&["dfs", "-ls", "/"]`; also `dfsadmin`, `ec`
+    /// and `debug`.
     ///
     /// # Panics
-    /// If the console is gone.
+    /// If the console has ended.
     pub fn ask(&mut self, words: &[&str]) -> Said {
         let answered = self.try_ask(words);
         answered.unwrap_or_else(|error| panic!("the console is gone: {error}\n{}", self.jvm.said()))
     }
 
-    /// The same, for those who must not panic.
+    /// Like [`ask`](Self::ask), but returns an error if the console has ended.
     pub(crate) fn try_ask(&mut self, words: &[&str]) -> std::io::Result<Said> {
         writeln!(self.input, "{}", words.join("\t"))?;
         self.input.flush()?;
         self.answer()
     }
 
-    /// The same of a command that must succeed; what it printed.
+    /// Runs a command that must succeed, and returns its output.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the command fails.
     pub fn run(&mut self, words: &[&str]) -> String {
         let said = self.ask(words);
         assert_eq!(said.code, 0, "hdfs {}: {}", words.join(" "), said.text);

@@ -1,6 +1,6 @@
-//! What `hdfs fsck PATH -files -blocks -locations` prints, read back.
+//! Parses the output of `hdfs fsck PATH -files -blocks -locations`.
 
-/// A file as fsck lists it.
+/// A file in the output of fsck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsckFile {
     /// Its path.
@@ -11,22 +11,22 @@ pub struct FsckFile {
     pub blocks: Vec<FsckBlock>,
 }
 
-/// A block, or a block group, as fsck lists it.
+/// A block or block group in the output of fsck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsckBlock {
     /// The block pool.
     pub pool: String,
-    /// Its number.
+    /// Its ID.
     pub number: i64,
     /// Its generation stamp.
     pub stamp: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Every replica or internal block that the NameNode lists as live: its number and its DataNode's address.
+    /// Live replicas or internal blocks, each with its block ID and its DataNode's address.
     pub replicas: Vec<(i64, String)>,
 }
 
-/// Reads what it prints; what is not understood is left out.
+/// Parses the output; unknown lines are skipped.
 pub(crate) fn parse(text: &str) -> Vec<FsckFile> {
     let mut files: Vec<FsckFile> = Vec::new();
     for line in text.lines() {
@@ -56,7 +56,8 @@ fn block(line: &str) -> Option<FsckBlock> {
     let (number, stamp) = (number.parse().ok()?, stamp.parse().ok()?);
     let replicas = rest.split("DatanodeInfoWithStorage[").collect::<Vec<_>>();
     let replicas = replicas.windows(2).filter_map(|pair| {
-        // A replica of a block that is not striped is listed without its number, which is the block's.
+        // For a block that is not striped, replicas are listed without an ID, since they share the block's
+        // ID.
         let before = pair[0].trim_end_matches(':').rsplit_once("blk_");
         let replica = before.map_or(Some(number), |(_, replica)| replica.parse().ok())?;
         Some((replica, pair[1].split(',').next()?.to_owned()))

@@ -1,10 +1,10 @@
-//! Hadoop's jars, installed now if they were not.
+//! Installs Hadoop's jars on first use.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Hadoop is.
+/// An installation of Hadoop.
 #[derive(Clone, Debug)]
 pub struct Hadoop {
     classpath: String,
@@ -14,10 +14,10 @@ pub struct Hadoop {
 }
 
 impl Hadoop {
-    /// Installs it in `$MEND_HADOOP`, or in `target/hdfs`.
+    /// Installs Hadoop in `$MEND_HADOOP`, or in `target/hdfs`, unless it is already there.
     ///
     /// # Errors
-    /// What is missing, for people.
+    /// The reason for the failure, for people.
     pub fn install() -> Result<Self, String> {
         let folder = crate::installed("scripts/hdfs", "MEND_HADOOP", "target/hdfs")?;
         let classpath = folder.join("classpath");
@@ -31,23 +31,23 @@ impl Hadoop {
         })
     }
 
-    /// The same with all of the JVM's compilers, as people run it: daemons start slower and run faster.
+    /// Enables all of the JVM's compilers, as in production: daemons start slower and run faster.
     pub fn optimized(self) -> Self {
         Self { optimized: true, ..self }
     }
 
-    /// Mend's own jar, for the class path of daemons that are to load what is in it.
+    /// Mend's own jar, for the class path of daemons that load classes from it.
     pub fn mend_jar(&self) -> &Path {
         &self.mend
     }
 
-    /// The class path of programs that ask a cluster, with Mend's jar on it.
+    /// The class path of programs that query a cluster, including Mend's jar.
     pub(crate) fn classpath(&self) -> String {
         format!("{}:{}", self.classpath, self.mend.display())
     }
 
-    /// What `java` is told before the name of a class. The archive of classes is only good for this class path, so more
-    /// is appended to it.
+    /// The arguments of `java` before the class name. The shared class archive is valid only for this class
+    /// path and extensions of it, so further jars are appended.
     pub(crate) fn options(&self, heap_megabytes: u32, more_jars: &[PathBuf]) -> Vec<OsString> {
         let mut classpath = OsString::from(&self.classpath);
         for jar in more_jars {

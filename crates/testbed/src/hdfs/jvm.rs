@@ -1,4 +1,4 @@
-//! How a JVM is started.
+//! Starts JVMs.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::{Ground, Seat};
 
-/// A class that is run at a seat with these options and arguments. What it logs has times of UTC.
+/// A command that runs a class at a seat with these options and arguments. The class logs its times in UTC.
 pub(crate) fn command(
     ground: &dyn Ground,
     seat: Seat,

@@ -1,5 +1,5 @@
-//! An HDFS cluster of Hadoop's unmodified jars: a NameNode and DataNodes, each in a JVM of its own, on a
-//! [`Ground`](crate::Ground). `scripts/hdfs` installs the jars, and Mend's own, which DataNodes may load.
+//! An HDFS cluster of Hadoop's unmodified jars: a NameNode and DataNodes on a [`Ground`](crate::Ground), each
+//! in its own JVM. `scripts/hdfs` installs the jars, and Mend's own jar, which DataNodes may load.
 //!
 //! A program calls [`inside_namespace`](crate::inside_namespace) before it boots a [`Cluster`].
 

@@ -1,4 +1,4 @@
-//! Mend beside the cluster.
+//! Attaches Mend to the SeaweedFS cluster.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use seaweedfs::ServerAddress;
 
 use super::cluster::Cluster;
 
-/// How Mend is attached.
+/// Options for attaching Mend.
 #[derive(Clone, Debug)]
 pub struct Attaching<'a> {
-    /// The program.
+    /// Path of the program `mend`.
     pub program: &'a Path,
-    /// More arguments of `mend attach seaweedfs`, such as `--repair-after` and its value.
+    /// Further arguments of `mend attach seaweedfs`, such as `--repair-after` and its value.
     pub arguments: &'a [&'a str],
-    /// Volumes that are encoded.
+    /// The number of encoded volumes.
     pub volumes: usize,
 }
 
 impl Cluster {
-    /// Attaches Mend, starts everything, and waits until all volumes are known to be whole.
+    /// Attaches Mend, starts its coordinator and helpers, and waits until all volumes are reported as whole.
     ///
     /// # Panics
-    /// If `mend attach` fails, or a volume is not whole.
+    /// If `mend attach` fails, or a volume is not whole in time.
     pub fn attach(&self, attaching: &Attaching<'_>) -> Mend {
         let master = self.master_address();
         let arguments =
@@ -40,7 +40,7 @@ impl Cluster {
     }
 }
 
-/// What `mend attach` calls the helper beside a server.
+/// The name that `mend attach` gives the helper of a server.
 fn name(address: &ServerAddress) -> String {
     format!("vs-{}", address.http().replace(['.', ':'], "-"))
 }

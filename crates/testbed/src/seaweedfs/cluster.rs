@@ -1,4 +1,4 @@
-//! The cluster: booted, asked, stopped and started again by parts.
+//! A SeaweedFS cluster whose servers can be queried, stopped and restarted individually.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,33 +18,33 @@ use super::volume_server::VolumeProcess;
 const MASTER_PORT: u16 = 9333;
 const FILER_PORT: u16 = 8888;
 const S3_PORT: u16 = 8333;
-/// Volumes that a disk may have.
+/// The maximum number of volumes per disk.
 const SLOTS: usize = 40;
 
-/// What a cluster is like.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many volume servers.
+    /// The number of volume servers.
     pub servers: usize,
-    /// Folders of each.
+    /// The number of folders of each server.
     pub disks: usize,
-    /// Data centres that they are dealt to.
+    /// The number of data centres over which servers are distributed.
     pub data_centers: usize,
-    /// Racks that they are dealt to.
+    /// The number of racks over which servers are distributed.
     pub racks: usize,
-    /// A volume that is larger gets no more objects.
+    /// The size limit of a volume in MB; a full volume receives no more objects.
     pub volume_limit_mb: u32,
 }
 
-/// A running cluster. Its ports are fixed, so there is one on a ground.
+/// A running cluster. Its ports are fixed, so there can be only one per ground.
 pub struct Cluster {
-    /// The program.
+    /// Path of the program `weed`.
     pub weed: PathBuf,
-    /// Everything is below it.
+    /// The folder that contains all files of the cluster.
     pub root: PathBuf,
-    /// For what is asked of it.
+    /// The runtime for calls to the cluster.
     pub runtime: Runtime,
-    /// Its master.
+    /// A client of its master.
     pub master: MasterClient,
     /// Its volume servers.
     pub servers: Vec<VolumeProcess>,
@@ -55,10 +55,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Boots a cluster in an empty folder and waits until all of it is there.
+    /// Boots a cluster in an empty folder and waits until all servers are up.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If a server does not start.
     pub fn boot(weed: &Path, ground: Arc<dyn Ground>, root: &Path, options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -98,12 +98,12 @@ impl Cluster {
         self.filer = Some(self.start_weed("filer", &self.root, &arguments));
     }
 
-    /// Where it runs.
+    /// The environment in which the cluster runs.
     pub(crate) fn ground(&self) -> Arc<dyn Ground> {
         Arc::clone(&self.ground)
     }
 
-    /// Starts the program once more, in a folder that its log is in as well.
+    /// Starts another `weed` process in a folder, which also contains its log.
     pub fn start_weed(&self, name: &str, folder: &Path, arguments: &[impl AsRef<str>]) -> Process {
         let mut command = self.weed(Seat::Head);
         command.current_dir(folder).args(arguments.iter().map(AsRef::as_ref));
@@ -128,12 +128,12 @@ impl Cluster {
         self.host(FILER_PORT)
     }
 
-    /// The address of S3.
+    /// The address of the S3 gateway.
     pub fn s3_address(&self) -> String {
         self.host(S3_PORT)
     }
 
-    /// Starts a volume server that does not run.
+    /// Starts a stopped volume server.
     pub fn start_server(&mut self, at: usize) {
         let server = &self.servers[at];
         let mut command = self.weed(server.seat);
@@ -142,15 +142,15 @@ impl Cluster {
         self.servers[at].started(process);
     }
 
-    /// The numbers of the volume servers' processes.
+    /// The process IDs of the running volume servers.
     pub fn server_ids(&self) -> Vec<u32> {
         self.servers.iter().filter_map(VolumeProcess::id).collect()
     }
 
-    /// Waits until a volume server that was started is listed and answers.
+    /// Waits until a started volume server is listed and answers.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn await_server(&self, at: usize) {
         let address = &self.servers[at].address;
         eventually("a volume server", || {
@@ -165,20 +165,20 @@ impl Cluster {
     pub fn restart_master(&mut self) {
         self.master_process.kill();
         self.master_process = start_master(&self.weed, &*self.ground, &self.root, &self.options);
-        // Who is the leader may be remembered; what it lists is asked.
+        // The client may have cached the leader, so wait for an actual listing.
         eventually("a master that lists", || self.runtime.block_on(self.master.list()).ok());
     }
 
-    /// Has empty volumes made for a collection.
+    /// Makes the master create empty volumes for a collection.
     ///
     /// # Panics
-    /// If the master does not make them.
+    /// If the master fails to create them.
     pub fn grow(&self, collection: &str, count: usize) {
         let grown = format!("/vol/grow?collection={collection}&count={count}&replication=000");
         eventually("volumes", || http("GET", &self.master_address(), &grown, b"").ok());
     }
 
-    /// The volumes of a collection that are not encoded.
+    /// The volumes of a collection that are not erasure-coded.
     pub fn plain_volumes(&self, collection: &str) -> Vec<VolumeName> {
         let files = self.servers.iter().flat_map(|server| &server.folders).flat_map(|folder| names(folder));
         let data = files.filter_map(|name| name.strip_suffix(".dat")?.parse::<VolumeName>().ok());
@@ -187,14 +187,14 @@ impl Cluster {
         volumes
     }
 
-    /// Encodes volumes, and waits until each of their shards is listed once.
+    /// Encodes volumes, and waits until each of their shards is listed exactly once.
     ///
     /// # Panics
-    /// If that takes too long.
+    /// On a timeout.
     pub fn encode(&self, volumes: &[VolumeName]) {
         let ids: Vec<_> = volumes.iter().map(|volume| volume.id().to_string()).collect();
         let encode = format!("ec.encode -volumeIds={} -force", ids.join(","));
-        // Servers that have just come may be counted as full for a moment.
+        // Servers that have just started may briefly count as full.
         let mut refused = String::new();
         eventually("encoded volumes", || {
             let said = self.shell(&["lock", &encode, "unlock"]);
@@ -210,7 +210,7 @@ impl Cluster {
         });
     }
 
-    /// How many shards of a volume are listed, by a question that costs little.
+    /// The number of listed shards of a volume. The query is cheap.
     ///
     /// # Panics
     /// If the master does not answer.
@@ -219,45 +219,45 @@ impl Cluster {
         listed.expect("the master answers").shard_count()
     }
 
-    /// Carries out commands of `weed shell`; what it prints.
+    /// Runs commands of `weed shell` and returns their output.
     pub fn shell(&self, commands: &[&str]) -> String {
         shell(self.weed(Seat::Head), &self.master_address(), commands)
     }
 
-    /// A shell that has the lock, and carries out at once what it is told.
+    /// A shell that holds the lock and runs commands without delay.
     pub fn locked_shell(&self) -> Shell {
         let is_locked = || matches!(self.runtime.block_on(self.master.lock_holder()), Ok(Some(_)));
         Shell::locked(self.weed(Seat::Head), &self.master_address(), &self.root.join("shell.log"), is_locked)
     }
 
-    /// What the master lists.
+    /// The master's listing.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the master does not answer.
     pub fn list(&self) -> Listing {
         self.runtime.block_on(self.master.list()).expect("the master answers")
     }
 
-    /// How a volume of 10+4 stands by what the master lists.
+    /// The state of a 10+4 volume according to the master's listing.
     pub fn standing(&self, volume: &VolumeName) -> Option<Standing> {
         standing(self.list(), volume)
     }
 
-    /// Whether each shard of a volume is listed once.
+    /// Whether each shard of a volume is listed exactly once.
     pub fn is_whole(&self, volume: &VolumeName) -> bool {
         is_whole(self.standing(volume))
     }
 
-    /// Whether all these are whole, by one listing.
+    /// Whether all these volumes are whole, according to one listing.
     pub fn are_whole(&self, volumes: &[VolumeName]) -> bool {
         let listing = self.list();
         volumes.iter().all(|volume| is_whole(standing(listing.clone(), volume)))
     }
 
-    /// Whose folders hold a shard, and the file.
+    /// The server whose folders contain a shard, and the shard's file.
     ///
     /// # Panics
-    /// If it is not exactly one.
+    /// If there is not exactly one.
     pub fn holder(&self, shard: &ShardName) -> (usize, PathBuf) {
         let holders = self.servers.iter().enumerate().filter_map(|(at, server)| {
             let mut paths = server.folders.iter().map(|folder| folder.join(shard.to_string()));
@@ -268,16 +268,16 @@ impl Cluster {
         holders.into_iter().next().expect("one")
     }
 
-    /// How many files of a shard there are.
+    /// The number of files of a shard.
     pub fn copies(&self, shard: &ShardName) -> usize {
         let folders = self.servers.iter().flat_map(|server| &server.folders);
         folders.filter(|folder| folder.join(shard.to_string()).exists()).count()
     }
 
-    /// Removes a shard's file, and has its server let go of it; whose it was, and what was in it.
+    /// Deletes a shard's file and unmounts the shard. Returns its server and its content.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the shard does not exist.
     pub fn lose(&self, shard: &ShardName) -> (usize, Vec<u8>) {
         let (holder, path) = self.holder(shard);
         let before = fs::read(&path).expect("there");
@@ -287,19 +287,19 @@ impl Cluster {
         (holder, before)
     }
 
-    /// A connection to a volume server.
+    /// A client of a volume server.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the server does not answer.
     pub fn server(&self, at: usize) -> VolumeServer {
         let address = &self.servers[at].address;
         self.runtime.block_on(VolumeServer::connect(address, &Security::plain())).expect("it answers")
     }
 
-    /// Has all servers forget where shards of these volumes were: they remember it until they mount anew.
+    /// Makes all servers drop their cached locations of these volumes' shards, by mounting the shards again.
     ///
     /// # Panics
-    /// If a server does not mount what it had.
+    /// If a server fails to mount its shards.
     pub fn forget_locations(&self, volumes: &[VolumeName]) {
         let all = self.list().shard_count();
         for at in 0..self.servers.len() {

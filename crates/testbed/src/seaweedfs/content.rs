@@ -1,6 +1,6 @@
-//! What is stored as objects.
+//! Deterministic content of test objects.
 
-/// The bytes of an object, which follow from its name alone, so that whoever reads it knows what is right.
+/// The bytes of an object, which depend only on its name and length, so that readers can verify them.
 pub fn content(name: &str, bytes: usize) -> Vec<u8> {
     let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
         (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -1,4 +1,4 @@
-//! A disk for a cluster whose own one is full.
+//! A disk in memory, for machines whose own disk is too full.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use crate::run;
 use tempfile::TempDir;
 
-/// A folder on a file system in memory, which goes with the mount namespace: SeaweedFS encodes nothing on a disk that is
-/// full to nine tenths, as the one of a machine that builds things may be.
+/// A temporary folder on a tmpfs, which disappears with the mount namespace. SeaweedFS encodes no volume on a
+/// disk that is 90% full, as the disk of a build machine may be.
 ///
 /// # Panics
-/// If there can be none.
+/// If the file system cannot be mounted.
 pub fn memory_disk(mount: &Path, size: &str) -> TempDir {
     fs::create_dir_all(mount).expect("made");
     run(&format!("mount -t tmpfs -o size={size} tmpfs {}", mount.display()));

@@ -1,16 +1,16 @@
-//! Plain HTTP, as much of it as objects need.
+//! A minimal HTTP client for objects.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// SeaweedFS answers by then, or never.
+/// Timeout for reading a response.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Asks over plain HTTP/1.0; the body of an answer that says it is fine.
+/// Sends an HTTP/1.0 request and returns the body of a successful response.
 ///
 /// # Errors
-/// The head of another answer, or why there is none.
+/// The head of an unsuccessful response, or the I/O error.
 pub fn http(method: &str, host: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, String> {
     let asked = || {
         let mut stream = TcpStream::connect(host)?;

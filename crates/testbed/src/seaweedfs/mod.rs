@@ -19,10 +19,10 @@ pub use volume_server::VolumeProcess;
 
 use std::path::PathBuf;
 
-/// Installs the program unless it is there, and returns its path.
+/// Installs the program unless it is already installed, and returns its path.
 ///
 /// # Errors
-/// The reason why it cannot be installed, for people.
+/// The reason for the failure, for people.
 pub fn install() -> Result<PathBuf, String> {
     crate::installed("scripts/seaweedfs", "MEND_WEED", "target/seaweedfs").map(|folder| folder.join("weed"))
 }

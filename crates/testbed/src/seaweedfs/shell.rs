@@ -1,4 +1,4 @@
-//! `weed shell`.
+//! Runs `weed shell`.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Piped, Process};
 
-/// A shell that waits for commands.
+/// A running shell that accepts commands.
 #[derive(Debug)]
 pub struct Shell {
     input: ChildStdin,
@@ -16,20 +16,20 @@ pub struct Shell {
     output: JoinHandle<String>,
 }
 
-/// How long it has to take the lock.
+/// Timeout for taking the lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
 
 impl Shell {
-    /// Starts one, and waits until it has connected and taken the lock: what it is told next begins at once.
+    /// Starts a shell and waits until it has taken the lock, so that the next command starts without delay.
     ///
     /// # Panics
-    /// If it does not.
+    /// On a timeout.
     pub fn locked(mut command: Command, master: &str, log: &Path, is_locked: impl Fn() -> bool) -> Self {
         command.arg("shell").arg(format!("-master={master}"));
         let Piped { process, input, mut output } = Process::piped(command, log);
         let output = std::thread::spawn(move || {
             let mut said = Vec::new();
-            let _ = output.read_to_end(&mut said); // What came before it broke off is kept.
+            let _ = output.read_to_end(&mut said); // On an error, keep the output so far.
             String::from_utf8_lossy(&said).into_owned()
         });
         let mut shell = Self { input, process, output };
@@ -42,18 +42,18 @@ impl Shell {
         shell
     }
 
-    /// Has it carry out a command, without waiting for that.
+    /// Sends a command without waiting for its result.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the shell has ended.
     pub fn tell(&mut self, command: &str) {
         writeln!(self.input, "{command}").and_then(|()| self.input.flush()).expect("it reads");
     }
 
-    /// Waits until it has done all; what it printed.
+    /// Releases the lock, waits until all commands have finished, and returns their output.
     ///
     /// # Panics
-    /// If it broke.
+    /// If reading the output failed.
     pub fn end(mut self) -> String {
         self.tell("unlock");
         drop(self.input);
@@ -62,7 +62,7 @@ impl Shell {
     }
 }
 
-/// Carries out commands; what it prints.
+/// Runs commands and returns their output.
 pub(crate) fn shell(mut command: Command, master: &str, commands: &[&str]) -> String {
     command.arg("shell").arg(format!("-master={master}"));
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

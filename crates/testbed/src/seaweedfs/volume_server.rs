@@ -8,13 +8,13 @@ use seaweedfs::{ServerAddress, ShardBlocks};
 
 pub(crate) const PORT: u16 = 8080;
 
-/// A volume server, which may be stopped.
+/// A volume server, running or stopped.
 pub struct VolumeProcess {
     /// Its address.
     pub address: ServerAddress,
-    /// Its `-dir`s.
+    /// Its `-dir` folders.
     pub folders: Vec<PathBuf>,
-    /// Its `-dir.idx`, if it has one.
+    /// Its `-dir.idx` folder, if it has one.
     pub index_folder: Option<PathBuf>,
     pub(crate) arguments: Vec<String>,
     pub(crate) seat: Seat,
@@ -22,7 +22,7 @@ pub struct VolumeProcess {
 }
 
 impl VolumeProcess {
-    /// One that does not run yet, with so many folders below `root`.
+    /// A volume server that is not running yet, with this many folders below `root`.
     pub(crate) fn new(
         ground: &dyn Ground,
         root: &Path,
@@ -51,30 +51,30 @@ impl VolumeProcess {
         self.process = Some(process);
     }
 
-    /// Kills it at once.
+    /// Kills the server.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Keeps indexes in a folder of their own (`-dir.idx`) from its next start on.
+    /// Makes the server keep its indexes in a separate folder (`-dir.idx`) from its next start on.
     ///
     /// # Panics
-    /// If the folder cannot be made.
+    /// If the folder cannot be created.
     pub fn keep_indexes_in(&mut self, folder: PathBuf) {
         fs::create_dir_all(&folder).expect("made");
         self.arguments.push(format!("-dir.idx={}", folder.display()));
         self.index_folder = Some(folder);
     }
 
-    /// The number of its process, if it runs.
+    /// Its process ID, if it runs.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
 
-    /// What a helper beside it has.
+    /// The blocks that a helper on the same machine would serve.
     ///
     /// # Panics
-    /// If its folders are not there.
+    /// If its folders do not exist.
     pub fn blocks(&self) -> ShardBlocks {
         ShardBlocks::open(&self.folders, self.index_folder.as_deref()).expect("its folders")
     }

@@ -1,13 +1,14 @@
-//! The `.ecsum` file of a volume: CRC32C of every block of every shard, made when the volume was encoded.
+//! The `.ecsum` file of a volume: CRC32C of every block of every shard, computed when the volume was encoded.
 //!
-//! A header of 14 bytes, big-endian, then a protobuf message:
+//! A big-endian header of 14 bytes precedes a protobuf message:
 //!
 //! ```text
 //! "ECSU"  version u16 = 1  payload length u32  CRC32C of the payload u32   payload
 //! ```
 //!
-//! Each server keeps its own copy beside the shards. It says of which ratio the volume is, but not of which
-//! [`Encoding`](super::Encoding): one that was left by an earlier encoding disagrees with every block.
+//! Each server keeps its own copy beside the shards. The file contains the volume's ratio, but not its
+//! [`Encoding`](super::Encoding). If the file is left over from an earlier encoding, none of its checksums
+//! match.
 
 use std::ops::Range;
 
@@ -19,12 +20,12 @@ use super::vif::Ratio;
 const MAGIC: &[u8; 4] = b"ECSU";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 14;
-/// No `.ecsum` is longer: one of 32 shards of 1 TiB in blocks of 1 MiB has 128 MiB.
+/// Upper limit for the file's length: 32 shards of 1 TiB in blocks of 1 MiB take 128 MiB.
 pub(super) const MAX_FILE_BYTES: u64 = 256 << 20;
 const MIN_BLOCK_BYTES: u32 = 1 << 20;
 const MAX_BLOCK_BYTES: u32 = 64 << 20;
 const CRC32C_ALGORITHM: i32 = 1;
-/// The kind of digests that are made of `.ecsum`.
+/// The kind of digests that are computed from `.ecsum`.
 const DIGEST_KIND: &str = "ecsum";
 
 #[derive(Clone, PartialEq, Message)]
@@ -61,32 +62,32 @@ struct Shard {
     block_crc32c: Vec<u8>,
 }
 
-/// Why a `.ecsum` file cannot be used. It says nothing about the shards.
+/// Why an `.ecsum` file cannot be used. The shards may still be intact.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EcsumError {
-    /// It does not begin as one.
+    /// The file does not start with the magic bytes.
     #[error("it does not begin with `ECSU`")]
     Magic,
-    /// It is of a version that this program does not know.
+    /// This program does not support the file's version.
     #[error("it is of version {0}, and this program knows version {VERSION}")]
     OtherVersion(u16),
-    /// It has another length than it says.
+    /// The payload's length differs from the header.
     #[error("it says {said} bytes after its header and has {found}")]
     Length {
-        /// By the header.
+        /// The length in the header.
         said: usize,
-        /// In the file.
+        /// The actual length.
         found: usize,
     },
-    /// It differs from its own checksum.
+    /// The payload does not match its checksum.
     #[error("it differs from its own checksum")]
     Checksum,
-    /// It is whole, and what it says cannot be.
+    /// The payload is intact but contains impossible values.
     #[error("{0}")]
     Content(String),
 }
 
-/// What an `.ecsum` file says.
+/// The content of an `.ecsum` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ecsum {
     ratio: Ratio,
@@ -104,7 +105,7 @@ pub struct ShardSums {
 }
 
 impl Ecsum {
-    /// Reads the bytes of an `.ecsum` file.
+    /// Decodes the bytes of an `.ecsum` file.
     ///
     /// # Errors
     /// [`EcsumError`].
@@ -120,17 +121,17 @@ impl Ecsum {
         Ok(Self { ratio, generation: payload.generation, encode_uuid: payload.encode_uuid, shards })
     }
 
-    /// The shards of the volume that it was made of.
+    /// The volume's numbers of data and parity shards.
     pub fn ratio(&self) -> Ratio {
         self.ratio
     }
 
-    /// 0 for what `ec.encode` makes; SeaweedFS's paid edition counts on.
+    /// 0 for files made by `ec.encode`; only SeaweedFS's paid edition uses higher numbers.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// A random name of the run that made it.
+    /// A random ID of the run that made the file.
     pub fn encode_uuid(&self) -> &[u8] {
         &self.encode_uuid
     }
@@ -142,18 +143,18 @@ impl Ecsum {
 }
 
 impl ShardSums {
-    /// Checksums as they were found in a shard.
+    /// Checksums computed from a shard's bytes.
     pub(super) fn new(bytes: u64, block_bytes: u32, blocks: Vec<u32>) -> Self {
         debug_assert_eq!(blocks.len() as u64, bytes.div_ceil(u64::from(block_bytes)), "one for each block");
         Self { bytes, block_bytes, blocks }
     }
 
-    /// Bytes of the shard.
+    /// Length of the shard in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes under each checksum; the last block may be shorter.
+    /// The size of the block that each checksum covers; the last block may be shorter.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes.into()
     }
@@ -163,13 +164,13 @@ impl ShardSums {
         &self.blocks
     }
 
-    /// The bytes of a block.
+    /// The range of bytes in a block.
     pub fn range(&self, block: usize) -> Range<u64> {
         let start = block as u64 * self.block_bytes();
         start..(start + self.block_bytes()).min(self.bytes)
     }
 
-    /// Names the shard's content: CRC32C over its length and its checksums.
+    /// A digest of the shard's content: CRC32C over its length and its checksums.
     pub fn digest(&self) -> repair::Digest {
         let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.bytes.to_be_bytes());
@@ -184,7 +185,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-/// CRC32C of two pieces after each other, the second of `bytes` bytes.
+/// CRC32C of a concatenation, from the checksums of both parts and the length of the second.
 pub(super) fn crc32c_joined(first: u32, second: u32, bytes: u64) -> u32 {
     narrow(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), bytes))
 }
@@ -197,7 +198,7 @@ fn content(text: String) -> EcsumError {
     EcsumError::Content(text)
 }
 
-/// What follows a header that agrees with it.
+/// Checks the header and returns the payload.
 fn payload(bytes: &[u8]) -> Result<&[u8], EcsumError> {
     let (header, payload) = bytes.split_at_checked(HEADER_BYTES).ok_or(EcsumError::Magic)?;
     let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
@@ -229,7 +230,7 @@ fn check_head(payload: &Payload) -> Result<(), EcsumError> {
     Ok(())
 }
 
-/// The shards by their numbers, each there once.
+/// The shards in order. Each must be present exactly once.
 fn shards(payload: &Payload, ratio: Ratio) -> Result<Vec<ShardSums>, EcsumError> {
     let mut shards = vec![None; usize::from(ratio.total())];
     for shard in &payload.shards {
@@ -263,12 +264,12 @@ fn sums(shard: &Shard, block_bytes: u32) -> Result<ShardSums, EcsumError> {
     Ok(ShardSums::new(bytes, block_bytes, blocks))
 }
 
-/// Makes `.ecsum` files as SeaweedFS does.
+/// Encodes `.ecsum` files as SeaweedFS does, for tests.
 #[cfg(test)]
 pub(super) mod made {
     use super::*;
 
-    /// The file for shards of these bytes.
+    /// The `.ecsum` file of shards with these bytes.
     pub fn ecsum(ratio: Ratio, block_bytes: u32, shards: &[Vec<u8>]) -> Vec<u8> {
         let shards = shards.iter().enumerate().map(|(id, bytes)| Shard {
             shard_id: id as u32,
@@ -314,9 +315,9 @@ mod tests {
         Payload::decode(&file[HEADER_BYTES..]).expect("just made")
     }
 
-    /// As 4.48 wrote it for a volume of 3 MB.
+    /// A file that SeaweedFS 4.48 wrote for a volume of 3 MB.
     #[test]
-    fn a_real_one_is_read() {
+    fn a_real_file_is_decoded() {
         let read = Ecsum::decode(include_bytes!("../../testdata/4.48.ecsum")).expect("as SeaweedFS wrote it");
         assert_eq!((read.ratio(), read.generation(), read.encode_uuid().len()), (Ratio::default(), 0, 16));
         let sums = read.shard(13).expect("all are there");
@@ -324,7 +325,7 @@ mod tests {
             (sums.bytes(), sums.block_bytes(), sums.blocks()),
             (1 << 20, 16 << 20, &[0x6155_199f][..])
         );
-        // Of 3 MB in 10 shards of 1 MiB, seven hold nothing.
+        // 3 MB fill three of the ten data shards of 1 MiB; the other seven are empty.
         let zeros = crc32c(&vec![0; 1 << 20]);
         assert!((3..10).all(|shard| read.shard(shard).is_some_and(|sums| sums.blocks() == [zeros])));
     }
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_a_good_checksum_and_cannot_be_is_refused() {
+    fn impossible_content_with_a_valid_checksum_is_rejected() {
         let changes: [fn(&mut Payload); 10] = [
             |payload| payload.algorithm = 0,
             |payload| payload.block_size = 0,

@@ -1,4 +1,4 @@
-//! The folders of one volume server: where its files are, and who else may work there.
+//! The folders of one volume server: finds its files, and locks them against other helpers.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -13,24 +13,25 @@ use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
 use super::name::{ShardName, VolumeName};
 use super::vif::VolumeInfo;
 
-/// What the names of Mend's own files begin with. SeaweedFS leaves them alone: none ends in `.ec` and digits.
+/// Prefix of Mend's own files. SeaweedFS ignores them, since their names do not end in `.ec` and digits.
 const OWN_PREFIX: &str = ".mend-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const LOCK_NAME: &str = ".mend-lock";
 const MAX_VIF_BYTES: u64 = 1 << 20;
 
-/// The folders of a volume server, in its own order. No other helper works in them as long as this lives.
+/// The folders of a volume server, in the server's order, locked against other helpers while this value
+/// lives.
 #[derive(Debug)]
 pub(super) struct Folders {
     data: Vec<PathBuf>,
-    /// All of them, and those of `-dir.idx`.
+    /// All folders that may contain small files: the data folders and that of `-dir.idx`.
     small: Vec<PathBuf>,
     next: AtomicU64,
     _locks: Vec<File>,
 }
 
 impl Folders {
-    /// Takes the folders, which exist, and removes what a crash left there.
+    /// Locks existing folders, and removes temporary files that a crash left there.
     pub(super) fn open(data: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         let data = data.iter().map(|folder| fs::canonicalize(folder).map_err(fault(folder)));
         let data = data.collect::<Result<Vec<_>, _>>()?;
@@ -40,17 +41,17 @@ impl Folders {
         Ok(Self { data, small, next: AtomicU64::new(1), _locks: locks })
     }
 
-    /// Where shards are.
+    /// The folders that contain shards.
     pub(super) fn data(&self) -> &[PathBuf] {
         &self.data
     }
 
-    /// All files of a shard: more than one if several disks have it.
+    /// All files of a shard; several if it is on several disks.
     pub(super) fn copies(&self, shard: &ShardName) -> Result<Vec<PathBuf>, BlockError> {
         existing(self.data.iter().map(|folder| folder.join(shard.to_string())))
     }
 
-    /// The file of a shard that SeaweedFS would mount: the first.
+    /// The shard's file that SeaweedFS would mount, which is the first.
     pub(super) fn find(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
         let missing = || {
             let folders: Vec<_> = self.data.iter().map(|folder| folder.display().to_string()).collect();
@@ -59,19 +60,19 @@ impl Folders {
         self.copies(shard)?.into_iter().next().ok_or_else(missing)
     }
 
-    /// The files of a volume with this extension, those in `first` before others.
+    /// The volume's files with this extension, starting with the folder `first`.
     fn small(&self, volume: &VolumeName, extension: &str, first: &Path) -> Result<Vec<PathBuf>, BlockError> {
         let others = self.small.iter().map(PathBuf::as_path).filter(|&folder| folder != first);
         existing([first].into_iter().chain(others).map(|folder| folder.join(volume.file(extension))))
     }
 
-    /// Whether the volume's index is in one of the folders.
+    /// Whether one of the folders contains the volume's index.
     pub(super) fn has_index(&self, volume: &VolumeName) -> Result<bool, BlockError> {
         let (first, extension) = (&self.data[0], ".ecx");
         Ok(!self.small(volume, extension, first)?.is_empty())
     }
 
-    /// Whether a file of the volume is in this folder.
+    /// Whether this folder contains a non-empty file of the volume with this extension.
     pub(super) fn has(
         &self,
         volume: &VolumeName,
@@ -86,8 +87,9 @@ impl Folders {
         }
     }
 
-    /// Refuses a volume of which the server's disks have different encodings: a shard that is made here would be mounted
-    /// as one of whichever its own disk has. A damaged `.vif` is replaced by that of another disk.
+    /// Rejects a volume whose `.vif` files on the server's disks name different encodings, since a shard
+    /// rebuilt here would be mounted under the encoding of its own disk. A damaged `.vif` is replaced by a
+    /// good one of another disk.
     pub(super) fn settle_encoding(&self, volume: &VolumeName) -> Result<(), BlockError> {
         let mut good: Option<(PathBuf, Vec<u8>, VolumeInfo)> = None;
         let mut bad: Vec<(PathBuf, BlockError)> = Vec::new();
@@ -112,8 +114,8 @@ impl Folders {
         }
     }
 
-    /// Puts `.vif` and `.ecsum` beside a shard that is about to get its name in `folder`, if only another folder of the
-    /// server has them. SeaweedFS mounts a shard without `.vif` as one of an encoding that nobody made.
+    /// Copies `.vif` and `.ecsum` from the server's other folders if `folder`, which is about to get a shard,
+    /// has none. SeaweedFS mounts a shard without `.vif` under encoding 0, which was never made.
     pub(super) fn complete(&self, volume: &VolumeName, folder: &Path) -> Result<(), BlockError> {
         for extension in [".vif", ".ecsum"] {
             if self.has(volume, extension, folder)? {
@@ -134,7 +136,7 @@ impl Folders {
         Ok(())
     }
 
-    /// Makes a file whole: nobody sees a part of it.
+    /// Writes a file atomically.
     fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), BlockError> {
         let folder = path.parent().expect("a file in a folder");
         let name = path.file_name().expect("a file").to_string_lossy();
@@ -149,7 +151,7 @@ impl Folders {
         sync_folder(folder)
     }
 
-    /// What the volume's `.vif` says, best the one beside its shard in `folder`; `None` if the server has none.
+    /// The content of the volume's `.vif`, preferably the one in `folder`; `None` if the server has none.
     pub(super) fn info(&self, volume: &VolumeName, folder: &Path) -> Result<Option<VolumeInfo>, BlockError> {
         let mut first = None;
         for path in self.small(volume, ".vif", folder)? {
@@ -165,9 +167,9 @@ impl Folders {
         first.map_or(Ok(None), Err)
     }
 
-    /// The volume's checksums, best those beside its shard in `folder`; `None` if the server has none.
+    /// The volume's checksums, preferably those in `folder`; `None` if the server has none.
     ///
-    /// A damaged file is passed over where another disk has a good one.
+    /// A damaged file is skipped if another disk has a good one.
     pub(super) fn ecsum(&self, volume: &VolumeName, folder: &Path) -> Result<Option<Ecsum>, BlockError> {
         let mut first = None;
         for path in self.small(volume, ".ecsum", folder)? {
@@ -179,12 +181,12 @@ impl Folders {
         first.map_or(Ok(None), Err)
     }
 
-    /// The ids that the volume's journal says are deleted, on all disks, in order.
+    /// The IDs of deleted needles from the volume's journals on all disks, in ascending order.
     pub(super) fn deleted(&self, volume: &VolumeName) -> Result<Vec<u64>, BlockError> {
         let mut ids = Vec::new();
         for path in self.small(volume, ".ecj", &self.small[0])? {
             let bytes = fs::read(&path).map_err(fault(&path))?;
-            // An entry whose end is not there yet is being written.
+            // An incomplete last entry is still being written.
             ids.extend(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_be_bytes(*id)));
         }
         ids.sort_unstable();
@@ -192,7 +194,7 @@ impl Folders {
         Ok(ids)
     }
 
-    /// All shards, by name.
+    /// All shards in order of their names.
     pub(super) fn shards(&self) -> Result<Vec<ShardName>, BlockError> {
         let mut shards = Vec::new();
         for folder in &self.data {
@@ -203,7 +205,7 @@ impl Folders {
         Ok(shards)
     }
 
-    /// A name in `folder` that no other writer has and SeaweedFS ignores.
+    /// A unique temporary name in `folder`, which SeaweedFS ignores.
     pub(super) fn temporary(&self, folder: &Path, shard: &ShardName) -> PathBuf {
         self.temporary_named(folder, &shard.to_string())
     }
@@ -214,7 +216,7 @@ impl Folders {
     }
 }
 
-/// Bytes free in a folder.
+/// Free bytes in a folder.
 pub(super) fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
     let found = rustix::fs::statvfs(folder).map_err(|error| fault(folder)(error.into()))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -238,7 +240,7 @@ fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
     fs::read(path).map_err(fault(path))
 }
 
-/// The shard may well be good; only nobody can tell by this file.
+/// The error for a damaged small file; the shard itself may be intact.
 fn damaged(path: &Path, why: impl std::fmt::Display) -> BlockError {
     let text =
         format!("{why}; bring it from another server (VolumeEcShardsCopy), or remove it to do without");
@@ -260,7 +262,7 @@ fn names(folder: &Path) -> Result<Vec<String>, BlockError> {
     Ok(names)
 }
 
-/// The lock goes when the file is closed, however the process ends.
+/// Locks a folder. The kernel releases the lock when the file is closed, even after a crash.
 fn lock(folder: &Path) -> Result<File, BlockError> {
     let path = folder.join(LOCK_NAME);
     let file =
@@ -275,7 +277,7 @@ fn lock(folder: &Path) -> Result<File, BlockError> {
     }
 }
 
-/// Removes what a crash left; SeaweedFS's own files are never touched.
+/// Removes temporary files that a crash left. Files of SeaweedFS are never touched.
 fn clean(folder: &Path) -> Result<(), BlockError> {
     let names = names(folder)?;
     let left = names.iter().filter(|name| name.starts_with(OWN_PREFIX) && name.ends_with(TEMPORARY_SUFFIX));

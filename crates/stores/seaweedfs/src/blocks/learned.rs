@@ -1,9 +1,10 @@
-//! What was learned of shards that were held against `.ecsum`.
+//! Fine-grained checksums, computed while shards are checked against `.ecsum`.
 //!
-//! A `.ecsum` has one checksum for 16 MiB, and a repair reads slices of a fraction of that. So the first touch of a
-//! block reads it whole, and learns CRC32C of each 64 KiB in the same pass as it is held against `.ecsum`. From then on
-//! every piece that is handed out is held against those, so a byte that rots after the block was checked is found as
-//! well. What was learned is kept from one reader to the next, for as long as the file is the same.
+//! An `.ecsum` has one checksum per 16 MiB, but a repair reads much smaller slices. The first access to a
+//! block therefore reads the whole block, checks it against `.ecsum`, and computes CRC32C of each 64 KiB
+//! chunk in the same pass. Every later read is checked against these chunk checksums, which also detects
+//! bytes that rot after the first check. The checksums are shared by successive readers for as long as the
+//! file is unchanged.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ecsum::{ShardSums, crc32c, crc32c_joined};
 
-/// Bytes under each learned checksum.
+/// The size of the chunk that each learned checksum covers.
 pub(super) const CHUNK_BYTES: u64 = 64 << 10;
-/// Learned checksums of 512 GiB of shards.
+/// Memory limit; enough for the learned checksums of 512 GiB of shards.
 const MAX_KEPT_BYTES: usize = 32 << 20;
 
-/// Which file it is, and as it was.
+/// Identifies a file and its state, to detect changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -28,21 +29,21 @@ struct Identity {
     changed: (i64, i64),
 }
 
-/// A shard's checksums: those it should have, and those that were learned.
+/// A shard's checksums: the expected ones of `.ecsum` and the learned ones of its chunks.
 #[derive(Debug)]
 pub(super) struct Known {
     sums: ShardSums,
     blocks: Mutex<Vec<Option<Arc<[u32]>>>>,
-    /// Nobody learns what another is learning already.
+    /// Held while a block is read, so that no other thread reads the same block.
     learning: Mutex<()>,
 }
 
-/// A block that is not as its checksum says.
+/// Why a block could not be verified.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Its bytes differ.
+    /// The bytes in this range do not match their checksum.
     Differs(Range<u64>),
-    /// They cannot be read.
+    /// The bytes cannot be read.
     Io(io::Error),
 }
 
@@ -53,37 +54,38 @@ impl From<io::Error> for Fault {
 }
 
 impl Known {
-    /// Nothing is learned yet.
+    /// Creates an entry without learned checksums.
     pub(super) fn new(sums: ShardSums) -> Arc<Self> {
         let blocks = Mutex::new(vec![None; sums.blocks().len()]);
         Arc::new(Self { sums, blocks, learning: Mutex::new(()) })
     }
 
-    /// All is learned: the shard was just made, and `chunks` are the checksums of what was written.
+    /// Creates a complete entry for a shard that was just written; `chunks` are the checksums of the written
+    /// bytes.
     pub(super) fn of_all(sums: ShardSums, chunks: &[u32]) -> Arc<Self> {
         let in_block = (sums.block_bytes() / CHUNK_BYTES) as usize;
         let blocks = chunks.chunks(in_block).map(|chunks| Some(chunks.into())).collect();
         Arc::new(Self { sums, blocks: Mutex::new(blocks), learning: Mutex::new(()) })
     }
 
-    /// The checksums that the shard should have.
+    /// The expected checksums from `.ecsum`.
     pub(super) fn sums(&self) -> &ShardSums {
         &self.sums
     }
 
-    /// The block that holds a byte.
+    /// The block that contains a byte.
     pub(super) fn block_of(&self, offset: u64) -> usize {
         (offset / self.sums.block_bytes()) as usize
     }
 
-    /// The learned checksum of the chunk that begins at `offset`, if its block was checked.
+    /// The learned checksum of the chunk that starts at `offset`, if its block was verified.
     pub(super) fn chunk(&self, offset: u64) -> Option<u32> {
         let block = self.block_of(offset);
         let at = (offset % self.sums.block_bytes()) / CHUNK_BYTES;
         Some(locked(&self.blocks)[block].as_ref()?[at as usize])
     }
 
-    /// Holds a block of the file against its checksum, unless that was done.
+    /// Verifies a block of the file, unless that was already done.
     pub(super) fn learn(&self, file: &File, block: usize) -> Result<(), Fault> {
         let _alone = locked(&self.learning);
         if locked(&self.blocks)[block].is_some() {
@@ -92,7 +94,7 @@ impl Known {
         self.learn_anew(file, block)
     }
 
-    /// The same, whatever was learned before; that counts until something else is known.
+    /// Verifies a block again, regardless of earlier results, and replaces its learned checksums.
     pub(super) fn learn_anew(&self, file: &File, block: usize) -> Result<(), Fault> {
         let range = self.sums.range(block);
         match sum_chunks(file, range.clone()) {
@@ -127,12 +129,13 @@ pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec
     Ok((sum, chunks))
 }
 
-/// What is known of the shards that were read last.
+/// Checksums of the shards that were read last.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<Vec<(Identity, Arc<Known>)>>);
 
 impl Memory {
-    /// What is known of an open file that should have these checksums.
+    /// The entry for an open file with these expected checksums; a new entry if the file is unknown or has
+    /// changed.
     pub(super) fn of(&self, file: &File, sums: &ShardSums) -> io::Result<Arc<Known>> {
         let identity = identify(file)?;
         let mut kept = locked(&self.0);
@@ -163,7 +166,7 @@ fn identify(file: &File) -> io::Result<Identity> {
     })
 }
 
-/// What is guarded is whole even if a holder panicked.
+/// Locks a mutex even if it is poisoned: the guarded values are always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

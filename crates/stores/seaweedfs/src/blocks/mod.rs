@@ -1,10 +1,10 @@
-//! The shard files of a volume server, read and made beside it.
+//! Reads and writes the shard files of a volume server on the same machine.
 //!
-//! Mend owns nothing here. The shards, their checksums (`.ecsum`) and all else are SeaweedFS's; what the master knows
-//! is the truth. [`ShardBlocks`] reads shards and never hands out a byte that was not held against `.ecsum`, where the
-//! volume has one, and gives a rebuilt shard its name only when every block of it agrees. Mounting it, and everything
-//! else that is asked of servers, is in the crate `mend-seaweedfs`. `docs/reference/seaweedfs.md` has the
-//! files and the facts.
+//! The files belong to SeaweedFS: shards, their checksums (`.ecsum`) and all others. The master is
+//! authoritative for their locations. [`ShardBlocks`] checks every byte that it returns against `.ecsum`, if
+//! the volume has that file. A rebuilt shard gets its final name only after every block has matched its
+//! checksum. Mounting a shard and all other calls to servers are in the module `storage`.
+//! `docs/reference/seaweedfs.md` describes the files.
 
 mod ecsum;
 mod folders;
@@ -17,10 +17,10 @@ mod tests;
 mod vif;
 mod writer;
 
-/// Decoders of what is on disks, for `crates/fuzz`.
+/// Decoders of files on disk, exported for the crate `fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    /// Decodes an `.ecsum` file; whether it is one.
+    /// Decodes an `.ecsum` file. Returns whether the bytes are valid.
     pub fn ecsum(bytes: &[u8]) -> bool {
         let Ok(ecsum) = super::Ecsum::decode(bytes) else { return false };
         for shard in 0..ecsum.ratio().total() {
@@ -32,12 +32,12 @@ pub mod fuzzing {
         true
     }
 
-    /// Decodes a `.vif` file; whether it is one.
+    /// Decodes a `.vif` file. Returns whether the bytes are valid.
     pub fn vif(bytes: &[u8]) -> bool {
         super::VolumeInfo::decode(bytes).is_ok()
     }
 
-    /// Whether a file of this name is a shard.
+    /// Returns whether a file of this name is a shard.
     pub fn is_shard_name(name: &str) -> bool {
         name.parse::<super::ShardName>().is_ok_and(|shard| shard.to_string() == name)
     }

@@ -1,16 +1,16 @@
-//! What SeaweedFS calls the files of a volume.
+//! File names of SeaweedFS volumes and shards.
 
 use std::fmt;
 use std::str::FromStr;
 
 use repair::BlockId;
 
-/// SeaweedFS has room for the shards 0 to 31 of a volume.
+/// SeaweedFS supports shard numbers from 0 to 31.
 pub const MAX_SHARDS: u8 = 32;
 
-const MAX_COLLECTION_BYTES: usize = 200; // With what follows it, a name that every file system takes.
+const MAX_COLLECTION_BYTES: usize = 200; // With suffixes, the name fits every file system.
 
-/// A volume as its files are named after it: `COLLECTION_ID`, or `ID` in the collection without a name.
+/// A volume as it appears in file names: `COLLECTION_ID`, or `ID` in the unnamed collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName {
     collection: String,
@@ -22,7 +22,7 @@ pub struct VolumeName {
 pub struct ShardName {
     /// The volume.
     pub volume: VolumeName,
-    /// Which shard, below [`MAX_SHARDS`]; data shards come first.
+    /// The shard's number, below [`MAX_SHARDS`]; data shards come first.
     pub shard: u8,
 }
 
@@ -34,23 +34,23 @@ pub struct ShardName {
 pub struct NotAShard(pub String);
 
 impl VolumeName {
-    /// A volume; `None` if no file can be named after it.
+    /// A volume name; `None` if it is not valid in a file name.
     pub fn new(collection: &str, id: u32) -> Option<Self> {
         let fits = collection.len() <= MAX_COLLECTION_BYTES && !collection.contains(['/', '\0']);
         (fits && id > 0).then(|| Self { collection: collection.to_owned(), id })
     }
 
-    /// Its collection; empty for the one without a name.
+    /// The volume's collection; empty for the unnamed one.
     pub fn collection(&self) -> &str {
         &self.collection
     }
 
-    /// Its number, which no other volume of the cluster has.
+    /// The volume's ID, which is unique in the cluster.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The name of one of its files: `.ecx`, `.vif`, …
+    /// The name of one of the volume's files, given its extension, such as `.ecx` or `.vif`.
     pub(super) fn file(&self, extension: &str) -> String {
         format!("{self}{extension}")
     }
@@ -58,7 +58,7 @@ impl VolumeName {
     fn parse(text: &str) -> Option<Self> {
         let (collection, id) = text.rsplit_once('_').unwrap_or(("", text));
         let volume = Self::new(collection, id.parse().ok()?)?;
-        // What does not come out as it went in is another file's name: `007`, `+7`, `_7`.
+        // Reject text that does not round-trip, such as `007`, `+7` and `_7`: such files are not SeaweedFS's.
         (volume.to_string() == text).then_some(volume)
     }
 }
@@ -81,7 +81,7 @@ impl FromStr for VolumeName {
 }
 
 impl ShardName {
-    /// The shard as Mend names blocks: by its file.
+    /// The shard's block ID, which is its file name.
     pub fn block_id(&self) -> BlockId {
         BlockId(self.to_string())
     }

@@ -1,4 +1,4 @@
-//! Reading a shard: no byte is handed out that was not held against `.ecsum`, where the volume has one.
+//! Reads a shard; every returned byte has matched `.ecsum`, if the volume has that file.
 
 use std::fs::File;
 use std::io;
@@ -17,26 +17,27 @@ use super::ecsum::crc32c;
 use super::learned::{CHUNK_BYTES, Fault, Known, sum_chunks};
 use super::name::ShardName;
 
-/// Bytes that are read between two questions to the gate where the volume has no checksums.
+/// Bytes to read between two checks of the gate if the volume has no checksums.
 const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(16 * CHUNK_BYTES).unwrap();
 
-/// What the bytes of a shard are held against.
+/// The checks that apply to the bytes of a shard.
 #[derive(Clone, Debug)]
 pub(super) enum Check {
-    /// Against `.ecsum`.
+    /// Check against `.ecsum`.
     Ecsum(Arc<Known>),
-    /// Against nothing but the length, if the volume tells it: only parity can tell whether they are right.
+    /// Check only the length, if it is known. Without checksums, only parity can reveal wrong bytes.
     Nothing(Option<u64>),
 }
 
-/// Whether a read may wait for the medium.
+/// Whether a read may block on the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Never,
     AsLongAsItTakes,
 }
 
-/// An open shard. It keeps its file, so it goes on reading the same shard when another takes its name.
+/// An open shard. The reader keeps its file descriptor, so it continues to read this file if another replaces
+/// its name.
 #[derive(Debug)]
 pub(super) struct ShardReader {
     block: BlockId,
@@ -47,7 +48,7 @@ pub(super) struct ShardReader {
 }
 
 impl ShardReader {
-    /// A reader of an open file; a length that contradicts its checksums is found here.
+    /// Creates a reader of an open file. Fails if the file's length contradicts its checksums.
     pub(super) fn new(shard: &ShardName, path: &Path, file: File, check: Check) -> Result<Self, BlockError> {
         let bytes = file.metadata().map_err(fault(path))?.len();
         let reader = Self { block: shard.block_id(), path: path.to_owned(), file, bytes, check };
@@ -105,7 +106,7 @@ impl ShardReader {
         Ok(true)
     }
 
-    /// Reads a part of one chunk, by way of the whole chunk where it is not all of it.
+    /// Reads a part of one chunk. The chunk is read whole, so that it can be verified.
     fn read_piece(
         &self,
         known: &Known,
@@ -124,7 +125,7 @@ impl ShardReader {
         Ok(read)
     }
 
-    /// Reads a whole chunk and holds it against what was learned of it.
+    /// Reads a whole chunk and checks it against its learned checksum.
     fn read_chunk(
         &self,
         known: &Known,
@@ -142,7 +143,7 @@ impl ShardReader {
         }
         match wait {
             _ if crc32c(chunk) == learned => Ok(true),
-            Wait::Never => Ok(false), // The read that waits finds out.
+            Wait::Never => Ok(false), // A later read that may block finds the reason.
             Wait::AsLongAsItTakes => self.read_changed(known, start, chunk),
         }
     }
@@ -152,7 +153,8 @@ impl ShardReader {
         Ok(known.chunk(start).expect("its block was just learned"))
     }
 
-    /// The chunk is not as it was: its block is held against `.ecsum` again.
+    /// Handles a chunk that has changed: verifies its block against `.ecsum` again, and reads the chunk once
+    /// more.
     fn read_changed(&self, known: &Known, start: u64, chunk: &mut [u8]) -> Result<bool, BlockError> {
         let block = known.block_of(start);
         known.learn_anew(&self.file, block).map_err(|fault| self.fault(fault))?;
@@ -173,7 +175,8 @@ impl ShardReader {
         }
     }
 
-    /// The bytes that will be read to hand out `bytes`: whole blocks of `.ecsum`, where they are not known yet.
+    /// The range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not verified
+    /// yet.
     fn reach(&self, bytes: Range<u64>) -> Range<u64> {
         let Check::Ecsum(known) = &self.check else { return bytes };
         let size = known.sums().block_bytes();
@@ -203,14 +206,14 @@ impl BlockReader for ShardReader {
             return;
         }
         let reach = self.reach(bytes);
-        // The system may drop what is beyond its own bound of one request, so it is asked in pieces.
+        // The kernel limits the length of one read-ahead request, so it is split.
         for offset in reach.clone().step_by(2 * CHUNK_BYTES as usize) {
             let length = NonZeroU64::new((2 * CHUNK_BYTES).min(reach.end - offset));
-            let _ = fadvise(&self.file, offset, length, Advice::WillNeed); // Advice only.
+            let _ = fadvise(&self.file, offset, length, Advice::WillNeed); // An error can be ignored.
         }
     }
 
-    /// `None` where the volume has no `.ecsum`.
+    /// `None` if the volume has no `.ecsum`.
     fn digest(&self) -> Option<Digest> {
         match &self.check {
             Check::Ecsum(known) => Some(known.sums().digest()),
@@ -220,9 +223,10 @@ impl BlockReader for ShardReader {
 }
 
 impl StoredBlock for ShardReader {
-    /// Without `.ecsum` this tells that the bytes can be read, not whether they are right.
+    /// Without `.ecsum`, this only shows that the bytes can be read, not that they are correct.
     fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
-        // Advice only: where it cannot be followed, the cache is what every reader gets.
+        // Drop the page cache, so that the disk is read. If that fails, the cached bytes are checked, as any
+        // reader gets them.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         self.check_length()?;
         match &self.check {
@@ -246,7 +250,7 @@ impl StoredBlock for ShardReader {
     }
 }
 
-/// The error for a file that is not there any more.
+/// Opens a shard's file; a missing file is reported as a missing block.
 pub(super) fn open(shard: &ShardName, path: &Path) -> Result<File, BlockError> {
     File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! [`ShardBlocks`]: the shards of one volume server as Mend's blocks.
+//! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
 use std::fs;
 use std::io;
@@ -20,48 +20,48 @@ use super::writer::ShardWriter;
 
 /// The shards in the folders of one volume server.
 ///
-/// Blocks are named by their files: `pictures_17.ec03`.
+/// A block's ID is its file name, as in `pictures_17.ec03`.
 #[derive(Debug)]
 pub struct ShardBlocks {
     shared: Arc<Shared>,
 }
 
-/// What readers and writers share.
+/// State shared by readers and writers.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) folders: Folders,
     memory: Memory,
 }
 
-/// What the bytes of a shard can be held against.
+/// The checksums that protect the bytes of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// The volume's `.ecsum`.
     Ecsum {
-        /// Names the content of the shard: equal digests are equal bytes.
+        /// Identifies the shard's content: equal digests mean equal bytes.
         digest: Digest,
     },
-    /// Nothing: the volume was encoded without checksums, or the server has none that fit. Only parity can tell whether
-    /// the bytes are right.
+    /// None: the volume was encoded without checksums, or the server has none that match. Only parity can
+    /// reveal wrong bytes.
     Unprotected,
 }
 
-/// What a shard's files say of it.
+/// Facts about a shard from its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardFacts {
-    /// Bytes of its file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// The shards of its volume.
+    /// The volume's numbers of data and parity shards.
     pub ratio: Ratio,
-    /// Which encoding of its volume the server keeps.
+    /// The encoding of the volume that the server keeps.
     pub encoding: Encoding,
-    /// What its bytes can be held against.
+    /// The checksums that protect its bytes.
     pub protection: Protection,
 }
 
 impl ShardBlocks {
-    /// Takes the `-dir` folders of a volume server, in the server's order, and its `-dir.idx` folder if it has one;
-    /// removes what a crash of Mend left there.
+    /// Opens the `-dir` folders of a volume server, given in the server's order, and its `-dir.idx` folder if
+    /// it has one. Removes temporary files that a crash of Mend left there.
     ///
     /// # Errors
     /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it.
@@ -70,17 +70,17 @@ impl ShardBlocks {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Opens a shard by its name.
+    /// Opens a shard by its block ID.
     ///
     /// # Errors
-    /// [`BlockError`]; a length that contradicts the volume's files is found here.
+    /// [`BlockError`], also if the file's length contradicts the volume's files.
     pub fn open_block(&self, block: &BlockId) -> Result<Arc<dyn StoredBlock>, BlockError> {
         let shard = shard(block)?;
         Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
     }
 
-    /// Starts a shard. Its file has a name that SeaweedFS ignores before [`commit`](Publish::commit); dropping the writer
-    /// removes it.
+    /// Creates a shard. Until [`commit`](Publish::commit), its file has a name that SeaweedFS ignores.
+    /// Dropping the writer removes the file.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -94,10 +94,10 @@ impl ShardBlocks {
         Ok(Box::new(ShardWriter::create(Arc::clone(&self.shared), shard, &folder, block.bytes)?))
     }
 
-    /// What a shard's files say of it, without reading the shard.
+    /// Facts about a shard from its files, without reading the shard itself.
     ///
     /// # Errors
-    /// [`BlockError`]; a length that contradicts the volume's files is [`Corrupt`](BlockError::Corrupt).
+    /// [`BlockError`]; [`Corrupt`](BlockError::Corrupt) if the file's length contradicts the volume's files.
     pub fn facts(&self, shard: &ShardName) -> Result<ShardFacts, BlockError> {
         let path = self.shared.folders.find(shard)?;
         let reader = self.shared.reader(shard, &path)?;
@@ -108,15 +108,15 @@ impl ShardBlocks {
         Ok(ShardFacts { bytes: reader.bytes(), ratio, encoding, protection })
     }
 
-    /// What the volume's `.vif` says; `None` if the server has none.
+    /// The content of the volume's `.vif`; `None` if the server has none.
     ///
     /// # Errors
-    /// [`BlockError::Io`] if it cannot be read or is damaged.
+    /// [`BlockError::Io`] if the file cannot be read or is damaged.
     pub fn volume(&self, volume: &VolumeName) -> Result<Option<VolumeInfo>, BlockError> {
         self.shared.folders.info(volume, &self.shared.folders.data()[0])
     }
 
-    /// Whether the server has the volume's index, without which it mounts no shard of it.
+    /// Whether the server has the volume's index, without which it cannot mount the volume's shards.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -124,7 +124,7 @@ impl ShardBlocks {
         self.shared.folders.has_index(volume)
     }
 
-    /// The ids of needles that the server's journal of the volume has as deleted, in order.
+    /// The IDs of deleted needles from the server's journals of the volume, in ascending order.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -132,7 +132,7 @@ impl ShardBlocks {
         self.shared.folders.deleted(volume)
     }
 
-    /// All files of a shard, by the server's order of folders: more than one if several of its disks have it.
+    /// All files of a shard in the order of the server's folders; several if it is on several disks.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -140,7 +140,8 @@ impl ShardBlocks {
         self.shared.folders.copies(shard)
     }
 
-    /// Volumes of which the server has shards and no index in any folder that this knows: its `-dir.idx` may not be named.
+    /// Volumes that have shards on the server but no index in any configured folder. The `-dir.idx` folder
+    /// may be missing in the configuration.
     ///
     /// # Errors
     /// [`BlockError::Io`].
@@ -157,8 +158,9 @@ impl ShardBlocks {
         Ok(without)
     }
 
-    /// Where a new shard goes: where it is already, else beside the volume's `.vif`, of several beside most of its small
-    /// files, else where most is free. A folder without room is the last choice.
+    /// Chooses the folder of a new shard: that of an existing copy, otherwise the best of all folders.
+    /// Folders with enough space come first, then those with the volume's `.vif`, `.ecsum` and `.ecx`, then
+    /// those with the most free space.
     fn folder_for(&self, shard: &ShardName, bytes: u64) -> Result<PathBuf, BlockError> {
         let folders = &self.shared.folders;
         if let Some(path) = folders.copies(shard)?.first() {
@@ -180,9 +182,9 @@ impl ShardBlocks {
 }
 
 impl Shared {
-    /// The checksums of a shard in `folder`; `None` if the volume has none that fit.
+    /// The checksums of a shard in `folder`; `None` if the volume has none that match.
     ///
-    /// Those of another ratio, or of another generation, are not this volume's: SeaweedFS does without them as well.
+    /// Checksums of another ratio or generation do not belong to this volume; SeaweedFS ignores them too.
     pub(super) fn sums(&self, shard: &ShardName, folder: &Path) -> Result<Option<ShardSums>, BlockError> {
         let Some(ecsum) = self.folders.ecsum(&shard.volume, folder)? else { return Ok(None) };
         let ratio = self.folders.info(&shard.volume, folder)?.map_or_else(Ratio::default, |info| info.ratio);
@@ -209,7 +211,7 @@ impl Sources for ShardBlocks {
     }
 }
 
-/// As files alone: the server has to be told to mount them.
+/// Writes shards as files only; the server must be told separately to mount them.
 impl Sinks for ShardBlocks {
     fn deliver(&self, sink: &Sink) -> Result<Delivery, BlockError> {
         self.create(sink).map(Delivery::Published)
@@ -221,8 +223,8 @@ impl Blocks for ShardBlocks {
         self.open_block(block)?.verify(gate)
     }
 
-    /// Removes the shard from all of the server's disks. What the server has mounted it goes on serving, so it is to be
-    /// unmounted first.
+    /// Removes the shard from all of the server's disks. The shard must be unmounted first, since the server
+    /// continues to serve a mounted file.
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
         let copies = self.shared.folders.copies(&shard(block)?)?;
         for path in &copies {
@@ -248,7 +250,7 @@ impl Blocks for ShardBlocks {
         Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 
-    /// On the disk that has most.
+    /// The free bytes of the disk with the most free space.
     fn free_bytes(&self) -> Result<u64, BlockError> {
         let mut free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
         free.try_fold(0, |most, free| Ok(most.max(free?)))
@@ -259,7 +261,7 @@ fn shard(block: &BlockId) -> Result<ShardName, BlockError> {
     block.0.parse().map_err(|_| BlockError::BadName(block.0.clone()))
 }
 
-/// The folder of a file in one.
+/// The folder that contains a file.
 fn parent(path: &Path) -> &Path {
     path.parent().expect("a file in a folder")
 }

@@ -1,4 +1,4 @@
-//! Shards in the folders of a server, whole, rotten, short, foreign and half-made.
+//! Tests of shards in a server's folders: intact, corrupt, short, of another encoding, and incomplete.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -16,8 +16,8 @@ use super::*;
 const BLOCK: u32 = 1 << 20;
 const BYTES: usize = (2 << 20) + 70_000;
 
-/// A server with two folders and a volume of 2 + 1 shards, of which `p_5.ec00` is in the first and `p_5.ec01` in the
-/// second; the small files are in the first.
+/// A server with two folders and a volume of 2 + 1 shards: `p_5.ec00` and the small files are in the first
+/// folder, `p_5.ec01` is in the second.
 struct Server {
     root: TempDir,
     shards: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Server {
         fs::write(self.root.path().join(name), bytes).expect("written");
     }
 
-    /// Flips a bit in place, as a disk would.
+    /// Flips a bit in place, as bit rot does.
     fn rot(&self, name: &str, offset: u64) {
         let file =
             fs::File::options().read(true).write(true).open(self.root.path().join(name)).expect("there");
@@ -123,7 +123,7 @@ fn is_corrupt<T: std::fmt::Debug>(result: Result<T, BlockError>, what: &str) {
 }
 
 #[test]
-fn what_is_there_is_told() {
+fn shards_and_their_facts_are_reported() {
     let server = Server::new();
     let blocks = server.open();
     let held: Vec<_> =
@@ -146,7 +146,7 @@ fn what_is_there_is_told() {
 }
 
 #[test]
-fn two_helpers_do_not_share_a_folder() {
+fn a_second_helper_cannot_open_a_folder() {
     let server = Server::new();
     let _first = server.open();
     let second = ShardBlocks::open(&[server.folder("b")], None).expect_err("taken");
@@ -166,7 +166,7 @@ fn a_flipped_bit_spoils_its_block_and_no_other() {
     is_corrupt(blocks.open_block(&id("p_5.ec00")).expect("opens").verify(&OpenGate), "1048576 to 2097152");
 }
 
-/// What was checked once may rot afterwards, also while a reader is open.
+/// A verified block may rot later, even while a reader is open.
 #[test]
 fn a_bit_that_flips_after_the_check_is_found() {
     let server = Server::new();
@@ -209,7 +209,7 @@ fn a_shard_of_another_encoding_is_not_taken() {
 }
 
 #[test]
-fn without_checksums_it_says_so() {
+fn without_checksums_shards_are_reported_unprotected() {
     let server = Server::new();
     fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
     let blocks = server.open();
@@ -226,7 +226,7 @@ fn without_checksums_it_says_so() {
 }
 
 #[test]
-fn checksums_that_do_not_fit_or_are_damaged_blame_no_shard() {
+fn mismatched_or_damaged_checksums_blame_no_shard() {
     let server = Server::new();
     let blocks = server.open();
     server.write("a/p_5.vif", &vif(3, 1, BYTES));
@@ -245,7 +245,7 @@ fn checksums_that_do_not_fit_or_are_damaged_blame_no_shard() {
 }
 
 #[test]
-fn a_made_shard_is_there_beside_the_index_and_whole() {
+fn a_committed_shard_is_whole_and_in_the_folder_of_the_index() {
     let server = Server::new();
     let blocks = server.open();
     let mut writer = blocks.create(&sink("p_5.ec02", BYTES)).expect("room");
@@ -270,9 +270,10 @@ fn a_made_shard_is_there_beside_the_index_and_whole() {
     assert_eq!(fs::read(server.folder("a/p_5.ec02")).expect("there"), server.shards[2]);
 }
 
-/// With `-dir.idx` the index is beside no shard; what SeaweedFS needs to know a shard by is its `.vif`.
+/// With `-dir.idx`, the index is in another folder than the shards. SeaweedFS identifies a shard by its
+/// `.vif`.
 #[test]
-fn a_made_shard_is_beside_its_vif_wherever_the_index_is() {
+fn a_new_shard_goes_to_the_folder_of_its_vif() {
     let server = Server::new();
     for file in ["p_5.vif", "p_5.ecsum"] {
         fs::rename(server.folder(&format!("a/{file}")), server.folder(&format!("b/{file}"))).expect("moved");
@@ -289,9 +290,9 @@ fn a_made_shard_is_beside_its_vif_wherever_the_index_is() {
     assert!(blocks.volumes_without_index().expect("readable").is_empty());
 }
 
-/// It has to replace a copy that is on a disk without the small files.
+/// A shard that replaces a copy on a disk without small files gets copies of these files.
 #[test]
-fn small_files_come_along_where_a_shard_is_made_that_has_none_beside_it() {
+fn small_files_are_copied_to_the_folder_of_a_new_shard() {
     let server = Server::new();
     let blocks = server.open();
     make(&blocks, "p_5.ec01", &server.shards[1]).expect("room");
@@ -303,13 +304,13 @@ fn small_files_come_along_where_a_shard_is_made_that_has_none_beside_it() {
 }
 
 #[test]
-fn where_disks_disagree_about_the_encoding_nothing_is_made() {
+fn no_shard_is_written_while_disks_disagree_about_the_encoding() {
     let server = Server::new();
     let blocks = server.open();
     server.write("b/p_5.vif", &vif(2, 1, BYTES + 1));
     let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("which of them?");
     assert!(error.to_string().contains("another encoding"), "{error}");
-    // What is damaged is replaced by what another disk has.
+    // A damaged file is replaced by the copy of another disk.
     server.write("b/p_5.vif", b"garbage");
     make(&blocks, "p_5.ec02", &server.shards[2]).expect("one encoding");
     assert_eq!(fs::read(server.folder("b/p_5.vif")).expect("there"), vif(2, 1, BYTES));
@@ -321,7 +322,7 @@ fn where_disks_disagree_about_the_encoding_nothing_is_made() {
 }
 
 #[test]
-fn a_copy_on_another_disk_keeps_the_new_one_out() {
+fn a_copy_on_another_disk_prevents_a_commit() {
     let server = Server::new();
     let blocks = server.open();
     server.write("b/p_5.ec00", &server.shards[0]);
@@ -334,7 +335,7 @@ fn a_copy_on_another_disk_keeps_the_new_one_out() {
 }
 
 #[test]
-fn what_a_crash_left_goes_at_the_next_start() {
+fn temporary_files_of_a_crash_are_removed_at_the_next_start() {
     let server = Server::new();
     for kept in [".mend-x.ec00", "p_5.ec00.tmp", ".tmp"] {
         server.write(&format!("a/{kept}"), &[1]);
@@ -346,7 +347,7 @@ fn what_a_crash_left_goes_at_the_next_start() {
     assert_eq!(names.len(), 9, "what is SeaweedFS's, or nobody knows whose, stays: {names:?}");
 }
 
-/// A file that takes the name, with the old times, is another file.
+/// A file that replaces another is checked again, even if its modification time is the same.
 #[test]
 fn a_replaced_file_is_checked_again() {
     let server = Server::new();

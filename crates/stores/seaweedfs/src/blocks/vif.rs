@@ -1,4 +1,4 @@
-//! The `.vif` file of a volume: JSON with its code, its encoding and its sizes.
+//! The `.vif` file of a volume: JSON with the volume's code, encoding and sizes.
 
 use serde::Deserialize;
 
@@ -9,21 +9,21 @@ const DEFAULT_PARITY: u8 = 4;
 const LARGE_ROW_BYTES: u64 = 1 << 30;
 const SMALL_ROW_BYTES: u64 = 1 << 20;
 
-/// When a volume was encoded, in nanoseconds since 1970: what tells one encoding of it from another. Shards of two
-/// encodings never belong together.
+/// The time at which a volume was encoded, in nanoseconds since 1970, which identifies the encoding. Shards
+/// of different encodings never belong together.
 ///
-/// SeaweedFS calls it `encode_ts_ns`. It is 0 for volumes that were encoded before it kept one.
+/// SeaweedFS calls this value `encode_ts_ns`. It is 0 for volumes encoded by versions that did not record it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encoding(pub i64);
 
 impl Encoding {
-    /// Whether the volume says when it was encoded.
+    /// Whether the time of the encoding was recorded.
     pub fn is_known(self) -> bool {
         self.0 != 0
     }
 }
 
-/// How many shards a volume has.
+/// A volume's numbers of data and parity shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ratio {
     data: u8,
@@ -31,54 +31,54 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// So many data and parity shards; `None` where SeaweedFS could not have made them.
+    /// A ratio of these numbers; `None` if SeaweedFS does not support them.
     pub fn new(data: u32, parity: u32) -> Option<Self> {
         let total = data.checked_add(parity)?;
         let possible = data > 0 && parity > 0 && total <= u32::from(MAX_SHARDS);
         possible.then_some(Self { data: data as u8, parity: parity as u8 })
     }
 
-    /// Data shards.
+    /// The number of data shards.
     pub fn data(self) -> u8 {
         self.data
     }
 
-    /// Parity shards.
+    /// The number of parity shards.
     pub fn parity(self) -> u8 {
         self.parity
     }
 
-    /// All shards.
+    /// The number of all shards.
     pub fn total(self) -> u8 {
         self.data + self.parity
     }
 }
 
 impl Default for Ratio {
-    /// What SeaweedFS encodes unless told otherwise, and what it takes a `.vif` without a ratio for.
+    /// SeaweedFS's default ratio, which it also assumes for a `.vif` without a ratio.
     fn default() -> Self {
         Self { data: DEFAULT_DATA, parity: DEFAULT_PARITY }
     }
 }
 
-/// What a `.vif` file says.
+/// Content of a `.vif` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// The shards.
+    /// The numbers of data and parity shards.
     pub ratio: Ratio,
-    /// Which encoding they are of.
+    /// The encoding of the shards.
     pub encoding: Encoding,
-    /// Bytes of a shard, if the file tells or they follow from what it tells.
+    /// Bytes per shard, if the file contains it or it can be derived.
     pub shard_bytes: Option<u64>,
 }
 
 /// Why a `.vif` file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VifError {
-    /// It is not the JSON that SeaweedFS writes.
+    /// The file is not the JSON that SeaweedFS writes.
     #[error("it is not what SeaweedFS writes: {0}")]
     Json(#[from] serde_json::Error),
-    /// No volume has such shards.
+    /// SeaweedFS does not support these numbers of shards.
     #[error("it says {data} data and {parity} parity shards, and SeaweedFS has room for {MAX_SHARDS} in all")]
     Ratio {
         /// Data shards.
@@ -86,7 +86,7 @@ pub enum VifError {
         /// Parity shards.
         parity: u32,
     },
-    /// A size below zero.
+    /// A size is negative.
     #[error("it says a size of {0} bytes")]
     Size(i64),
 }
@@ -113,7 +113,7 @@ struct Config {
     block_size: i64,
 }
 
-/// Protobuf's JSON writes 64-bit numbers as strings and reads both.
+/// Parses a 64-bit number. Protobuf's JSON writes such numbers as strings and accepts both forms.
 fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -128,7 +128,7 @@ fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
 }
 
 impl VolumeInfo {
-    /// Reads the bytes of a `.vif` file.
+    /// Decodes the bytes of a `.vif` file.
     ///
     /// # Errors
     /// [`VifError`].
@@ -153,10 +153,11 @@ fn size(bytes: i64) -> Result<u64, VifError> {
     u64::try_from(bytes).map_err(|_| VifError::Size(bytes))
 }
 
-/// Volumes that do not say their shards' size are laid out in rows of 1 GiB for each data shard, then of 1 MiB.
+/// Derives the shard size of a volume whose `.vif` does not contain it: data is laid out in rows of 1 GiB per
+/// data shard, followed by rows of 1 MiB per data shard.
 fn shard_bytes_of_rows(dat_bytes: u64, ratio: Ratio) -> Option<u64> {
     if dat_bytes == 0 {
-        return None; // Nobody wrote it down.
+        return None; // The size was not recorded.
     }
     let data = u64::from(ratio.data);
     let large = dat_bytes / (LARGE_ROW_BYTES * data);
@@ -168,7 +169,7 @@ fn shard_bytes_of_rows(dat_bytes: u64, ratio: Ratio) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// As 4.48 wrote it.
+    /// A file written by SeaweedFS 4.48.
     const REAL: &str = include_str!("../../testdata/4.48.vif");
 
     fn decode(text: &str) -> Result<VolumeInfo, VifError> {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_one_is_read() {
+    fn a_real_file_is_decoded() {
         let info = decode(REAL).expect("as SeaweedFS wrote it");
         assert_eq!(info.ratio, Ratio::default());
         assert_eq!(info.encoding, Encoding(1_795_322_287_727_440_871));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn older_ones_have_rows_and_the_default_ratio() {
+    fn older_files_have_rows_and_the_default_ratio() {
         let info = decode(r#"{"version": 3, "ecShardConfig": null, "datFileSize": 10485761}"#).expect("fine");
         assert_eq!(
             info,
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_values_are_rejected() {
         for text in [
             "",
             "7",

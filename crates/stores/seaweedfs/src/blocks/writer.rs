@@ -1,4 +1,4 @@
-//! Making a shard, under a name that SeaweedFS ignores until every byte of it agrees with `.ecsum`.
+//! Writes a shard under a temporary name that SeaweedFS ignores, until all bytes have matched `.ecsum`.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use super::shard_blocks::Shared;
 
 /// A shard that is not visible yet.
 ///
-/// The checksum of a chunk is known when one write covered it whole; any other chunk that was written to is
+/// If a single write covers a whole chunk, the chunk's checksum is computed at once. All other chunks are
 /// read back when the shard is sealed.
 pub(super) struct ShardWriter {
     shared: Arc<Shared>,
@@ -31,15 +31,16 @@ pub(super) struct ShardWriter {
     bytes: u64,
     chunks: Vec<Option<u32>>,
     written: Extents,
-    /// What it was held against when it was sealed, until it is written to again; nothing if its volume has no checksums.
+    /// Set from sealing to the next write: the checksums that the shard matched, or `None` inside if the
+    /// volume has none.
     sealed: Option<Option<Arc<Known>>>,
-    /// Whether a write or a sync failed: the system says so only once.
+    /// Whether a write or a sync failed. The kernel reports such an error only once.
     broken: bool,
     committed: bool,
 }
 
 impl ShardWriter {
-    /// Starts a shard of `bytes` bytes in a folder of the server's.
+    /// Creates a shard of `bytes` bytes in one of the server's folders.
     pub(super) fn create(
         shared: Arc<Shared>,
         shard: ShardName,
@@ -67,7 +68,7 @@ impl ShardWriter {
             broken: false,
             committed: false,
         };
-        sized.map(|()| writer) // An error drops the writer, and the file with it.
+        sized.map(|()| writer) // On an error, dropping the writer removes the file.
     }
 
     fn corrupt(&self, detail: String) -> BlockError {
@@ -91,7 +92,7 @@ impl ShardWriter {
         }
     }
 
-    /// Reads back the chunks that were written in pieces.
+    /// Reads back the chunks that no single write covered.
     fn learn_the_rest(&mut self) -> Result<(), BlockError> {
         let mut storage = vec![0; CHUNK_BYTES as usize];
         for index in 0..self.chunks.len() {
@@ -114,12 +115,12 @@ impl ShardWriter {
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
     }
 
-    /// The checksums of all chunks, once the rest is learned.
+    /// The checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
     fn learned(&self) -> Vec<u32> {
         self.chunks.iter().map(|crc| crc.expect("all are learned")).collect()
     }
 
-    /// The checksums of what was written, in blocks of this many bytes.
+    /// Combines the chunk checksums into checksums of blocks of this size.
     fn found(&self, block_bytes: u32) -> ShardSums {
         let chunks_in_block = (u64::from(block_bytes) / CHUNK_BYTES) as usize;
         let learned = self.learned();
@@ -134,7 +135,8 @@ impl ShardWriter {
         ShardSums::new(self.bytes, block_bytes, blocks.collect())
     }
 
-    /// The checksums that agree with what was written; `None` if the volume has none.
+    /// Compares the written bytes with the expected checksums, and returns these; `None` if the volume has
+    /// none.
     fn agreed(&self) -> Result<Option<ShardSums>, BlockError> {
         let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
             return Ok(None);
@@ -164,7 +166,7 @@ impl ShardWriter {
         sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
 
-    /// A copy on another disk would be mounted in the place of this one.
+    /// Fails if another disk has a copy of the shard, since the server would mount that copy instead.
     fn check_other_disks(&self) -> Result<(), BlockError> {
         let copies = self.shared.folders.copies(&self.shard)?;
         let Some(other) = copies.iter().find(|path| path.parent() != Some(&self.folder)) else {
@@ -217,17 +219,17 @@ impl BlockWriter for ShardWriter {
 impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
         let sealed = self.sealed()?;
-        // The small files may have been brought, or replaced, since.
+        // The small files may have been copied or replaced since sealing.
         if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
             return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
-        // A crash in between leaves small files where they do no harm.
+        // If a crash follows, the small files remain and do no harm.
         self.shared.folders.complete(&self.shard.volume, &self.folder)?;
         let path = self.folder.join(self.shard.to_string());
         fs::rename(&self.temporary, &path).map_err(fault(&path))?;
         self.committed = true;
-        // A name that may not last is none: SeaweedFS must not mount what a crash could take back.
+        // The rename must be durable before SeaweedFS mounts the file, so an error of the sync removes it.
         sync_folder(&self.folder).inspect_err(|_| drop(fs::remove_file(&path)))?;
         Ok(None)
     }
@@ -236,7 +238,7 @@ impl Publish for ShardWriter {
 impl Drop for ShardWriter {
     fn drop(&mut self) {
         if !self.committed {
-            let _ = fs::remove_file(&self.temporary); // Otherwise at the next start.
+            let _ = fs::remove_file(&self.temporary); // If that fails, the next start removes it.
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct KeepConnectedResponse {
 pub struct VolumeLocation {
     #[prost(string, tag = "1")]
     pub url: ::prost::alloc::string::String,
-    /// Set where another master leads.
+    /// Set if another master is the leader.
     #[prost(string, tag = "5")]
     pub leader: ::prost::alloc::string::String,
     #[prost(uint32, tag = "7")]
@@ -29,7 +29,7 @@ pub struct VolumeLocation {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeListRequest {
-    /// 4.48; older masters list everything.
+    /// Since 4.48; older masters list everything.
     #[prost(uint32, repeated, tag = "2")]
     pub volume_ids: ::prost::alloc::vec::Vec<u32>,
 }
@@ -61,7 +61,7 @@ pub struct RackInfo {
 pub struct DataNodeInfo {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// By type: hdd, ssd, or a name of the operator's.
+    /// By type: hdd, ssd, or a name chosen by the operator.
     #[prost(btree_map = "string, message", tag = "2")]
     pub disk_infos: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -83,7 +83,7 @@ pub struct DiskInfo {
     pub free_volume_count: i64,
     #[prost(message, repeated, tag = "7")]
     pub ec_shard_infos: ::prost::alloc::vec::Vec<VolumeEcShardInformationMessage>,
-    /// All disks of this type, empty ones too.
+    /// All disks of this type, including empty ones.
     #[prost(btree_map = "uint32, int64", tag = "11")]
     pub max_volume_count_by_disk: ::prost::alloc::collections::BTreeMap<u32, i64>,
     #[prost(uint64, tag = "13")]
@@ -101,7 +101,7 @@ pub struct VolumeEcShardInformationMessage {
     pub disk_type: ::prost::alloc::string::String,
     #[prost(uint32, tag = "6")]
     pub disk_id: u32,
-    /// In the order of the bits that are set.
+    /// In the order of the set bits.
     #[prost(int64, repeated, tag = "7")]
     pub shard_sizes: ::prost::alloc::vec::Vec<i64>,
     #[prost(int64, tag = "14")]
@@ -274,7 +274,7 @@ pub mod seaweed_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// A stream of changes; the client's first message opens it.
+        /// Opens a stream of changes; the client must send one message first.
         pub async fn keep_connected(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -301,7 +301,7 @@ pub mod seaweed_client {
                 .insert(GrpcMethod::new("master_pb.Seaweed", "KeepConnected"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Servers, disks and everything on them.
+        /// Lists servers, their disks, and the volumes and shards on them.
         pub async fn volume_list(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeListRequest>,
@@ -326,7 +326,7 @@ pub mod seaweed_client {
                 .insert(GrpcMethod::new("master_pb.Seaweed", "VolumeList"));
             self.inner.unary(req, path, codec).await
         }
-        /// Who holds which shard of one volume.
+        /// Lists the servers of each shard of one volume.
         pub async fn lookup_ec_volume(
             &mut self,
             request: impl tonic::IntoRequest<super::LookupEcVolumeRequest>,
@@ -351,7 +351,7 @@ pub mod seaweed_client {
                 .insert(GrpcMethod::new("master_pb.Seaweed", "LookupEcVolume"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes or renews a lock of 10 s.
+        /// Takes or renews a lock, which lasts 10 s.
         pub async fn lease_admin_token(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaseAdminTokenRequest>,
@@ -376,7 +376,7 @@ pub mod seaweed_client {
                 .insert(GrpcMethod::new("master_pb.Seaweed", "LeaseAdminToken"));
             self.inner.unary(req, path, codec).await
         }
-        /// Lets it go.
+        /// Releases the lock.
         pub async fn release_admin_token(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleaseAdminTokenRequest>,
@@ -401,7 +401,7 @@ pub mod seaweed_client {
                 .insert(GrpcMethod::new("master_pb.Seaweed", "ReleaseAdminToken"));
             self.inner.unary(req, path, codec).await
         }
-        /// Who holds it.
+        /// Returns the holder of the lock.
         pub async fn get_admin_lock_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetAdminLockStatusRequest>,
@@ -426,7 +426,7 @@ pub mod seaweed_client {
                 .insert(GrpcMethod::new("master_pb.Seaweed", "GetAdminLockStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// Who leads, and what the master does by itself.
+        /// Returns the leader and the master's automatic maintenance.
         pub async fn get_master_configuration(
             &mut self,
             request: impl tonic::IntoRequest<super::GetMasterConfigurationRequest>,

@@ -16,7 +16,7 @@ pub struct VolumeEcShardsCopyRequest {
     pub copy_ecj_file: bool,
     #[prost(bool, tag = "7")]
     pub copy_vif_file: bool,
-    /// 0: the server chooses.
+    /// 0 lets the server choose.
     #[prost(uint32, tag = "8")]
     pub disk_id: u32,
     #[prost(bool, tag = "9")]
@@ -41,7 +41,7 @@ pub struct VolumeEcShardsUnmountRequest {
     pub volume_id: u32,
     #[prost(uint32, repeated, tag = "3")]
     pub shard_ids: ::prost::alloc::vec::Vec<u32>,
-    /// Only what is older than this; 0: whatever it is.
+    /// Only shards of older encodings; 0: of any encoding.
     #[prost(int64, tag = "4")]
     pub encode_ts_ns: i64,
 }
@@ -104,7 +104,7 @@ pub struct VolumeEcShardReadRequest {
     pub offset: i64,
     #[prost(int64, tag = "4")]
     pub size: i64,
-    /// 0: whatever it is.
+    /// 0: any encoding.
     #[prost(int64, tag = "7")]
     pub encode_ts_ns: i64,
 }
@@ -250,7 +250,7 @@ pub mod volume_server_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Brings shards or the small files of a volume from another server.
+        /// Copies shards or the small files of a volume from another server.
         pub async fn volume_ec_shards_copy(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeEcShardsCopyRequest>,
@@ -280,7 +280,7 @@ pub mod volume_server_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Serves shards whose files are there, and tells the master.
+        /// Mounts shards whose files are present, and reports them to the master.
         pub async fn volume_ec_shards_mount(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeEcShardsMountRequest>,
@@ -310,7 +310,7 @@ pub mod volume_server_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Stops serving them; the files stay.
+        /// Unmounts shards and keeps their files.
         pub async fn volume_ec_shards_unmount(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeEcShardsUnmountRequest>,
@@ -340,7 +340,7 @@ pub mod volume_server_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Removes the files of shards that are not mounted, and the small files with the last shard of the volume.
+        /// Deletes the files of unmounted shards, and the small files with the last shard of the volume.
         pub async fn volume_ec_shards_delete(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeEcShardsDeleteRequest>,
@@ -370,7 +370,7 @@ pub mod volume_server_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// The shards of a volume that are mounted here.
+        /// Lists the mounted shards of a volume.
         pub async fn volume_ec_shards_info(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeEcShardsInfoRequest>,
@@ -400,7 +400,7 @@ pub mod volume_server_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Bytes of a shard that is mounted here.
+        /// Reads bytes of a mounted shard.
         pub async fn volume_ec_shard_read(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeEcShardReadRequest>,
@@ -427,7 +427,7 @@ pub mod volume_server_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// A file of a volume, mounted or not.
+        /// Reads a file of a volume, mounted or not.
         pub async fn copy_file(
             &mut self,
             request: impl tonic::IntoRequest<super::CopyFileRequest>,
@@ -452,7 +452,7 @@ pub mod volume_server_client {
                 .insert(GrpcMethod::new("volume_server_pb.VolumeServer", "CopyFile"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Folders and version.
+        /// Returns folders and version.
         pub async fn volume_server_status(
             &mut self,
             request: impl tonic::IntoRequest<super::VolumeServerStatusRequest>,

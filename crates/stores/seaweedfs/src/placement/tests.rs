@@ -26,7 +26,7 @@ fn ratio(data: u32, parity: u32) -> Ratio {
     Ratio::new(data, parity).expect("possible")
 }
 
-/// `r0s0/1 …`: who has shard 0, 1, …; `-` nobody.
+/// Parses `r0s0/1 …`: the server and disk of shard 0, 1, …; `-` if the shard is lost.
 fn spread(homes: &str) -> Generation {
     let homes = homes.split_whitespace().enumerate().filter(|(_, home)| *home != "-");
     let homes = homes.map(|(shard, text)| {
@@ -46,7 +46,7 @@ fn a_shard_goes_back_where_it_was() {
     let mut generation = spread("r0s0/0 r1s0/0 - r0s1/0");
     generation.former.insert(2, home("r1s1", 1));
     assert_eq!(at(place(&generation, ratio(2, 2), 2, &servers(&[2, 2]), |_| true)), "r1s1/1");
-    // Not where no helper is, and not where there is another by now while a server has none.
+    // Unless the former server has no helper, or already has another shard while some server has none.
     assert_eq!(at(place(&generation, ratio(2, 2), 2, &servers(&[2, 2]), |id| id.0 != "r1s1")), "r1s0/1");
     generation.former.insert(2, home("r0s0", 1));
     assert_eq!(at(place(&generation, ratio(2, 2), 2, &servers(&[2, 2]), |_| true)), "r1s1/0");
@@ -54,7 +54,7 @@ fn a_shard_goes_back_where_it_was() {
 
 #[test]
 fn racks_count_before_servers_and_servers_before_disks() {
-    // The rack that has two is at its share of two, though one of its servers is empty.
+    // The rack with two shards has reached its share, although one of its servers is empty.
     assert_eq!(
         at(place(&spread("r0s0/0 r0s1/0 r1s0/0 -"), ratio(2, 2), 3, &servers(&[3, 1]), |_| true)),
         "r1s0/1"
@@ -66,7 +66,7 @@ fn racks_count_before_servers_and_servers_before_disks() {
 }
 
 #[test]
-fn full_servers_and_none_are_said() {
+fn full_and_missing_servers_are_reported() {
     let mut full = servers(&[2]);
     full.values_mut().for_each(|server| server.free_volumes = 0);
     assert_eq!(place(&spread("r0s0/0 -"), ratio(1, 1), 1, &full, |_| true), Err(NoPlace::Full));
@@ -74,7 +74,8 @@ fn full_servers_and_none_are_said() {
 }
 
 proptest! {
-    /// Never two on a server, or more in a rack, where it could have been avoided.
+    /// The chosen place never puts two shards on a server, or too many in a rack, if another place avoids
+    /// that.
     #[test]
     fn no_better_place_exists(
         racks in prop::collection::vec(1..5usize, 1..5),

@@ -1,4 +1,4 @@
-//! Writes that call SeaweedFS's servers: claiming stripes, mounting, unmounting.
+//! Writes that call SeaweedFS's servers: claims, mounts, unmounts and inspections.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use store_api::{Answer, Done, RecordWrite, StoreError, StripeWrite, Term, Write}
 use super::state::Shared;
 use super::view::shard_of;
 
-/// The stripe of a write that calls servers; `None` if it calls none.
+/// The stripe of a write that calls servers; `None` for other writes.
 pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
     match write {
         Write::Stripes(
@@ -16,14 +16,14 @@ pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
             | StripeWrite::Claim { stripe, .. }
             | StripeWrite::Release(stripe),
         ) => Some(stripe.clone()),
-        // An inspection belongs to no stripe, so that no call for a stripe waits for it.
+        // An inspection belongs to no stripe, so that calls for stripes do not wait for it.
         Write::Stripes(StripeWrite::Inspect) => Some(StripeId(String::new())),
         Write::Records(RecordWrite::Discard(_, block)) => Some(StripeId(shard_of(block)?.volume.to_string())),
         _ => None,
     }
 }
 
-/// Makes the calls of a write.
+/// Carries out a write by calling servers.
 pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -> Result<Done, StoreError> {
     match write {
         Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {

@@ -1,4 +1,4 @@
-//! The cluster's lock while volumes are worked on, and what a server needs before it can have a shard.
+//! Holds the cluster's lock while Mend works on volumes, and prepares servers that will receive shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,38 +14,39 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::lock::Lock;
 
-/// What the lock's holder is called; `weed shell` shows it.
+/// The name of the lock's holder, as `weed shell` shows it.
 const NAME: &str = "mend";
 
-/// The lock and the stripes that it is held for.
+/// The lock, and the stripes that need it.
 #[derive(Default)]
 pub(super) struct Claims {
     lock: Option<Arc<Lock>>,
-    /// The stripes that are claimed for repairs.
+    /// Stripes claimed for repairs.
     stripes: BTreeSet<StripeId>,
-    /// The stripes whose servers are put right, and how often at once.
+    /// Stripes whose servers are being fixed, with the number of operations in progress.
     upkeep: BTreeMap<StripeId, usize>,
-    /// Tells when the lock is lost.
+    /// The task that reports the loss of the lock.
     guard: Option<AbortHandle>,
 }
 
 impl Shared {
-    /// Takes the lock, if it is not held, and makes sure that these nodes can have shards of a volume. What is known of
-    /// the volume is as new as the claim when this returns.
+    /// Takes the lock if necessary, and prepares these nodes for shards of a volume. On return, the listing
+    /// of the volume is newer than the claim.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] if somebody else has the lock, [`StoreError::Unfit`] if a server cannot be made ready.
+    /// [`StoreError::Taken`] if another client holds the lock, [`StoreError::Unfit`] if a server cannot be
+    /// prepared.
     pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        // One after the other, so that repairs begin as fast as volumes are looked at and not all in one moment.
+        // Claim one volume at a time, so that repairs start at a steady rate instead of all at once.
         let _alone = self.claiming.lock().await;
         let is_new = {
             let held = self.hold(volume).await;
             held.map_err(|error| taken(error.to_string()))?.stripes.insert(stripe.clone())
         };
-        // Servers may be slow, and others need not wait for them.
+        // Prepare without the lock on `claims`: servers may be slow.
         let ready = async {
             self.refresh(volume).await.map_err(taken)?;
             for &node in nodes {
@@ -54,17 +55,18 @@ impl Shared {
             self.check_claim(stripe).await.map_err(taken)
         };
         let ready = ready.await;
-        // An earlier claim stays as it is.
+        // Keep a claim that existed before this call.
         if ready.is_err() && is_new {
             self.release(stripe).await;
         }
         ready
     }
 
-    /// Takes the lock, if it is not held, to put a server of a volume right. What is known of the volume is as new as that.
+    /// Takes the lock if necessary, to fix the files or mounts of a volume's servers. On return, the listing
+    /// of the volume is newer than the lock.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] if somebody else has the lock.
+    /// [`StoreError::Taken`] if another client holds the lock.
     pub async fn begin_upkeep(self: &Arc<Self>, stripe: &StripeId) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let volume = self.state().view.volume_of(stripe);
@@ -81,7 +83,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The servers of a volume are as they should be, or not; the lock goes with the last that needs it.
+    /// Ends one upkeep operation, successful or not. Releases the lock if nothing else needs it.
     pub async fn end_upkeep(&self, stripe: &StripeId) {
         let mut claims = self.claims.lock().await;
         if let Some(times) = claims.upkeep.get_mut(stripe) {
@@ -93,7 +95,7 @@ impl Shared {
         claims.release_if_unused().await;
     }
 
-    /// Takes the lock, if it is not held.
+    /// Takes the lock unless it is already held.
     async fn hold(self: &Arc<Self>, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
         let mut claims = self.claims.lock().await;
         if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
@@ -106,7 +108,7 @@ impl Shared {
         Ok(claims)
     }
 
-    /// Makes sure that a node's server can have shards of a volume.
+    /// Prepares a node's server for shards of a volume.
     async fn prepare(
         self: &Arc<Self>,
         stripe: &StripeId,
@@ -124,8 +126,8 @@ impl Shared {
         })
     }
 
-    /// Has the small files of a volume brought to a server that does not have them as most others have. One that has mounted
-    /// shards of it has its index open, and keeps that.
+    /// Copies the small files of a volume to a server whose copies are missing or differ from the majority. A
+    /// server that has mounted shards of the volume has its index open and keeps that file.
     async fn make_ready(
         self: &Arc<Self>,
         stripe: &StripeId,
@@ -137,14 +139,14 @@ impl Shared {
         self.complete(&name, server, serves).await
     }
 
-    /// Lets a volume go, and the lock with the last.
+    /// Releases the claim of a stripe, and the lock if nothing else needs it.
     pub async fn release(&self, stripe: &StripeId) {
         let mut claims = self.claims.lock().await;
         claims.stripes.remove(stripe);
         claims.release_if_unused().await;
     }
 
-    /// Lets everything go.
+    /// Releases all claims and the lock.
     pub async fn let_go_of_all(&self) {
         let mut claims = self.claims.lock().await;
         claims.stripes.clear();
@@ -152,10 +154,10 @@ impl Shared {
         claims.release_if_unused().await;
     }
 
-    /// Whether a volume is ours for now.
+    /// Checks that a volume is still claimed.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason why it is not, as text.
     pub async fn check_claim(&self, stripe: &StripeId) -> Result<(), String> {
         let claims = self.claims.lock().await;
         match &claims.lock {
@@ -168,7 +170,7 @@ impl Shared {
 }
 
 impl Claims {
-    /// Drops what is left of a lock that is not held any more; the stripes that it was held for.
+    /// Drops the remains of a lost lock. Returns the stripes that were claimed under it.
     fn drop_lock(&mut self) -> BTreeSet<StripeId> {
         if let Some(guard) = self.guard.take() {
             guard.abort();
@@ -184,16 +186,16 @@ impl Claims {
         }
         if let Some(guard) = self.guard.take() {
             guard.abort();
-            tokio::task::yield_now().await; // So that it drops its share.
+            tokio::task::yield_now().await; // Lets the aborted task drop its reference.
         }
-        // Whoever still has a share lets go when it drops it.
+        // If another reference exists, the lock is released when that reference is dropped.
         if let Some(lock) = self.lock.take().and_then(Arc::into_inner) {
             lock.release().await;
         }
     }
 }
 
-/// Says so when the lock is lost.
+/// Waits until the lock is lost, and reports the lost claims.
 async fn guard(shared: Arc<Shared>, lock: Arc<Lock>) {
     let error = lock.lost().await;
     tracing::warn!(%error, "the cluster's lock is lost");

@@ -1,8 +1,9 @@
-//! Remembers the home of every shard across restarts of the coordinator, so that a shard that was lost in between goes back to
-//! where it was.
+//! Records the location of every shard, so that a shard lost while the coordinator was down returns to its
+//! former server.
 //!
-//! The records hold one entry for each volume, written when it changes. An entry counts only for the encoding that it names, for
-//! shards that no server lists, and once the volume is listed: it may have been deleted meanwhile.
+//! There is one record per volume, rewritten when a location changes. A record applies only to the encoding
+//! that it names, and only to shards that no server lists. It is ignored until the volume is listed, since
+//! the volume may have been deleted meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +15,21 @@ use super::state::{Shared, State};
 use crate::listing::ServerId;
 use crate::volumes::{Generation, Home, Kept};
 
-/// What the keys of the records begin with; the volume's number follows.
+/// Prefix of the record keys; the volume ID follows.
 const PREFIX: &str = "seaweedfs/homes/";
 
-/// What is kept of a volume.
+/// The recorded locations of a volume's shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     encoding: i64,
-    /// By shard: the server, its disk, and the shard's bytes.
+    /// By shard: server, disk, and the shard's length in bytes.
     homes: BTreeMap<u8, (String, u32, u64)>,
-    /// By shard that was made elsewhere: the server that had it before.
+    /// By shard that was rebuilt on another server: its original server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     origins: BTreeMap<u8, String>,
 }
 
-/// The records as they were written last.
+/// The records as last written.
 #[derive(Default)]
 pub(super) struct Homes(BTreeMap<u32, Record>);
 
@@ -60,7 +61,7 @@ impl Record {
 }
 
 impl State {
-    /// Keeps where the shards of volumes are that have changed.
+    /// Records the locations of the shards of changed volumes.
     pub(super) fn keep_homes(&mut self, volumes: impl IntoIterator<Item = u32>) {
         let mut writes = Vec::new();
         for id in volumes {
@@ -75,7 +76,7 @@ impl State {
                         self.homes.0.insert(id, record);
                     }
                 }
-                Some(None) => {} // Which encoding counts is not known.
+                Some(None) => {} // It is unknown which encoding is current.
                 None if self.homes.0.remove(&id).is_some() => {
                     writes.push(RecordWrite::Remove(key));
                 }
@@ -99,7 +100,7 @@ impl State {
 }
 
 impl Shared {
-    /// Remembers where shards were when an earlier coordinator looked last.
+    /// Loads the locations that an earlier coordinator recorded.
     ///
     /// # Errors
     /// [`CatalogError`].

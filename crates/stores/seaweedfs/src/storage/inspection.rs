@@ -1,5 +1,6 @@
-//! Keeps the small files of volumes alike: inspects one volume after the other, and names and replaces copies that are not
-//! the majority's. A server that is to get a shard is inspected first.
+//! Keeps the small files of a volume identical on all its servers: inspects one volume after the other, and
+//! reports and replaces copies that differ from the majority. Before a server receives a shard, its files are
+//! inspected too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -20,47 +21,49 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::{SmallFile, VolumeServer};
 
-/// A server of which nobody can tell whether it has the right files is asked again so often, after so long.
+/// How often, and at what interval, a server's copy is inspected again while it can be judged neither good
+/// nor bad.
 const TRIES: u32 = 5;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// A volume is looked at so often, one after the other.
+/// Minimum pause between the inspections of two volumes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// After a look at large indexes there is a rest of so many times as long.
+/// The pause after an inspection is at least this many times as long as the inspection, which may read large
+/// indexes.
 const REST: u32 = 9;
-/// A larger `.vif` or `.ecsum` is not compared.
+/// Larger `.vif` and `.ecsum` files are not compared.
 const MAX_COMPARED: usize = 64 << 20;
-/// Indexes are compared so many bytes at a time, as they may be larger than memory.
+/// Indexes are compared in windows of this size, since they may exceed the memory.
 const WINDOW_BYTES: usize = ENTRY_BYTES << 16;
-/// A server has said by then what it has of a file.
+/// Timeouts for reading a server's copy of a file, and for one window of an index.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const WINDOW_LIMIT: Duration = Duration::from_secs(10);
-/// A server that did not answer in time is not asked for so long.
+/// A server that timed out is left alone for this long.
 const SILENT_FOR: Duration = Duration::from_secs(60);
-/// It has fetched a file by then.
+/// Timeouts for a server that copies a file from another one.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
 const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
-/// A server that has let go of shards for a moment is asked so often to take them again.
+/// Number of attempts, and their interval, to mount shards again that were unmounted briefly.
 const MOUNT_TRIES: usize = 5;
 const MOUNT_AGAIN: Duration = Duration::from_millis(200);
-/// In this order, as SeaweedFS needs the index first.
+/// In this order, since SeaweedFS needs the index first.
 const FILES: [SmallFile; 3] = [SmallFile::Ecx, SmallFile::Vif, SmallFile::Ecsum];
 
-/// What was found last.
+/// Results of the inspections.
 #[derive(Default)]
 pub(super) struct Inspection {
-    /// The last volume that was looked at.
+    /// The volume that was inspected last.
     last: u32,
-    /// By volume, server and file: what is wrong, and why that is still so.
+    /// By volume, server and file: the problem, and why it has not been fixed.
     standing: BTreeMap<(u32, ServerId, SmallFile), String>,
-    /// Files of volumes of which no more than half of the servers have the same, by volume and file.
+    /// By volume and file: files without a majority, since at most half of the servers agree.
     split: BTreeMap<(u32, SmallFile), String>,
-    /// Servers that did not answer in time, and when.
+    /// Servers that timed out, with the time of the timeout.
     silent: BTreeMap<ServerId, Instant>,
-    /// Volumes of which shards have moved since servers forgot where they were.
+    /// Volumes whose shards have moved since servers last dropped their cached locations.
     moved: BTreeSet<u32>,
 }
 
-/// Looks at one volume after the other until the storage is dropped.
+/// Inspects one volume after the other until the storage is dropped.
 pub(super) async fn inspect(storage: Weak<Shared>) {
     let mut rest = LOOK_EVERY;
     loop {
@@ -75,7 +78,7 @@ pub(super) async fn inspect(storage: Weak<Shared>) {
 }
 
 impl Inspection {
-    /// A shard of a volume is about to be somewhere else.
+    /// Notes that a shard of a volume is about to move.
     pub fn note_move(&mut self, volume: u32) {
         self.moved.insert(volume);
     }
@@ -85,7 +88,7 @@ impl Inspection {
         self.silent.contains_key(server)
     }
 
-    /// What is wrong and could not be put right, a sentence each.
+    /// Problems that could not be fixed, one sentence each.
     pub fn lines(&self) -> Vec<String> {
         self.standing.values().chain(self.split.values()).cloned().collect()
     }
@@ -104,14 +107,15 @@ impl State {
 }
 
 impl State {
-    /// The volume that a stripe is, if servers are to forget now where its shards were.
+    /// The stripe's volume if it is complete and its shards have moved, so that servers should drop their
+    /// cached locations.
     pub(super) fn next_to_refresh(&mut self, stripe: &StripeId) -> Option<VolumeName> {
         let id = self.view.volume_of(stripe)?;
         let is_due = self.view.is_whole(id) && self.inspection.moved.remove(&id);
         if is_due { Some(self.view.named(id)?.0) } else { None }
     }
 
-    /// Tells that a server's copy of a file is not what it should be.
+    /// Reports that a server's copy of a file is bad.
     fn tell_spoiled(&mut self, name: &VolumeName, server: &ServerId, file: SmallFile, problem: &Problem) {
         let Some(node) = self.view.node(server) else { return };
         let (stripe, file) = (StripeId(name.to_string()), BlockId(file.of(name)));
@@ -120,11 +124,11 @@ impl State {
 }
 
 impl Shared {
-    /// Inspects all volumes, and tells what is found.
+    /// Inspects all volumes, and reports all problems, including those that were reported before.
     pub(super) async fn inspect_all(self: &Arc<Self>) {
         let volumes: Vec<u32> = {
             let mut state = self.state();
-            state.inspection.standing.clear(); // It is told again.
+            state.inspection.standing.clear(); // So that known problems are reported again.
             state.view.volumes().iter().map(|(id, _)| id).collect()
         };
         for volume in volumes {
@@ -132,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Looks at the small files of a volume, and replaces what is not as most servers have it.
+    /// Compares the small files of a volume, and replaces copies that differ from the majority.
     pub(super) async fn inspect(self: &Arc<Self>, volume: u32) {
         let Some((name, expected)) = self.state().view.named(volume) else { return };
         for file in FILES {
@@ -197,8 +201,8 @@ impl Shared {
         }
     }
 
-    /// Replaces a server's copy of a file if it still is not the majority's: somebody else may have worked on the volume
-    /// until it was locked.
+    /// Compares the file again under the lock, since others may have changed it before the lock was taken.
+    /// Replaces the server's copy if it still differs from the majority.
     async fn look_again(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -214,10 +218,10 @@ impl Shared {
         }
     }
 
-    /// Makes sure that a server has the small files of a volume as most have them; the volume is claimed.
+    /// Makes sure that a server has the majority's small files of a volume. The volume must be claimed.
     ///
     /// # Errors
-    /// Why it has not, in words.
+    /// The reason for the failure, as text.
     pub(super) async fn complete(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -229,7 +233,8 @@ impl Shared {
             let (_, expected) =
                 self.state().view.named(name.id()).ok_or("it is not known how the volume stands")?;
             let mut verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
-            // A server that has just started, or whose copy is being replaced, can be judged a little later.
+            // A server that has just started, or whose copy is being replaced, may be judged only after a
+            // while.
             for _ in 0..TRIES {
                 let is_known = verdict.good.contains(server) || verdict.bad.contains_key(server);
                 if is_known || serves || file == SmallFile::Ecsum {
@@ -255,7 +260,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What servers with shards of a volume have of a file, and one more server.
+    /// Reads a file from all servers with shards of the volume, and from the server `besides`.
     async fn copies(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -277,7 +282,7 @@ impl Shared {
             let (shared, name) = (Arc::clone(self), name.clone());
             asking.spawn(async move { (shared.copy_at(&name, file, &server).await, server) });
         }
-        // A server that does not answer is not blamed.
+        // A server that does not answer is left out and not blamed.
         let mut answers = asking.join_all().await;
         answers.sort_by(|one, other| one.1.cmp(&other.1));
         let mut copies = Copies::default();
@@ -289,7 +294,7 @@ impl Shared {
         copies
     }
 
-    /// The indexes of servers, read side by side.
+    /// Compares the indexes of several servers, reading all of them in parallel.
     async fn indexes(self: &Arc<Self>, name: &VolumeName, servers: Vec<ServerId>) -> Copies {
         let mut opening = JoinSet::new();
         for server in servers {
@@ -335,7 +340,7 @@ impl Shared {
         }
     }
 
-    /// A server's copy of a file; `None` if it does not answer in time.
+    /// A server's copy of a file; `None` after a timeout.
     async fn copy_at(
         &self,
         name: &VolumeName,
@@ -347,7 +352,7 @@ impl Shared {
         self.in_time(server, ANSWER_LIMIT, asked).await
     }
 
-    /// What a server answers; if it does not answer in time, it is not asked for a while.
+    /// Waits for a server's answer up to a limit. After a timeout the server is left alone for a while.
     async fn in_time<T>(
         &self,
         server: &ServerId,
@@ -361,7 +366,7 @@ impl Shared {
         answer.ok().flatten()
     }
 
-    /// Replaces a file by a copy of what most servers have; the volume is claimed.
+    /// Replaces a server's file by a copy from a server of the majority. The volume must be claimed.
     async fn replace(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -379,12 +384,12 @@ impl Shared {
             _ => &[SmallFile::Ecsum],
         };
         tracing::info!(file = file.of(name), %server, from = %source.address(), %problem, "bringing it anew");
-        // The server's own choice may be another disk than the one that is read first.
+        // The disk that the server chooses may not be the disk whose file it reads first, so try each disk.
         for disk in self.disks_of(server) {
             let bring = bring(&connection, name, files, source.address(), disk);
             let serves = self.state().view.serves(name.id(), server);
             match file {
-                // An index that is in use is not to change under its reader.
+                // An index must not change while the server has it open.
                 SmallFile::Ecx if serves => self.remounted(name, server, &connection, bring).await?,
                 _ => bring.await?,
             }
@@ -398,7 +403,7 @@ impl Shared {
         Err("the server still has another one".to_owned())
     }
 
-    /// What stands for the disks of a server in orders: 0 leaves the choice to the server, and so is no disk.
+    /// The disk numbers to use in copy requests. 0 lets the server choose, so it names no disk.
     fn disks_of(&self, server: &ServerId) -> Vec<u32> {
         let state = self.state();
         let disks = state.view.volumes().servers().get(server).map(|server| &server.disks);
@@ -407,11 +412,12 @@ impl Shared {
             .collect()
     }
 
-    /// Has a server let go of all its shards of a volume for as long as `work` takes; the volume is claimed. The server
-    /// forgets then where other shards were.
+    /// Unmounts all of a server's shards of a volume while `work` runs, then mounts them again. The server
+    /// thereby drops its cached locations of other shards. The volume must be claimed.
     ///
     /// # Errors
-    /// Why not, in words; nothing has happened if the volume could not be read meanwhile.
+    /// The reason for the failure, as text. If the volume would have become unreadable meanwhile, the server
+    /// is left unchanged.
     pub(super) async fn remounted(
         &self,
         name: &VolumeName,
@@ -437,11 +443,12 @@ impl Shared {
         done
     }
 
-    /// Has servers forget where shards of a volume were that are elsewhere now; the volume is claimed. They remember it for
-    /// up to 37 minutes otherwise, and fail to read what they need several such shards for.
+    /// Makes servers drop their cached locations of a volume's shards after some have moved. Otherwise
+    /// servers use stale locations for up to 37 minutes, and reads that need several moved shards fail. The
+    /// volume must be claimed.
     pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
         let Some((_, expected)) = self.state().view.named(name.id()) else { return };
-        // A server would not know its shards again without this file.
+        // Without a good `.vif`, a server could not mount its shards again.
         let vif = self.copies(name, SmallFile::Vif, None).await.verdict(SmallFile::Vif, expected.encoding);
         for server in &vif.good {
             let done = async {

@@ -1,10 +1,11 @@
 //! A SeaweedFS cluster as a coordinator's catalog.
 //!
-//! The stripes are its EC volumes, as the masters list them; changes by others are pushed. Mend records only what it alone
-//! knows, such as the copies that it found bad. SeaweedFS owns the files.
+//! Each EC volume is a stripe. The masters list the volumes and push changes that others make. Mend records
+//! only facts that SeaweedFS does not store, such as which copies were found bad. SeaweedFS owns the files.
 //!
-//! **Always true:** everything reported of a volume belongs to one encoding. A shard counts as repaired when the master
-//! lists it where it was made. Nothing is mounted or unmounted without the cluster's lock.
+//! **Invariants:** everything reported about a volume belongs to one encoding. A repaired shard counts only
+//! when the master lists it on the server where Mend rebuilt it. Mend mounts and unmounts only while holding
+//! the cluster's lock.
 
 mod asking;
 mod claims;
@@ -30,7 +31,7 @@ use store_api::{
 pub use open::{AttachError, Attachment, open};
 use state::Shared;
 
-/// SeaweedFS: servers keep several shards of a volume where there are few of them.
+/// Several shards of one volume may share a server when there are fewer servers than shards.
 pub const POLICY: StorePolicy = StorePolicy {
     ownership: Ownership::Attached,
     service: Service::ReportedByStore,

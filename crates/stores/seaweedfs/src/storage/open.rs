@@ -1,4 +1,4 @@
-//! Opening: recalls the records, lists the cluster and starts the background tasks.
+//! Opens the storage: loads the records, lists the cluster and starts the background tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,47 +16,47 @@ use crate::listing::{Server, ServerId};
 use crate::master::MasterClient;
 use crate::security::Security;
 
-/// Which cluster, and who helps where.
+/// The cluster's addresses, its security settings, and the helpers on its servers.
 #[derive(Clone, Debug)]
 pub struct Attachment {
-    /// Its masters; one is enough.
+    /// The cluster's masters; one suffices.
     pub masters: Vec<ServerAddress>,
-    /// How to speak to it.
+    /// Keys and certificates of the cluster.
     pub security: Security,
-    /// The names of the helpers, by the HTTP addresses or `-id`s of the volume servers that they work beside.
+    /// Helper names, keyed by the HTTP address or `-id` of the volume server on the same machine.
     pub helpers: BTreeMap<String, String>,
-    /// Everything is listed at least this often.
+    /// The longest time between two listings of the whole cluster.
     pub list_every: Duration,
 }
 
 impl Attachment {
-    /// A node's name: its helper's, or the server's own if it has none.
+    /// The name of a server's node: that of its helper, or the server's own ID if it has no helper.
     pub(super) fn name_of(&self, id: &ServerId, server: &Server) -> String {
         self.helper_of(id, server).map_or_else(|| id.0.clone(), str::to_owned)
     }
 
-    /// The helper beside a server.
+    /// The helper on a server's machine.
     pub fn helper_of(&self, id: &ServerId, server: &Server) -> Option<&str> {
         let found = self.helpers.get(&id.0).or_else(|| self.helpers.get(&server.address.http()));
         found.map(String::as_str)
     }
 }
 
-/// Why a coordinator cannot attach to a cluster.
+/// Why the coordinator cannot attach to a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No threads.
+    /// The threads could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Its own records cannot be read or written.
+    /// The coordinator's records cannot be read or written.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// No master answers.
+    /// No master answered.
     #[error("no list of the cluster's volumes: {0}")]
     Master(#[from] AskError),
 }
 
-/// Lists the cluster. It blocks, so it must not be called on a runtime's thread.
+/// Opens the storage of a cluster. This call blocks, so it must not run on an async runtime's thread.
 ///
 /// # Errors
 /// [`AttachError`].

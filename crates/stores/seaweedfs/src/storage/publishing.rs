@@ -1,4 +1,5 @@
-//! A shard that was made gets into service: mounted under the lock, listed by the master; and the way out of it.
+//! Puts a rebuilt shard into service: mounts it under the lock and waits until the master lists it. Also
+//! takes bad copies out of service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +16,18 @@ use super::withdrawals::Withdrawal;
 use crate::listing::ServerId;
 use crate::server::VolumeServer;
 
-/// The master lists a mounted shard at once, and has this long if it is busy.
+/// Timeout for the master to list a mounted shard. It usually does so at once.
 const LISTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What is read of a shard, at its begin and at its end, by way of the server that has mounted it.
+/// The number of bytes read from the start and the end of a mounted shard as a test.
 const TRIED_BYTES: u64 = 4096;
 
 impl Shared {
-    /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves another file
-    /// under a shard's name lets go of that first.
+    /// Mounts shards whose files are in place, and waits until the master lists them. A server that serves
+    /// another file under a shard's name unmounts that file first.
     ///
     /// # Errors
-    /// [`StoreError::NotServed`]; that shard is taken back, and one that was mounted before it stays so.
+    /// [`StoreError::NotServed`]: the failed shard is withdrawn, and shards mounted before it stay mounted.
     pub async fn publish(
         self: &Arc<Self>,
         term: Term,
@@ -37,7 +38,7 @@ impl Shared {
             self.note_move(stripe, index, node);
             self.serve(term, stripe, index, node).await?;
         }
-        // Several blocks of a repair come one after the other, and the last makes the volume whole.
+        // A repair publishes its blocks one by one; caches are refreshed once, when the volume is complete.
         let due = self.state().next_to_refresh(stripe);
         if let Some(name) = due {
             self.refresh_locations(&name).await;
@@ -45,7 +46,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that other servers will look for a shard where it was, if it was elsewhere.
+    /// Notes that the shard moves to another server, which makes cached locations stale.
     fn note_move(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         let mut state = self.state();
         let (Some(volume), Some(server)) = (state.view.volume_of(stripe), state.view.server(node)) else {
@@ -88,7 +89,7 @@ impl Shared {
         self.settle(term, stripe, &volume, index, node).await
     }
 
-    /// Mounts one shard, asks the server what it makes of it, and waits until the master lists it.
+    /// Mounts one shard, checks what the server reports about it, and waits until the master lists it.
     async fn mount(
         &self,
         stripe: &StripeId,
@@ -103,9 +104,9 @@ impl Shared {
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
         self.check_claim(stripe).await?;
-        // What is mounted is served from the file that was there then.
+        // A mounted shard would still be served from the old file.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
-        self.check_claim(stripe).await?; // It may have been lost while the server was busy.
+        self.check_claim(stripe).await?; // The lock may have been lost while the server was busy.
         connection.mount(volume, &[shard]).await.map_err(text)?;
         check_mounted(&connection, volume, shard, expected).await?;
         self.wait_until_listed(volume, shard, server).await
@@ -134,7 +135,8 @@ impl Shared {
         }
     }
 
-    /// A copy is good; bad ones elsewhere shall go, once nobody serves them.
+    /// Clears the mark of a copy that is now good, and discards the corrupt copies on other servers once they
+    /// are unmounted.
     async fn settle(
         self: &Arc<Self>,
         term: Term,
@@ -160,7 +162,7 @@ impl Shared {
         let block = ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
         for other in others {
             if let Err(error) = self.take_out_of_service(other, &block).await {
-                // The good one is served all the same; this one stays listed as a bad copy of it.
+                // The good copy is served anyway, and this copy stays listed as bad.
                 tracing::warn!(%block, %error, "a bad copy stays where it is");
                 continue;
             }
@@ -170,10 +172,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Has a node's server let go of a shard that is to be removed there.
+    /// Unmounts a shard on a node's server, so that the node can delete the file.
     ///
     /// # Errors
-    /// [`StoreError::Taken`] if somebody else works on the volume.
+    /// [`StoreError::Taken`] if another client works on the volume.
     pub async fn take_out_of_service(
         self: &Arc<Self>,
         node: NodeId,
@@ -205,7 +207,8 @@ impl Shared {
     }
 }
 
-/// Whether a server takes a shard that it has just mounted for what it is, and hands out its bytes.
+/// Checks that a server reports the expected size and ratio of a shard it has just mounted, and returns the
+/// shard's bytes.
 pub(super) async fn check_mounted(
     server: &VolumeServer,
     volume: &VolumeName,

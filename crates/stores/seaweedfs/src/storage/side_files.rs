@@ -1,7 +1,7 @@
-//! The small files of a volume (`.vif`, `.ecsum`, `.ecx`), compared across the servers that hold its shards.
+//! Compares the small files of a volume (`.vif`, `.ecsum`, `.ecx`) across the servers that hold its shards.
 //!
-//! The majority is right: a copy that differs, is damaged, or is missing is named and replaced by one of the majority's. Without
-//! a majority no copy is replaced.
+//! The majority is right: a copy that differs, is damaged or is missing is reported and replaced by one of
+//! the majority's. Without a majority no copy is replaced.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,39 +12,39 @@ use serde_json::Value;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 
-/// Bytes of an entry of an index: a key, an offset, and a size, which is the last. Indexes are compared in windows of whole
-/// entries.
+/// Size of an index entry in bytes: key, offset and size, in this order. Indexes are compared in windows of
+/// whole entries.
 pub(super) const ENTRY_BYTES: usize = 16;
 const SIZE_BYTES: usize = 4;
-/// The size that stands for a needle that was deleted, and may be in some servers' indexes only.
+/// The size that marks a deleted needle. A deletion may be marked in the indexes of some servers only.
 const TOMBSTONE: [u8; SIZE_BYTES] = [0xff; SIZE_BYTES];
 
-/// What is wrong with a server's copy of a file.
+/// The defect of a server's copy of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// Others have it.
+    /// The server has no copy, and others do.
     Missing,
-    /// It cannot be read.
+    /// The copy cannot be parsed.
     Damaged(String),
-    /// It is another one than most have.
+    /// The copy differs from the majority's.
     Differs,
 }
 
-/// The copies of one file.
+/// The copies of one file on several servers.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Contents that agree, and who has them.
+    /// Distinct contents, with the servers that have each.
     groups: Vec<(Content, Vec<ServerId>)>,
     damaged: Vec<(ServerId, String)>,
     missing: Vec<ServerId>,
 }
 
-/// What the copies of a file say together.
+/// The result of comparing all copies of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Servers whose copy is that of most.
+    /// Servers whose copy agrees with the majority.
     pub good: Vec<ServerId>,
-    /// The others.
+    /// Servers whose copy is bad.
     pub bad: BTreeMap<ServerId, Problem>,
 }
 
@@ -91,7 +91,8 @@ impl Content {
     }
 }
 
-/// Servers may have made checksums anew, with another name or in blocks of another size, which cannot be compared.
+/// Whether two checksum files agree. Servers may have recomputed checksums with another block size; then only
+/// the shards' lengths can be compared.
 fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
     let shards = one.ratio() == other.ratio() && one.generation() == other.generation();
     shards
@@ -102,7 +103,8 @@ fn sums_agree(one: &Ecsum, other: &Ecsum) -> bool {
         })
 }
 
-/// Servers mark deleted needles in their own indexes only.
+/// Whether two indexes agree. Each server marks deleted needles in its own index only, so deletions are
+/// ignored.
 fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
     if one == other {
         return true;
@@ -123,7 +125,7 @@ fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Copies {
-    /// Takes what a server has of the file; an empty one is none.
+    /// Adds a server's copy of the file; an empty file counts as missing.
     pub fn add(&mut self, file: SmallFile, server: ServerId, bytes: Option<Vec<u8>>) {
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return self.missing.push(server) };
         match Content::decode(file, bytes) {
@@ -132,8 +134,8 @@ impl Copies {
         }
     }
 
-    /// Takes the next window of each server's index, after the first was [`add`](Self::add)ed. A server without one has
-    /// stopped answering and is left out.
+    /// Compares the next window of each server's index; [`add`](Self::add) took the first. A server without a
+    /// window has stopped answering and is left out.
     pub fn compare_next(&mut self, mut windows: BTreeMap<ServerId, Vec<u8>>) {
         for (_, servers) in std::mem::take(&mut self.groups) {
             let first = self.groups.len();
@@ -145,7 +147,7 @@ impl Copies {
         }
     }
 
-    /// Puts a server among those with the same content, in the groups from `first` on.
+    /// Adds a server to the group with the same content, searching the groups from `first` on.
     fn join(&mut self, first: usize, content: Content, server: ServerId) {
         match self.groups[first..].iter_mut().find(|(other, _)| other.agrees(&content)) {
             Some((_, servers)) => servers.push(server),
@@ -153,13 +155,13 @@ impl Copies {
         }
     }
 
-    /// Whether servers have different ones.
+    /// Whether servers have different contents.
     pub fn is_split(&self) -> bool {
         self.groups.len() > 1
     }
 
-    /// Who has what most have. Checksums are wanted only where more have them than have none, and a `.vif` only of this
-    /// encoding.
+    /// Decides which copies are good by majority. A server without `.ecsum` is blamed only if most servers
+    /// have that file; a `.vif` must belong to the given encoding.
     pub fn verdict(&self, file: SmallFile, encoding: Encoding) -> Verdict {
         let readable: usize = self.groups.iter().map(|(_, servers)| servers.len()).sum();
         let fits = |content: &Content| !matches!(content, Content::Vif(other, _) if *other != encoding);

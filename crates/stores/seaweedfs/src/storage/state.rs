@@ -1,4 +1,4 @@
-//! What the storage's threads share, and what they do to it.
+//! State shared by the storage's tasks, and the operations on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,35 +21,35 @@ use crate::master::MasterClient;
 use crate::server::VolumeServer;
 use crate::volumes::Change;
 
-/// What the threads share.
+/// The attached cluster, shared by all tasks of the storage.
 pub struct Shared {
     pub(super) master: MasterClient,
     pub(super) attachment: Attachment,
     pub(super) claims: tokio::sync::Mutex<Claims>,
-    /// Held while a volume is claimed.
+    /// Locked while a volume is being claimed, so that claims run one at a time.
     pub(super) claiming: tokio::sync::Mutex<()>,
-    /// Held while a server is told what to serve of a volume, by the volume.
+    /// One lock per volume, held while a server mounts or unmounts the volume's shards.
     mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
-    /// Something was listed that may have to be looked into.
+    /// Signalled when a new listing may contain unread files or unconfirmed losses.
     pub(super) listed: Notify,
     state: Mutex<State>,
 }
 
-/// All that is known.
+/// The model of the cluster and everything that was found about it.
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
-    /// What was found of small files.
+    /// Results of comparing the small files of volumes.
     pub inspection: Inspection,
-    /// Where shards are, as it is kept.
+    /// Recorded locations of shards.
     pub homes: Homes,
-    /// What is to be taken back.
+    /// Shards whose publication failed and must be undone.
     pub withdrawals: Withdrawals,
-    /// What was said last of what keeps Mend from its work.
+    /// The troubles that were last reported, one line each.
     said: Vec<String>,
-    /// The volumes that could not be judged when that was last told.
+    /// The unjudged volumes that were last reported.
     unjudged: Vec<Unjudged>,
-    /// When what is known was asked for.
+    /// The time at which the request for the newest listing was sent.
     pub listed: Option<Instant>,
     teller: Teller,
 }
@@ -59,7 +59,7 @@ impl State {
         self.teller.tell(changes);
     }
 
-    /// Tells what keeps Mend from its work, if that is news; the lines that were not said the last time.
+    /// Reports the troubles that limit Mend's work if they have changed. Returns the new lines.
     pub fn tell_troubles(&mut self, lines: Vec<String>) -> Vec<String> {
         if lines == self.said {
             return Vec::new();
@@ -69,7 +69,7 @@ impl State {
         lines.into_iter().filter(|line| !said.contains(line)).collect()
     }
 
-    /// Tells which volumes cannot be judged, if that is news; those that were judged the last time.
+    /// Reports the volumes that cannot be judged if they have changed. Returns the new ones.
     pub fn tell_unjudged(&mut self, unjudged: Vec<Unjudged>) -> Vec<Unjudged> {
         if unjudged == self.unjudged {
             return Vec::new();
@@ -79,20 +79,20 @@ impl State {
         unjudged.into_iter().filter(|it| !before.iter().any(|other| other.stripe == it.stripe)).collect()
     }
 
-    /// Which volumes cannot be judged, for somebody who has heard nothing.
+    /// The volumes that cannot be judged, as a report for a new listener.
     pub fn unjudged(&self) -> StoreChange {
         StoreChange::Unjudged(self.unjudged.clone())
     }
 
-    /// What keeps Mend from its work, for somebody who has heard nothing.
+    /// The current troubles, as a report for a new listener.
     pub fn troubles(&self) -> StoreChange {
         StoreChange::Troubles(self.said.clone())
     }
 
-    /// Takes in a listing, whole or of some volumes, and tells what is new in it.
+    /// Applies a listing of the cluster or of some volumes, and reports the differences.
     ///
     /// # Errors
-    /// If the number of a new server cannot be stored.
+    /// If the record that assigns an ID to a new server cannot be stored.
     pub fn take(
         &mut self,
         attachment: &Attachment,
@@ -112,7 +112,7 @@ impl State {
         self.keep_homes(changes.iter().filter_map(Change::volume).collect::<BTreeSet<u32>>());
         let volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
         let service = self.view.tell_service();
-        // A server comes before what it has, and goes after.
+        // Report a server before its shards when it arrives, and after them when it leaves.
         let (came, went): (Vec<_>, Vec<_>) =
             service.into_iter().partition(|change| matches!(change, StoreChange::Service(_, true)));
         told.extend(came);
@@ -124,7 +124,7 @@ impl State {
 }
 
 impl State {
-    /// Forgets how copies were that no longer are of any volume.
+    /// Deletes the records of bad copies whose stripe no longer exists.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
         let marks = self.view.pointless_marks().into_iter();
         self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
@@ -155,7 +155,8 @@ impl Shared {
         }
     }
 
-    /// To be held while a server is told what to serve of a volume, and looked at after that.
+    /// The volume's lock, to be held while a server mounts or unmounts shards and until the result was
+    /// checked.
     pub(super) fn mounting(&self, volume: u32) -> Arc<tokio::sync::Mutex<()>> {
         let mut locks = self.mounting.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(locks.entry(volume).or_default())
@@ -165,7 +166,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what earlier coordinators found bad.
+    /// Loads the bad copies that earlier coordinators recorded.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -177,10 +178,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes in a listing of everything; `false` if a newer one of some volumes is known.
+    /// Applies a listing of the whole cluster. Returns `false` if a newer listing of some volumes was already
+    /// applied.
     ///
     /// # Errors
-    /// As [`State::take`].
+    /// As for [`State::take`].
     pub(super) fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
         let mut state = self.state();
         if state.listed.is_some_and(|listed| asked < listed) {
@@ -189,10 +191,10 @@ impl Shared {
         state.take(&self.attachment, asked, |view| view.list(listing)).map(|_| true)
     }
 
-    /// Asks for some volumes, and takes in the answer.
+    /// Lists one volume again and applies the result.
     ///
     /// # Errors
-    /// Why there is no answer, in words.
+    /// The reason for the failure, as text.
     pub(super) async fn refresh(&self, volume: u32) -> Result<(), String> {
         let asked = Instant::now();
         let part = self.master.list_volumes(&[volume]).await.map_err(|error| error.to_string())?;
@@ -201,20 +203,20 @@ impl Shared {
         taken.map(drop).map_err(|error| error.to_string())
     }
 
-    /// A node has removed its copy of a block: how that was says nothing of one that it gets later.
+    /// Clears the state of a copy that its node has removed; a later copy on that node starts as healthy.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    /// [`StoreError`] if the change cannot be recorded; nothing has changed then.
     pub(super) fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
         let Some(shard) = shard_of(block) else { return Ok(()) };
         let (stripe, index) = (StripeId(shard.volume.to_string()), BlockIndex(shard.shard.into()));
         self.note_states(term, &[(stripe, index, node, BlockState::Healthy)])
     }
 
-    /// Notes what was found of copies.
+    /// Records the states that were found for copies, and reports the changed stripes.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be kept; then nothing has changed.
+    /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
     pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
         shared.ledger.note(term, states)?;
@@ -231,10 +233,10 @@ impl Shared {
         Ok(())
     }
 
-    /// A connection to a server that is connected to the master.
+    /// Connects to a volume server that the master lists as connected.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// The reason for the failure, as text.
     pub(super) async fn connect(&self, server: &ServerId) -> Result<VolumeServer, String> {
         let address = self.state().view.volumes().servers().get(server).map(|server| server.address.clone());
         let address =

@@ -1,6 +1,7 @@
-//! Volumes as stripes: what is told of each, from what the master lists, what the volumes' files say and what was found bad.
+//! Maps volumes to stripes, from the master's listing, the volumes' own files, and the copies that were found
+//! bad.
 //!
-//! Pure: no master is asked here, and nothing is stored.
+//! Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,36 +13,36 @@ use store_api::{BlockRecord, BlockState, Replica, StoreChange, StripeRecord, Unj
 use crate::listing::{Listing, ServerId};
 use crate::volumes::{Change, Generation, Home, Kept, Standing, Volume, Volumes};
 
-/// What the files of an encoding say: `.vif`, and `.ecsum` if there is one.
+/// Facts from an encoding's `.vif` file, and from its `.ecsum` file if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub ratio: Ratio,
     pub shard_bytes: u64,
-    /// Of each shard; empty for a volume without `.ecsum`.
+    /// One digest per shard; empty for a volume without `.ecsum`.
     pub digests: Vec<Digest>,
 }
 
-/// See the module's documentation.
+/// The model that maps volumes to stripes; see the module's documentation.
 #[derive(Default)]
 pub(super) struct View {
     volumes: Volumes,
     known: BTreeMap<(u32, Encoding), Known>,
-    /// The numbers of the helpers beside servers, and of servers without one.
+    /// Node IDs of volume servers, with or without a helper.
     nodes: BTreeMap<ServerId, NodeId>,
-    /// Servers that were connected when last told.
+    /// The nodes last reported as connected.
     serving: BTreeSet<NodeId>,
-    /// Copies that are not what they should be.
+    /// Copies that are corrupt or missing.
     bad: BTreeMap<StripeId, BTreeMap<(u16, NodeId), BlockState>>,
-    /// Shards that are listed nowhere, of which the server that had them said that it has them no more.
+    /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<(u32, Encoding, u8)>,
     told: BTreeMap<u32, StripeId>,
-    /// Marks of copies of stripes that are there no more.
+    /// Bad copies of stripes that no longer exist.
     pointless: Vec<(StripeId, u16, NodeId)>,
-    /// Encodings whose files could not be read, and why.
+    /// Encodings whose files could not be read, with the error.
     unread: BTreeMap<(u32, Encoding), String>,
 }
 
-/// What a server that has mounted a shard should say of it.
+/// The facts that a server must report about a mounted shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
     pub encoding: Encoding,
@@ -50,12 +51,13 @@ pub(super) struct Expected {
 }
 
 impl View {
-    /// Remembers where the shards of an encoding were.
+    /// Loads recorded locations of an encoding's shards.
     pub fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         self.volumes.recall(volume, encoding, kept);
     }
 
-    /// Takes in a listing. Servers that have no number are to get one before anything is told.
+    /// Applies a listing. The caller must assign IDs to [`unnumbered`](Self::unnumbered) servers before it
+    /// calls [`tell`](Self::tell).
     pub fn list(&mut self, listing: Listing) -> Vec<Change> {
         let changes = self.volumes.apply(listing);
         let volumes = &self.volumes;
@@ -67,7 +69,7 @@ impl View {
         changes
     }
 
-    /// What the files of encodings say that are there no more.
+    /// Drops file contents and read errors of encodings that no longer exist.
     fn forget_files(&mut self) {
         let volumes = &self.volumes;
         let is_there = |(volume, encoding): &(u32, Encoding)| {
@@ -77,18 +79,18 @@ impl View {
         self.unread.retain(|key, _| is_there(key));
     }
 
-    /// Marks of copies of stripes that were told and are there no more.
+    /// Takes the bad copies of stripes that were reported and no longer exist.
     pub fn pointless_marks(&mut self) -> Vec<(StripeId, u16, NodeId)> {
         std::mem::take(&mut self.pointless)
     }
 
-    /// Takes in a listing of some volumes alone.
+    /// Applies a listing of some volumes only.
     pub fn list_some(&mut self, volumes: &[u32], part: Listing) -> Vec<Change> {
         let whole = self.volumes.with(volumes, part);
         self.list(whole)
     }
 
-    /// Servers that are connected and have no number.
+    /// Connected servers without a node ID.
     pub fn unnumbered(&self) -> Vec<ServerId> {
         self.volumes.servers().keys().filter(|id| !self.nodes.contains_key(*id)).cloned().collect()
     }
@@ -101,7 +103,7 @@ impl View {
         self.nodes.retain(|_, other| *other != node);
     }
 
-    /// The server with this number.
+    /// The server with this node ID.
     pub fn server(&self, node: NodeId) -> Option<&ServerId> {
         self.nodes.iter().find(|(_, other)| **other == node).map(|(server, _)| server)
     }
@@ -110,7 +112,7 @@ impl View {
         &self.volumes
     }
 
-    /// Encodings of which nobody has read the files.
+    /// Listed encodings whose files have not been read.
     pub fn unknown(&self) -> Vec<(u32, Encoding)> {
         let all = self.volumes.iter().flat_map(|(id, volume)| {
             volume
@@ -122,19 +124,19 @@ impl View {
         all.filter(|key| !self.known.contains_key(key)).collect()
     }
 
-    /// Takes in what the files of an encoding say.
+    /// Stores the facts read from an encoding's files.
     pub fn learn(&mut self, volume: u32, encoding: Encoding, known: Known) {
         self.volumes.tell_ratio(volume, encoding, known.ratio);
         self.unread.remove(&(volume, encoding));
         self.known.insert((volume, encoding), known);
     }
 
-    /// Notes why the files of an encoding cannot be read; whether that is news.
+    /// Notes why the files of an encoding cannot be read. Returns whether the reason is new.
     pub fn note_unread(&mut self, volume: u32, encoding: Encoding, why: String) -> bool {
         self.unread.insert((volume, encoding), why.clone()).is_none_or(|before| before != why)
     }
 
-    /// What a server should say of a shard of a volume that it has mounted.
+    /// The facts that a server must report about a mounted shard of this volume.
     pub fn expected(&self, volume: u32) -> Option<Expected> {
         let Standing::Known { encoding, ratio, .. } = self.volumes.get(volume)?.standing() else {
             return None;
@@ -143,7 +145,7 @@ impl View {
         Some(Expected { encoding, ratio, shard_bytes })
     }
 
-    /// The encodings of which a server is listed with a shard.
+    /// The encodings under which a server is listed with this shard.
     pub fn listed(&self, volume: u32, shard: u8, server: &ServerId) -> Vec<Encoding> {
         let generations = self.volumes.get(volume).into_iter().flat_map(|volume| &volume.generations);
         let lists = |generation: &Generation| {
@@ -152,18 +154,18 @@ impl View {
         generations.filter(|(_, generation)| lists(generation)).map(|(&encoding, _)| encoding).collect()
     }
 
-    /// The name of a volume that is known, and what servers should say of its shards.
+    /// A volume's name and the facts that servers must report about its shards.
     pub fn named(&self, volume: u32) -> Option<(VolumeName, Expected)> {
         let collection = &self.volumes.get(volume)?.collection;
         Some((VolumeName::new(collection, volume)?, self.expected(volume)?))
     }
 
-    /// The number of a server.
+    /// The node ID of a server.
     pub fn node(&self, server: &ServerId) -> Option<NodeId> {
         self.nodes.get(server).copied()
     }
 
-    /// The connected servers that have shards of the encoding that counts.
+    /// Connected servers that hold shards of the current encoding.
     pub fn holders_of(&self, volume: u32) -> Vec<ServerId> {
         let Some(generation) = self.volumes.get(volume).and_then(current) else { return Vec::new() };
         let servers: BTreeSet<&ServerId> =
@@ -172,7 +174,7 @@ impl View {
         connected.cloned().collect()
     }
 
-    /// Whether a volume can be read without what a server has of it, or has of one shard.
+    /// Whether a volume stays readable without a server's copy of one shard, or without all its copies.
     pub fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
         let Some(Standing::Known { encoding, ratio, .. }) = self.volumes.get(volume).map(Volume::standing)
         else {
@@ -186,19 +188,19 @@ impl View {
         elsewhere.count() >= usize::from(ratio.data())
     }
 
-    /// The number of the volume that a stripe is.
+    /// The volume ID of a stripe.
     pub fn volume_of(&self, stripe: &StripeId) -> Option<u32> {
         let name: VolumeName = stripe.0.parse().ok()?;
         let there = self.volumes.get(name.id())?;
         (there.collection == name.collection()).then_some(name.id())
     }
 
-    /// Notes how a copy is.
+    /// Marks a copy as bad.
     pub fn set_bad(&mut self, stripe: &StripeId, index: u16, node: NodeId, state: BlockState) {
         self.bad.entry(stripe.clone()).or_default().insert((index, node), state);
     }
 
-    /// A copy is good, as far as is known; whether it was bad.
+    /// Clears the mark of a bad copy. Returns whether the copy was marked.
     pub fn clear_bad(&mut self, stripe: &StripeId, index: u16, node: NodeId) -> bool {
         let Some(of) = self.bad.get_mut(stripe) else { return false };
         let was = of.remove(&(index, node)).is_some();
@@ -208,7 +210,7 @@ impl View {
         was
     }
 
-    /// A volume as a stripe; `None` while it is not known what should be there.
+    /// A volume as a stripe; `None` if its current encoding, ratio or shard size is unknown.
     pub fn stripe(&self, id: u32) -> Option<StripeRecord> {
         let volume = self.volumes.get(id)?;
         let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
@@ -240,11 +242,12 @@ impl View {
         })
     }
 
-    /// Who has a shard; first of several the one to keep it: the server that had it before it was made elsewhere, as others
-    /// look for it there, or else the one that has fewest of the volume.
+    /// The holders of a shard. If there are several, the first is the one to keep: the shard's original
+    /// server, since other servers look for the shard there, or otherwise the server with the fewest shards
+    /// of the volume.
     ///
-    /// One that nobody has is said to be where it was, and missing there only when its server says so: a server that comes
-    /// back is listed a moment before its shards are.
+    /// A shard that is listed nowhere is attributed to its last server, and counts as missing only after that
+    /// server has confirmed the loss: a returning server is listed a moment before its shards are.
     fn holders(
         &self,
         stripe: &StripeId,
@@ -265,22 +268,22 @@ impl View {
         let mut homes: Vec<&Home> = homes.iter().collect();
         homes
             .sort_by_key(|home| (!is_origin(&home.server), shards_at(&home.server), &home.server, home.disk));
-        homes.dedup_by_key(|home| &home.server); // Two disks of one server are one node's.
+        homes.dedup_by_key(|home| &home.server); // Copies on two disks of one server belong to one node.
         let bad = self.bad.get(stripe);
         let holder = |home: &Home| {
             let node = *self.nodes.get(&home.server)?;
             let found = bad.and_then(|bad| bad.get(&(shard.into(), node))).copied();
-            // Older masters list no lengths.
+            // Older masters do not list lengths.
             let is_short = home.bytes != 0 && home.bytes != known.shard_bytes;
             let listed = if is_short { BlockState::Corrupt } else { BlockState::Healthy };
             Some(Replica { node, state: found.unwrap_or(listed) })
         };
         let mut holders: Vec<Replica> = homes.into_iter().filter_map(holder).collect();
-        holders.sort_by_key(|holder| holder.state != BlockState::Healthy); // Stable: good ones first.
+        holders.sort_by_key(|holder| holder.state != BlockState::Healthy); // Stable: healthy copies first.
         holders
     }
 
-    /// Shards that nobody has, with the connected servers that had them, which have not been asked about them.
+    /// Lost shards whose last server is connected but has not confirmed the loss.
     pub fn unconfirmed(&self) -> Vec<(u32, Encoding, u8, ServerId)> {
         let mut found = Vec::new();
         for (id, volume) in self.volumes.iter() {
@@ -296,7 +299,8 @@ impl View {
         found
     }
 
-    /// Servers that had these shards do not have them. An encoding of which nothing is left is forgotten.
+    /// Notes that the last servers of these shards no longer have them. Drops encodings without any shard
+    /// left.
     pub fn confirm(&mut self, gone: impl IntoIterator<Item = (u32, Encoding, u8)>) {
         self.confirmed.extend(gone);
         let confirmed = &self.confirmed;
@@ -309,7 +313,7 @@ impl View {
         self.volumes.iter().filter_map(|(id, _)| self.stripe(id))
     }
 
-    /// How these volumes are now.
+    /// Reports the current state of these volumes.
     pub fn tell(&mut self, volumes: impl IntoIterator<Item = u32>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for id in volumes {
@@ -329,7 +333,7 @@ impl View {
         changes
     }
 
-    /// Servers that came and went since that was last told.
+    /// Reports servers that connected or disconnected since the last call.
     pub fn tell_service(&mut self) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> =
             self.volumes.servers().keys().filter_map(|id| self.nodes.get(id).copied()).collect();
@@ -340,7 +344,7 @@ impl View {
         changes
     }
 
-    /// All that there is, for somebody who knows nothing.
+    /// Reports everything, for a new listener.
     pub fn everything(&mut self) -> Vec<StoreChange> {
         self.serving.clear();
         let ids: Vec<u32> = self.volumes.iter().map(|(id, _)| id).collect();
@@ -349,7 +353,7 @@ impl View {
         changes
     }
 
-    /// Where a shard is listed; empty if nowhere.
+    /// The locations where a shard of the current encoding is listed.
     pub fn homes(&self, volume: u32, shard: u8) -> Vec<Home> {
         let current = self.volumes.get(volume).and_then(current);
         current.and_then(|generation| generation.homes.get(&shard).cloned()).unwrap_or_default()
@@ -361,7 +365,7 @@ impl View {
         matches!(standing, Some(Standing::Known { missing, .. }) if missing.is_empty())
     }
 
-    /// Whether a server has a shard, or had it last.
+    /// Whether a server holds a shard, or was the last to hold it.
     pub fn is_home(&self, volume: u32, shard: u8, server: &ServerId) -> bool {
         let Some(generation) = self.volumes.get(volume).and_then(current) else { return false };
         let mut homes =
@@ -369,7 +373,7 @@ impl View {
         homes.any(|home| home.server == *server)
     }
 
-    /// Whether a server has shards of a volume mounted, of whatever encoding.
+    /// Whether a server has mounted shards of a volume, of any encoding.
     pub fn serves(&self, volume: u32, server: &ServerId) -> bool {
         let generations = self.volumes.get(volume).into_iter().flat_map(|volume| volume.generations.values());
         generations
@@ -377,7 +381,7 @@ impl View {
             .any(|home| home.server == *server)
     }
 
-    /// How many shards of all volumes each connected server has.
+    /// The number of shards that a server has, over all volumes.
     pub fn shards_at(&self, server: &ServerId) -> usize {
         let generations = self.volumes.iter().flat_map(|(_, volume)| volume.generations.values());
         generations
@@ -386,7 +390,7 @@ impl View {
             .count()
     }
 
-    /// Volumes that are not told, since it is not known how they stand.
+    /// Volumes that are not reported as stripes because their state cannot be determined.
     pub fn unjudged(&self) -> Vec<Unjudged> {
         self.volumes.iter().filter_map(|(id, volume)| self.puzzle(id, volume)).collect()
     }
@@ -399,7 +403,7 @@ impl View {
                 if self.known.contains_key(&(id, encoding)) {
                     return None;
                 }
-                // What has just come is read a moment later.
+                // A volume that has just appeared is read a moment later.
                 (self.unread.get(&(id, encoding))?.clone(), UNREAD_NEXT.to_owned())
             }
         };
@@ -409,7 +413,7 @@ impl View {
         Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), why, next_step })
     }
 
-    /// Volumes that are told, beside which shards of other encodings are served, a line for each.
+    /// Volumes that also have mounted shards of an outdated encoding, one line each.
     pub fn left_overs(&self) -> Vec<String> {
         let of = |(id, volume): (u32, &Volume)| {
             let Standing::Known { foreign, .. } = volume.standing() else { return None };
@@ -435,7 +439,7 @@ const UNREAD_NEXT: &str = "look at the .vif of the volume on the servers that ha
 const LEFT_OVER_NEXT: &str = "if these servers have no .vif of the volume that counts beside the shards, restart them once it is \
     there; otherwise move these shards out of their folders and restart the servers";
 
-/// Which encodings of a volume are there, and where.
+/// Explains which encodings of a volume exist, and where.
 fn mixed(volume: &Volume) -> String {
     let generations = volume.generations.iter().filter(|(_, generation)| !generation.homes.is_empty());
     let found: Vec<String> =
@@ -456,7 +460,7 @@ fn listed(generation: &Generation) -> String {
     servers.into_iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// The encoding that counts.
+/// The current encoding.
 fn current(volume: &Volume) -> Option<&Generation> {
     match volume.standing() {
         Standing::Known { encoding, .. } => volume.generations.get(&encoding),
@@ -464,12 +468,12 @@ fn current(volume: &Volume) -> Option<&Generation> {
     }
 }
 
-/// A block's volume and shard.
+/// Parses a block ID into volume and shard.
 pub(super) fn shard_of(block: &BlockId) -> Option<ShardName> {
     block.0.parse().ok()
 }
 
-/// A block index as SeaweedFS numbers shards.
+/// Converts a block index to SeaweedFS's shard number.
 pub(super) fn shard_number(index: BlockIndex) -> u8 {
     u8::try_from(index.0).expect("SeaweedFS has at most 32 shards")
 }

@@ -1,4 +1,4 @@
-//! Keeping up with the cluster: what the masters list, and what the files of volumes say that nobody has read yet.
+//! Follows the cluster: applies the masters' listings, and reads the files of new encodings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -16,16 +16,16 @@ use crate::listing::ServerId;
 use crate::server::SmallFile;
 use crate::watch::{Event, Watch};
 
-/// What could not be learned, or confirmed, is asked for again after this time.
+/// Interval at which failed reads and confirmations are retried.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// Volumes whose files are read at a time.
+/// The number of volumes whose files are read in parallel.
 const READ_AT_ONCE: usize = 16;
-/// A server that has not said by then what it has is asked again later.
+/// Timeout for confirming losses with one server; a later round retries.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
 const MAX_VIF_BYTES: usize = 1 << 20;
 const MAX_ECSUM_BYTES: usize = 256 << 20;
 
-/// Watches until the storage is dropped.
+/// Applies changes of the cluster until the storage is dropped.
 pub(super) async fn watch(storage: Weak<Shared>) {
     let Some(shared) = storage.upgrade() else { return };
     let mut watch = Watch::start(shared.master.clone(), shared.attachment.list_every);
@@ -59,7 +59,8 @@ pub(super) async fn watch(storage: Weak<Shared>) {
     }
 }
 
-/// Asks servers about what is listed, until the storage is dropped. One that hangs holds up nobody who watches.
+/// Reads files, confirms losses and retries withdrawals until the storage is dropped. This task is separate
+/// from `watch`, so that a server that hangs does not delay the listings.
 pub(super) async fn tend(storage: Weak<Shared>) {
     loop {
         let Some(shared) = storage.upgrade() else { return };
@@ -67,17 +68,17 @@ pub(super) async fn tend(storage: Weak<Shared>) {
         confirm(&shared).await;
         withdraw_pending(&shared).await;
         report(&shared);
-        // What could not be learned, or confirmed, is asked for again after a while.
+        // Retry failed reads and confirmations after a pause.
         let _ = tokio::time::timeout(ASK_AGAIN, shared.listed.notified()).await;
     }
 }
 
-/// A listing was older than what is known of some volumes.
+/// Lists the whole cluster again, after a listing that was older than the model.
 async fn list_again(shared: &Shared) {
     let asked = Instant::now();
     match shared.master.list().await {
         Ok(listing) => {
-            // Whoever lists some volumes meanwhile makes another sign, or the next one comes in time.
+            // If another partial listing overtakes this one, a later signal or the regular listing follows.
             if let Err(error) = shared.take_all(listing, asked) {
                 tracing::error!(%error, "the records");
             }
@@ -86,7 +87,7 @@ async fn list_again(shared: &Shared) {
     }
 }
 
-/// Reads the files of all encodings that nobody has read.
+/// Reads the files of all encodings that have not been read.
 pub(super) async fn learn(shared: &Arc<Shared>) {
     let unknown = shared.state().view.unknown();
     let mut reading: JoinSet<Option<(u32, Encoding, Known)>> = JoinSet::new();
@@ -113,7 +114,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     state.tell(changes);
 }
 
-/// What the files of an encoding say, by the first of its holders who can tell.
+/// Reads an encoding's files from the first of its servers that succeeds.
 async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known> {
     let (name, servers, listed_bytes) = {
         let state = shared.state();
@@ -169,8 +170,8 @@ async fn read_at(
     })
 }
 
-/// Asks servers about shards that they had and that are listed no more: one that has just come back is listed a moment
-/// before its shards are. All servers are asked at once, and what one has not said in time it has not said.
+/// Confirms lost shards with their last servers, since a returning server is listed a moment before its
+/// shards are. All servers are called in parallel; a server that times out confirms nothing.
 pub(super) async fn confirm(shared: &Arc<Shared>) {
     let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
     for (volume, encoding, shard, server) in shared.state().view.unconfirmed() {
@@ -199,7 +200,7 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
     state.tell(changes);
 }
 
-/// Notes which of these shards a server does not have.
+/// Adds the shards that a server does not have to `gone`.
 async fn ask_about(
     shared: &Shared,
     server: &ServerId,
@@ -210,7 +211,7 @@ async fn ask_about(
     for (volume, shards) in volumes {
         match connection.mounted(volume).await {
             Ok(mounted) => {
-                // A shard that the server has mounted as one of another encoding is not this one.
+                // A shard that is mounted as part of another encoding does not count.
                 let is_other = |encoding: Encoding, shard: u8| {
                     let listed = shared.state().view.listed(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)
@@ -225,7 +226,8 @@ async fn ask_about(
     }
 }
 
-/// Tells, and says in the log, what keeps Mend from its work, if that is news.
+/// Reports and logs new troubles: unjudged volumes, outdated shards, failed withdrawals and servers without a
+/// helper.
 pub(super) fn report(shared: &Shared) {
     let mut state = shared.state();
     let unjudged = state.view.unjudged();

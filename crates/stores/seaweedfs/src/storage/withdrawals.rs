@@ -1,8 +1,9 @@
-//! Undoes failed publications: unmounts the shard and deletes its file, so that SeaweedFS neither serves it nor finds it at its
-//! next start.
+//! Undoes failed publications: unmounts the shard and deletes its file, so that SeaweedFS neither serves the
+//! shard nor finds it at its next start.
 //!
-//! A withdrawal is recorded until it is done, across restarts of the coordinator. It ends without a deletion when the shard is
-//! served properly after all, and waits while the volume could not be read without the shard.
+//! A withdrawal stays recorded until it is complete, across restarts of the coordinator. It ends without a
+//! deletion if the server turns out to serve the shard correctly. It waits while the volume would be
+//! unreadable without the shard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use store_api::{CatalogError, RecordWrite};
 use super::state::{Shared, State};
 use crate::listing::ServerId;
 
-/// What the keys of the records begin with.
+/// Prefix of the record keys.
 const PREFIX: &str = "seaweedfs/withdrawal/";
 
 /// A shard on a server.
@@ -25,7 +26,7 @@ pub(super) struct Withdrawal {
     server: String,
 }
 
-/// What is to be taken back, and why that was not possible the last time.
+/// Pending withdrawals, with the error of the last attempt.
 #[derive(Default)]
 pub(super) struct Withdrawals(BTreeMap<Withdrawal, String>);
 
@@ -48,7 +49,7 @@ impl Withdrawal {
 }
 
 impl Withdrawals {
-    /// What could not be taken back yet, a sentence each.
+    /// Withdrawals that failed so far, one sentence each.
     pub fn lines(&self) -> Vec<String> {
         let late = self.0.iter().filter(|(_, why)| !why.is_empty());
         let line = |(it, why): (&Withdrawal, &String)| {
@@ -68,7 +69,7 @@ impl State {
         self.withdrawals.0.entry(it.clone()).or_default();
     }
 
-    /// Nothing is to be taken back there any more.
+    /// Drops a withdrawal and its record.
     pub fn forget_withdrawal(&mut self, it: &Withdrawal) {
         if self.withdrawals.0.remove(it).is_some() {
             self.note_withdrawal(RecordWrite::Remove(it.key()));
@@ -84,7 +85,7 @@ impl State {
 }
 
 impl Shared {
-    /// Remembers what earlier coordinators had to take back.
+    /// Loads the withdrawals that earlier coordinators recorded.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -96,7 +97,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a shard back that was to be served, now or as soon as that is possible.
+    /// Withdraws a shard whose publication failed, now or as soon as possible.
     pub(super) async fn withdraw(self: &Arc<Self>, shard: &ShardName, server: &ServerId) {
         let it = Withdrawal::new(shard, server);
         self.state().keep_withdrawal(&it);
@@ -140,7 +141,7 @@ impl Shared {
         let connection = self.connect(server).await?;
         connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
         self.refresh(volume.id()).await?;
-        // What nothing could be made of again stays, unmounted.
+        // A shard that the volume needs stays on the disk, unmounted.
         if !self.state().view.can_spare(volume.id(), Some(shard.shard), server) {
             return Err("the volume could not be read without it".to_owned());
         }
@@ -149,7 +150,7 @@ impl Shared {
         connection.delete(volume, &[shard.shard]).await.map_err(text)
     }
 
-    /// Whether a server is listed with a shard of the encoding that counts.
+    /// Whether a server is listed with this shard under the current encoding only.
     pub(super) fn serves_as_expected(&self, volume: &VolumeName, shard: u8, server: &ServerId) -> bool {
         let state = self.state();
         let expected = state.view.expected(volume.id());
@@ -158,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Tries again to take back what could not be.
+/// Retries pending withdrawals, and drops those that are no longer needed.
 pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
     let pending: Vec<Withdrawal> = shared.state().withdrawals.0.keys().cloned().collect();
     for it in pending {

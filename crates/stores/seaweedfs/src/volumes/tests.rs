@@ -55,7 +55,7 @@ fn known(missing: &[u8], surplus: &[u8], foreign: &[i64], spare: i16) -> Standin
 }
 
 #[test]
-fn a_volume_stands_as_it_is_listed() {
+fn standing_follows_the_listing() {
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@1.2", &[1]), known(&[], &[], &[], 1));
     assert_eq!(of("a/0:5@1.0 a/1:5@1.0 c/0:5@1.2", &[1]), known(&[1], &[0], &[], 0));
     assert_eq!(of("c/0:5@1.2", &[1]), known(&[0, 1], &[], &[], -1));
@@ -64,7 +64,7 @@ fn a_volume_stands_as_it_is_listed() {
 
 #[test]
 fn encodings_are_not_counted_together() {
-    // Two shards of each would be enough if they were one.
+    // Two shards of each encoding would suffice if both were one encoding.
     let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
     assert_eq!(of("a/0:5@1.0 b/0:5@2.1", &[1, 2]), mixed);
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.0 a/1:5@2.1", &[1, 2]), mixed, "either may be the newer data");
@@ -78,9 +78,10 @@ fn encodings_are_not_counted_together() {
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1, 0]), known(&[2], &[], &[0], 0));
 }
 
-/// A server that has mounted a shard without its `.vif` is listed with an encoding that nobody made.
+/// A server that has mounted a shard without its `.vif` lists the shard under encoding 0, which was never
+/// made.
 #[test]
-fn an_encoding_that_nobody_can_read_is_in_nobodys_way_also_when_its_server_is_gone() {
+fn unreadable_encoding_is_ignored_even_after_its_server_left() {
     let mut volumes = Volumes::default();
     volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@0.2"));
     told(&mut volumes, 5, &[1]);
@@ -89,9 +90,9 @@ fn an_encoding_that_nobody_can_read_is_in_nobodys_way_also_when_its_server_is_go
     assert_eq!(volumes.get(5).expect("listed").standing(), known(&[2], &[], &[0], 0));
 }
 
-/// A master that was restarted may list left-over shards before it lists those that count.
+/// A restarted master may list outdated shards before the current ones.
 #[test]
-fn what_is_not_listed_at_the_moment_may_be_what_counts() {
+fn an_unlisted_encoding_may_be_the_current_one() {
     let mut volumes = Volumes::default();
     volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2"));
     told(&mut volumes, 5, &[1]);
@@ -122,13 +123,13 @@ fn a_lost_shard_is_remembered_where_it_was() {
     assert_eq!(volume.standing(), known(&[1, 2], &[], &[], -1), "the ratio is kept");
     let former = &volume.generations[&Encoding(1)].former;
     assert_eq!((former[&1].server.0.as_str(), former[&1].disk, former[&2].server.0.as_str()), ("b", 1, "c"));
-    // It is rebuilt elsewhere, and the old server returns: a duplicate.
+    // The shard is rebuilt elsewhere and its old server returns, which makes a duplicate.
     volumes.apply(listing("a b c", "a/0:5@1.0 c/0:5@1.1 b/1:5@1.1 c/0:5@1.2"));
     assert_eq!(volumes.get(5).expect("known").standing(), known(&[], &[1], &[], 1));
 }
 
 #[test]
-fn what_went_while_nobody_looked_is_remembered_where_it_was() {
+fn recorded_homes_of_unlisted_shards_are_restored() {
     let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
     let kept = Kept { homes: [(0, home("a")), (2, home("c"))].into(), origins: BTreeMap::new() };
     let mut volumes = Volumes::default();
@@ -144,7 +145,7 @@ fn what_went_while_nobody_looked_is_remembered_where_it_was() {
 }
 
 #[test]
-fn who_had_a_shard_before_it_was_made_elsewhere_is_remembered() {
+fn the_original_server_of_a_rebuilt_shard_is_remembered() {
     let mut volumes = Volumes::default();
     // The order in which servers are listed does not matter.
     let (both, after) =
@@ -157,9 +158,9 @@ fn who_had_a_shard_before_it_was_made_elsewhere_is_remembered() {
     assert_eq!(*origins, [(0, ServerId("a".to_owned()))].into());
 }
 
-/// A master that was restarted lists nothing before the servers have called.
+/// A restarted master lists no shards until the servers have reported theirs.
 #[test]
-fn nothing_is_forgotten_while_nobody_is_there_to_tell() {
+fn volumes_are_kept_until_servers_confirm_the_loss() {
     let all = listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2");
     let mut volumes = Volumes::default();
     volumes.apply(all.clone());
@@ -168,11 +169,12 @@ fn nothing_is_forgotten_while_nobody_is_there_to_tell() {
     assert_eq!(volumes.get(5).expect("kept").standing(), known(&[0, 1, 2], &[], &[], -2));
     volumes.apply(all.clone());
     assert_eq!(volumes.get(5).expect("kept").standing(), known(&[], &[], &[], 1));
-    // The servers are there and nothing of theirs is listed: until they have said that they have none it may be late.
+    // The servers are connected, but their shards are not listed. The listing may be late until the servers
+    // confirm the loss.
     volumes.apply(listing("a b", ""));
     volumes.drop_deleted(|_, _, shard| shard == 0);
     assert_eq!(volumes.get(5).expect("kept").standing(), known(&[0, 1, 2], &[], &[], -2));
-    // Deleted, or decoded. Who is not connected is not waited for.
+    // The volume was deleted or decoded. Servers that are not connected need not confirm that.
     volumes.drop_deleted(|_, _, shard| shard < 2);
     assert!(volumes.get(5).is_none());
 }
@@ -192,7 +194,7 @@ fn any_listing() -> impl Strategy<Value = Listing> {
 }
 
 proptest! {
-    /// Whatever was missed between two lists, the picture is that of the last, and the changes lead there.
+    /// Even if intermediate states were missed, applying the changes yields the state of the last listing.
     #[test]
     fn the_changes_lead_from_each_listing_to_the_next(listings in prop::collection::vec(any_listing(), 1..8)) {
         let mut volumes = Volumes::default();

@@ -24,7 +24,7 @@ fn problem<'a>(verdict: &'a Verdict, server: &str) -> Option<&'a Problem> {
 }
 
 #[test]
-fn most_are_right() {
+fn the_majority_is_right() {
     let spaced = [vif(7), b"\n".to_vec()].concat();
     let found = verdict(
         SmallFile::Vif,
@@ -36,7 +36,7 @@ fn most_are_right() {
 }
 
 #[test]
-fn where_no_more_than_half_agree_nobody_is_blamed() {
+fn without_a_majority_no_server_is_blamed() {
     let found = verdict(SmallFile::Vif, &[("a", Some(vif(7))), ("b", Some(vif(8)))]);
     assert_eq!(found, Verdict::default());
     let found = verdict(SmallFile::Vif, &[("a", Some(vif(7))), ("b", Some(vif(8))), ("c", Some(vif(8)))]);
@@ -45,7 +45,7 @@ fn where_no_more_than_half_agree_nobody_is_blamed() {
 }
 
 #[test]
-fn indexes_differ_by_what_was_deleted_and_by_nothing_else() {
+fn indexes_may_differ_in_deletions_only() {
     let entry = |key: u8, size: [u8; 4]| [[0, 0, 0, 0, 0, 0, 0, key, 0, 0, 0, 9].as_slice(), &size].concat();
     let size = [0, 0, 0, 5];
     let index = [entry(1, size), entry(2, size)].concat();
@@ -65,7 +65,7 @@ fn indexes_differ_by_what_was_deleted_and_by_nothing_else() {
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
 }
 
-/// Indexes, given in windows.
+/// Compares indexes given as windows.
 fn verdict_on_windows(copies: &[(&str, &[&[u8]])]) -> Verdict {
     let server = |name: &str| ServerId(name.to_owned());
     let mut found = Copies::default();
@@ -109,7 +109,7 @@ fn indexes_are_compared_to_their_ends() {
 }
 
 #[test]
-fn checksums_that_one_server_alone_has_are_not_missed_elsewhere() {
+fn checksums_on_one_server_only_are_not_required_elsewhere() {
     let sums = |damaged: bool| {
         let mut bytes = b"ECSU\0\x01\0\0\0\0\0\0\0\0".to_vec();
         bytes[0] ^= u8::from(damaged);

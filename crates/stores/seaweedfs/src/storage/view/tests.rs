@@ -3,7 +3,8 @@ use crate::listing::{Disk, Holding, Server};
 
 const RATIO: (u32, u32) = (2, 1);
 
-/// Servers, and shards of encoding 1 of volume 5 as `server.shard`; shards have 100 bytes.
+/// Builds a listing of servers, and of shards of volume 5 in encoding 1, written `server.shard`. A shard has
+/// 100 bytes unless `/bytes` follows.
 fn listing(servers: &str, shards: &str) -> Listing {
     let mut listing = Listing::default();
     for name in servers.split_whitespace() {
@@ -27,7 +28,7 @@ fn listing(servers: &str, shards: &str) -> Listing {
     listing
 }
 
-/// Servers `a`, `b` and `c` are nodes 0, 1 and 2.
+/// A view in which servers `a`, `b` and `c` are nodes 0, 1 and 2.
 fn view(servers: &str, shards: &str) -> View {
     let mut view = View::default();
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
@@ -40,7 +41,7 @@ fn view(servers: &str, shards: &str) -> View {
     view
 }
 
-/// What is told of the volume: of each shard `node:state`, several joined by `+`.
+/// The reported stripe as text: for each shard `node:state`, with several copies joined by `+`.
 fn told(view: &View) -> String {
     let Some(stripe) = view.stripe(5) else { return "nothing".to_owned() };
     let holder = |holder: Replica| format!("{}:{:?}", holder.node.0, holder.state);
@@ -70,7 +71,7 @@ fn a_shard_is_missing_when_its_server_says_so() {
     assert_eq!(view.unconfirmed(), [(5, Encoding(1), 2, ServerId("c".into()))]);
     view.confirm([(5, Encoding(1), 2)]);
     assert_eq!((told(&view).as_str(), view.unconfirmed().len()), ("0:Healthy 1:Healthy 2:Missing", 0));
-    // Made elsewhere, and lost there: that is another question.
+    // A copy elsewhere that is lost later needs a confirmation of its own.
     view.list(listing("a b c", "a.0 b.1 a.2"));
     assert_eq!(told(&view), "0:Healthy 1:Healthy 0:Healthy");
     view.list(listing("a b c", "a.0 b.1"));
@@ -78,7 +79,7 @@ fn a_shard_is_missing_when_its_server_says_so() {
 }
 
 #[test]
-fn a_server_that_goes_keeps_what_it_had_and_is_out_of_service() {
+fn a_disconnected_server_keeps_its_shards_and_is_out_of_service() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     assert_eq!(view.tell_service().len(), 3);
     view.list(listing("a b", "a.0 b.1"));
@@ -88,7 +89,7 @@ fn a_server_that_goes_keeps_what_it_had_and_is_out_of_service() {
 }
 
 #[test]
-fn of_two_copies_the_one_stays_whose_server_has_fewest() {
+fn of_two_copies_the_one_on_the_emptier_server_is_kept() {
     let mut view = view("a b c", "a.0 a.1 b.1 c.2");
     assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
     let stripe = StripeId("c_5".into());
@@ -98,7 +99,8 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
         "0:Healthy 0:Healthy+1:Corrupt 2:Healthy",
         "a bad one never is the one that counts"
     );
-    // Gone and back it is the same file: a server that was restarted, or has mounted it again.
+    // A copy that vanishes and returns is the same bad file: its server was restarted or has mounted it
+    // again.
     view.list(listing("a b c", "a.0 a.1 c.2"));
     assert_eq!(told(&view), "0:Healthy 0:Healthy 2:Healthy");
     view.list(listing("a b c", "a.0 a.1 b.1 c.2"));
@@ -108,7 +110,7 @@ fn of_two_copies_the_one_stays_whose_server_has_fewest() {
 }
 
 #[test]
-fn of_two_copies_the_one_stays_that_was_there_first() {
+fn of_two_copies_the_original_is_kept() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     view.list(listing("a c", "a.0 c.2"));
     view.list(listing("a c", "a.0 c.1 c.2"));
@@ -117,19 +119,19 @@ fn of_two_copies_the_one_stays_that_was_there_first() {
 }
 
 #[test]
-fn a_server_serves_a_volume_of_which_it_is_listed_with_a_shard() {
+fn a_server_serves_a_volume_if_listed_with_a_shard() {
     let view = view("a b c", "a.0 b.1");
     let served = |server: &str, volume: u32| view.serves(volume, &ServerId(server.into()));
     assert_eq!((served("a", 5), served("b", 5), served("c", 5), served("a", 6)), (true, true, false, false));
 }
 
 #[test]
-fn a_short_shard_is_bad_by_its_listing_alone() {
+fn a_short_listed_length_marks_a_shard_corrupt() {
     assert_eq!(told(&view("a b c", "a.0/99 b.1 c.2/0")), "0:Corrupt 1:Healthy 2:Healthy");
 }
 
 #[test]
-fn what_is_gone_is_told_as_gone_and_what_is_unknown_is_not_told() {
+fn deleted_stripes_are_reported_and_unread_ones_are_not() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     let stripe = view.stripe(5).expect("it is known");
     assert_eq!(view.tell([5]), [StoreChange::Stripe(stripe.clone(), false)]);
