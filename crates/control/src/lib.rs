@@ -263,6 +263,7 @@ impl Control {
             Event::Recovered(result) => self.storage_recovered(result),
             Event::Changed(changes) => self.take_changes(changes),
             Event::Certificate { role, expires } => self.nodes.certificates.note(role, expires),
+            // Only a restart turns encryption off again, so that editing the file cannot do it by accident.
             Event::EncryptEdges => self.nodes.encrypt_edges(),
             Event::Network(network) => self.change_network(*network),
             Event::Asked(command) => self.carry_out(*command),
@@ -271,23 +272,19 @@ impl Control {
         self.pass_on();
     }
 
-    /// Encrypts the data edges of all plans from now on. Only a restart turns encryption off again, so that
-    /// an edited file does not turn it off by accident.
-    pub fn encrypt_edges(&mut self) {
-        self.nodes.encrypt_edges();
-    }
-
     /// Advances the timers of all machines.
     pub fn handle_tick(&mut self, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
         self.with_all_jobs(Job::handle_tick);
-        self.abort_idle_puts();
+        let idle = self.jobs.idle_puts(self.base.now);
+        self.abort_puts(&idle);
         self.expire_asks();
         self.scrub.expire_checks(facts!(self), &mut self.out);
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
-        self.forget_retired();
+        let unused = self.facts().retired_nodes(&self.jobs);
+        self.nodes.registry.forget_retired(unused, &mut self.out);
         self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
         self.nodes.expire_figures(&self.base, &mut self.out);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
@@ -341,7 +338,12 @@ impl Control {
                 Signal::Contradiction { stripe, blocks, found_by } => {
                     self.stripes.note_contradiction(around!(self), &stripe, &blocks, found_by, &mut self.out);
                 }
-                Signal::ContradictionAdded(stripe) => self.warn_jobs(&stripe),
+                Signal::ContradictionAdded(stripe) => {
+                    // Running jobs check every survivor from now on, like jobs that start later.
+                    for job in self.jobs.jobs_on(&stripe) {
+                        self.with_job(job, Job::handle_contradiction);
+                    }
+                }
                 Signal::ParityHeld { stripe, blocks } => {
                     self.stripes.parity_held(around!(self), &stripe, &blocks, &mut self.out)
                 }
@@ -353,6 +355,7 @@ impl Control {
                     self.stripes.apply_verdict(around, node, (&stripe, index), &known, Some(&problem), out);
                 }
                 Signal::Settled => self.stripes.after_settling(around!(self), &self.jobs, &mut self.out),
+                Signal::Service { node, up } => self.repairs.healing.note_service(facts!(self), node, up),
                 Signal::Gone { node, why } => self.note_absence(node, why),
                 Signal::SeekHomes => self.stripes.find_all_homes(around!(self), &mut self.out),
                 Signal::Start { owner, request } => self.start_job(owner, *request),

@@ -66,6 +66,8 @@ pub(crate) enum Signal {
     Unavailable { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord },
     /// A job found a block unreadable or damaged.
     Unread { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord, problem: BlockProblem },
+    /// The store has reported a node in or out of service.
+    Service { node: NodeId, up: bool },
     /// A helper's absence has begun.
     Gone { node: NodeId, why: String },
     /// Helpers may have blocks that the catalog places elsewhere; look for them.

@@ -21,7 +21,7 @@ use crate::door::Door;
 use crate::driver::{Driver, unix_ms};
 use crate::incoming::Incoming;
 use crate::storage::StorageThread;
-use control::{Control, Event, HealPolicy, Opened, Settings};
+use control::{Control, Event, HealPolicy, Now, Opened, Settings};
 
 /// Capacity of the queue of events; when it is full, connections wait.
 const EVENTS_WAITING: usize = 1024;
@@ -254,7 +254,7 @@ fn start_core(
     let term = opened.term();
     let mut core = Control::new(settings, opened, rand::make_rng::<StdRng>(), unix_ms());
     if cluster.encrypts_data_edges() {
-        core.encrypt_edges();
+        core.handle(Event::EncryptEdges, Now { unix_ms: unix_ms(), ..Now::default() });
     }
     let storage = StorageThread::start(storage, term, answers).map_err(RunError::Thread)?;
     let (end, ended) = oneshot::channel();

@@ -356,11 +356,6 @@ impl Scheduler {
         }
     }
 
-    /// Surplus copies that wait until their stripes are whole.
-    pub fn surplus(&self) -> impl Iterator<Item = (&StripeId, BlockIndex, NodeId)> {
-        self.surplus.iter()
-    }
-
     /// The redundancy calculator: how many further blocks a stripe can lose, given its code and its lost
     /// blocks.
     pub fn redundancy(&mut self) -> &mut Redundancy {

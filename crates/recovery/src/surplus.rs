@@ -26,12 +26,6 @@ impl Surplus {
         }
     }
 
-    /// Surplus copies that wait until their stripes are whole.
-    pub fn iter(&self) -> impl Iterator<Item = (&StripeId, BlockIndex, NodeId)> {
-        let copies = self.copies.iter();
-        copies.flat_map(|(stripe, copies)| copies.iter().map(move |&(block, node)| (stripe, block, node)))
-    }
-
     /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.
     pub fn drop_of(&mut self, stripe: &Stripe, table: &NodeTable) -> Vec<Action> {
         if self.copies.is_empty() || stripe.busy.is_some() || !stripe.is_whole(table) {

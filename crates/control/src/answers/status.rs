@@ -144,7 +144,7 @@ impl<'a> Answers<'a> {
             }
             () if census.unreadable > 0 || weakest == Some(0) => Severity::Critical,
             () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
-            () if self.facts.stripes.doubts_catalog() => Severity::Warning,
+            () if self.facts.stripes.newer.has_claims() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
             () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
             () => Severity::Ok,
@@ -271,7 +271,7 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn node_view(self, node: NodeId) -> Result<NodeView, RequestError> {
         let is_up = self.facts.nodes.is_connected(node);
-        let held = self.facts.stripes.holdings.get(&node);
+        let held = self.facts.stripes.inventory.get(node);
         let orphans = held.map_or(0, |held| held.orphans.len() as u64);
         let stated = self.facts.nodes.figures.stated(node);
         let view = self.facts.nodes.topology.get(node);

@@ -13,7 +13,7 @@ impl<'a> Facts<'a> {
 
     /// Whether removals are allowed: no helper claims that the catalog is outdated.
     pub(crate) fn may_remove(self) -> bool {
-        !self.stripes.doubts_catalog() && self.may_change()
+        !self.stripes.newer.has_claims() && self.may_change()
     }
 
     /// Returns an error while the catalog is known to be outdated.

@@ -24,6 +24,7 @@ use repair::{
 use store_api::{PutId, StoreError, StripeWrite, Write};
 use views::JobView;
 
+use crate::base::Base;
 use crate::facts::Facts;
 use crate::jobs::continuation::Published;
 use crate::jobs::open_puts::OpenPuts;
@@ -261,6 +262,20 @@ impl Jobs {
         self.stirred.insert(id);
     }
 
+    /// A client has left: cancels its requests, and gives its puts time to be continued.
+    pub(crate) fn drop_client(&mut self, base: &Base, client: NodeId) {
+        for job in self.clients.remove(&client).unwrap_or_default().requests.into_values() {
+            self.cancel_job(job);
+        }
+        self.orphan_puts(base, client);
+    }
+
+    /// The jobs on a stripe.
+    pub(crate) fn jobs_on(&self, stripe: &StripeId) -> Vec<JobId> {
+        let on = self.running.iter().filter(|(_, running)| running.stripe == *stripe);
+        on.map(|(&job, _)| job).collect()
+    }
+
     pub(crate) fn cancel_job(&mut self, job: JobId) {
         if let Some(running) = self.running.get_mut(&job) {
             running.job.cancel();
@@ -362,5 +377,17 @@ impl RunningJob {
             slice_bytes: state.slice_bytes,
             replanned: state.replanned,
         }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Helpers that are not in mend.toml any more and on which the catalog places no block, now or soon.
+    pub(crate) fn retired_nodes(self, jobs: &Jobs) -> Vec<NodeId> {
+        let unused = |node: &NodeId| {
+            self.nodes.registry.is_retired(*node)
+                && jobs.is_emptied(self, *node)
+                && !self.storing.adopts_on(*node)
+        };
+        self.nodes.registry.ids().filter(unused).collect()
     }
 }

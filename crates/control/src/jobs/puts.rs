@@ -11,7 +11,8 @@ use repair::wire::control::ToNode;
 use repair::{JobRequest, NodeId, Scheme, Stripe, StripeBlock, Verify, Wanted};
 use serde_json::Value;
 use store_api::{
-    Answer, BlockSize, FileRecord, FileWrite, PutError, PutId, PutRecord, StoreError, StripeRecord, Write,
+    Answer, BlockSize, FileRecord, FileWrite, PutError, PutId, PutRecord, StoreChange, StoreError,
+    StripeRecord, Write,
 };
 
 use crate::SETTLE_LIMIT;
@@ -252,12 +253,27 @@ impl Jobs {
     }
 
     /// A client has disconnected. Its puts are aborted soon, unless they are committed or resumed.
-    pub(crate) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
+    pub(super) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
         for put in self.puts.puts.values_mut() {
             if put.clients.remove(&client) && put.clients.is_empty() {
                 put.until = Some(base.now + ORPHAN_LIMIT);
             }
         }
+    }
+
+    /// Puts that were not continued in time.
+    pub(crate) fn idle_puts(&self, now: Duration) -> Vec<PutId> {
+        let late = self.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
+        late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
+    }
+
+    /// Puts that are durable although their requests were refused, so that no client knows them.
+    pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
+        let puts = changes.iter().filter_map(|change| match change {
+            StoreChange::Put(put) => Some(put.id),
+            _ => None,
+        });
+        puts.filter(|put| !self.puts.puts.contains_key(put)).collect()
     }
 
     /// Starts to store a stripe of a put: allocates it in the catalog first.

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use store_api::{RecordWrite, Write};
 
 use repair::{BlockId, NodeId, StripeId};
 
+use crate::nodes::continuation::NodeThen;
 use crate::nodes::node::{Absence, Node, Session, Unproven};
+use crate::out::Out;
 
 /// The registered nodes by id.
 #[derive(Default)]
@@ -48,6 +51,14 @@ impl Registry {
     /// The name of a node; empty if there is no such node.
     pub(super) fn name(&self, node: NodeId) -> String {
         self.get(node).map(|node| node.name.clone()).unwrap_or_default()
+    }
+
+    /// Has the storage remove retired helpers.
+    pub(crate) fn forget_retired(&mut self, nodes: Vec<NodeId>, out: &mut Out) {
+        for node in nodes {
+            self.begin_forgetting(node);
+            out.store(Write::Records(RecordWrite::ForgetNode(node)), NodeThen::Forgotten { node });
+        }
     }
 
     /// The storage starts to remove a node that is down.

@@ -136,9 +136,11 @@ impl Repairs {
             let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
             return Placement::Chosen(lost.iter().map(home).collect());
         }
-        let removing =
-            |node: NodeId| record.blocks.iter().any(|block| facts.stripes.is_removing(node, &block.id));
-        let removers: Vec<NodeId> = facts.stripes.removers().filter(|&node| removing(node)).collect();
+        let removing = |node: NodeId| {
+            record.blocks.iter().any(|block| facts.stripes.inventory.is_removing(node, &block.id))
+        };
+        let removers: Vec<NodeId> =
+            facts.stripes.inventory.removers().filter(|&node| removing(node)).collect();
         let refusers: Vec<NodeId> = self.refusals.of(&record.id).collect();
         let wants = |nodes: &[NodeId]| proposal.wanted.iter().any(|wanted| nodes.contains(&wanted.requestor));
         if wants(&refusers) {

@@ -5,7 +5,6 @@ use repair::{BlockId, BlockProblem, Digest, NodeId};
 use store_api::{RecordWrite, Write};
 
 use crate::Control;
-use crate::nodes::continuation::NodeThen;
 use crate::questions::{Question, Subject, other_digest, state_for};
 use crate::stripes::continuation::StripeThen;
 
@@ -91,23 +90,26 @@ impl Control {
         }
     }
 
-    pub(crate) fn take_listed(&mut self, node: NodeId, number: u64, blocks: &[HeldBlock]) {
-        if self.out.questions.close(node, number).is_some() {
-            self.stripes.note_orphans(around!(self), node, blocks, &mut self.out);
-            self.scrub.listed_in_scrub(node);
+    /// A helper has listed its blocks, or could not. The scrub continues either way.
+    pub(crate) fn take_list(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        listed: Result<&[HeldBlock], &StoreProblem>,
+    ) {
+        if self.out.questions.close(node, number).is_none() {
+            return;
         }
-    }
-
-    /// A helper could not list its blocks. The scrub continues without the list.
-    pub(crate) fn take_unlisted(&mut self, node: NodeId, number: u64, problem: &StoreProblem) {
-        if self.out.questions.close(node, number).is_some() {
-            tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
-            self.scrub.unlisted_in_scrub(
-                facts!(self),
-                node,
-                format!("it cannot list its blocks: {problem}"),
-                &mut self.out,
-            );
+        match listed {
+            Ok(blocks) => {
+                self.stripes.note_orphans(around!(self), node, blocks, &mut self.out);
+                self.scrub.listed_in_scrub(node);
+            }
+            Err(problem) => {
+                tracing::warn!(node = %self.nodes.name(node), %problem, "cannot list the blocks of a helper");
+                let why = format!("it cannot list its blocks: {problem}");
+                self.scrub.unlisted_in_scrub(facts!(self), node, why, &mut self.out);
+            }
         }
     }
 
@@ -139,20 +141,6 @@ impl Control {
         }
         if by_itself && last {
             self.stripes.end_tidying(around!(self), node);
-        }
-    }
-
-    /// Removes helpers that are not in mend.toml any more, once the catalog places no block on them.
-    pub(crate) fn forget_retired(&mut self) {
-        let empty = |node: &NodeId| {
-            self.nodes.registry.is_retired(*node)
-                && self.stripes.picture.block_count(*node) == 0
-                && !self.jobs.is_target(*node)
-                && !self.storing.adopts_on(*node)
-        };
-        for node in self.nodes.registry.ids().filter(empty).collect::<Vec<_>>() {
-            self.nodes.registry.begin_forgetting(node);
-            self.out.store(Write::Records(RecordWrite::ForgetNode(node)), NodeThen::Forgotten { node });
         }
     }
 }

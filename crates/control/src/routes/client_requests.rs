@@ -10,13 +10,12 @@ use crate::jobs::requests::{Read, policy};
 
 impl Control {
     /// Handles a new request of a client.
-    pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
-        if let Err(error) = self.try_open(client, tag, request) {
-            self.nodes.refuse_request(client, tag, &error, &mut self.out);
-        }
-    }
-
-    fn try_open(&mut self, client: NodeId, tag: u64, request: ClientRequest) -> Result<(), RequestError> {
+    pub(crate) fn open(
+        &mut self,
+        client: NodeId,
+        tag: u64,
+        request: ClientRequest,
+    ) -> Result<(), RequestError> {
         self.jobs.check_request(facts!(self), client, tag)?;
         match request {
             ClientRequest::Read {

@@ -3,7 +3,7 @@
 use cluster::{Network, Role};
 use repair::wire::control::{FromNode, ToNode};
 use repair::{NodeId, NodeProfile};
-use store_api::{RecordWrite, StoreError, Write};
+use store_api::{RecordWrite, Write};
 use views::HistoryEvent;
 
 use crate::effect::Effect;
@@ -13,7 +13,6 @@ use crate::nodes::joining::{Hello, Refusal, check_version, view_of};
 use crate::nodes::node::Session;
 use crate::signal::Signal;
 use crate::storing::then::Then;
-use crate::stripes::state::holdings::Holdings;
 use crate::{ConnectionId, Control};
 
 impl Control {
@@ -50,12 +49,16 @@ impl Control {
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
             FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
-            FromNode::Listed { ask, blocks, more: _ } => self.take_listed(node, ask, &blocks),
-            FromNode::ListFailed { ask, problem } => self.take_unlisted(node, ask, &problem),
+            FromNode::Listed { ask, blocks, more: _ } => self.take_list(node, ask, Ok(&blocks)),
+            FromNode::ListFailed { ask, problem } => self.take_list(node, ask, Err(&problem)),
             FromNode::RemoveFailed { block, problem } => {
                 self.stripes.note_stuck(around!(self), &self.jobs, node, block, &problem, &mut self.out)
             }
-            FromNode::Open { tag, request } => self.open(node, tag, request),
+            FromNode::Open { tag, request } => {
+                if let Err(error) = self.open(node, tag, request) {
+                    self.nodes.refuse_request(node, tag, &error, &mut self.out);
+                }
+            }
             FromNode::Close { tag } => self.jobs.close(node, tag),
             FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
             FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
@@ -84,12 +87,16 @@ impl Control {
         }
         match is_helper {
             true => self.lose_helper(node, session, why),
-            false => self.lose_client(node),
+            false => {
+                self.jobs.drop_client(&self.base, node);
+                self.drain_jobs();
+                self.nodes.topology.remove(node);
+            }
         }
     }
 
     fn lose_helper(&mut self, node: NodeId, session: Session, why: &str) {
-        self.stripes.holdings.remove(&node);
+        self.stripes.inventory.remove(node);
         self.repairs.tell_node_lost(node);
         self.repairs.let_go(&session.unproven.unwrap_or_default().stripes);
         self.nodes.deal_caps(&self.base, &mut self.out);
@@ -101,35 +108,6 @@ impl Control {
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
         self.scrub.leave_out_of_checks(facts!(self), node, &mut self.out);
         self.nodes.registry.note_gone(&self.base, node, why, &mut self.out);
-    }
-
-    fn lose_client(&mut self, node: NodeId) {
-        let requests = self.jobs.clients.remove(&node).unwrap_or_default().requests;
-        for id in requests.into_values() {
-            if let Some(running) = self.jobs.running.get_mut(&id) {
-                running.job.cancel();
-                self.jobs.stirred.insert(id);
-            }
-        }
-        self.jobs.orphan_puts(&self.base, node);
-        self.drain_jobs();
-        self.nodes.topology.remove(node);
-    }
-
-    /// The store has reported that a node's blocks are in service, or out of service.
-    pub(crate) fn set_service(&mut self, node: NodeId, up: bool) {
-        if self.stripes.picture.is_up(node) == up {
-            return;
-        }
-        let (name, blocks) = (self.nodes.name(node), self.stripes.picture.block_count(node));
-        match up {
-            true => tracing::info!(node = %name, blocks, "in service"),
-            false => tracing::warn!(node = %name, blocks, "out of service"),
-        }
-        self.stripes.picture.set_up(node, up);
-        self.repairs.healing.note_service(facts!(self), node, up);
-        self.out.tell(Signal::Node(node));
-        self.out.tell(Signal::Replicas(node));
     }
 
     pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
@@ -149,7 +127,12 @@ impl Control {
     }
 
     /// Admits or refuses a member. Returns its number if it is admitted.
-    fn try_admit(&mut self, connection: ConnectionId, role: &Role, hello: FromNode) -> Option<NodeId> {
+    pub(super) fn try_admit(
+        &mut self,
+        connection: ConnectionId,
+        role: &Role,
+        hello: FromNode,
+    ) -> Option<NodeId> {
         match self.admit(connection, role, hello) {
             Ok(node) => {
                 tracing::info!(%role, "registered");
@@ -158,29 +141,6 @@ impl Control {
             Err(refusal) => {
                 self.out.refuse(connection, role, refusal);
                 None
-            }
-        }
-    }
-
-    /// The write of a helper's number has succeeded or failed.
-    pub(crate) fn join_numbered(
-        &mut self,
-        connection: ConnectionId,
-        role: Role,
-        hello: FromNode,
-        error: Option<StoreError>,
-    ) {
-        if !self.storing.joining.remove(&connection) {
-            return; // The connection has ended in the meantime.
-        }
-        match error {
-            Some(error) => {
-                self.out.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
-            }
-            None => {
-                if let Some(node) = self.try_admit(connection, &role, hello) {
-                    self.out.note(HistoryEvent::NodeAdded { node: self.nodes.name(node) });
-                }
             }
         }
     }
@@ -265,7 +225,7 @@ impl Control {
         self.stripes.picture.set_rack(node, view.rack.as_deref());
         self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.nodes.lay_links(&self.base);
-        self.stripes.holdings.insert(node, Holdings::default());
+        self.stripes.inventory.add(node);
         let absence = self.nodes.connect_helper(node, connection);
         self.welcome(node);
         if let Some(absence) = absence {

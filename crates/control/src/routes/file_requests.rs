@@ -62,27 +62,27 @@ fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, Req
     Ok(file.ok_or_else(|| FileError::NoSuchFile(name.to_owned()))?.stripes.clone())
 }
 
-impl Control {
-    /// The removal of a file has succeeded or failed. After a failure, its stripes can be repaired again.
-    pub(super) fn file_removed(
-        &mut self,
-        stripes: &[StripeId],
-        reply: Reply<FileView>,
-        result: Result<Answer, StoreError>,
-    ) {
-        stripes.iter().for_each(|stripe| self.repairs.scheduler.let_go(stripe));
-        match result {
-            Ok(Answer::File(file)) => {
-                file.stripes.iter().for_each(|stripe| self.repairs.scheduler.drop_stripe(stripe));
-                self.poll_repairs();
-                self.drain_jobs();
-                self.out.answer(reply, Ok(file_view(&file)));
-            }
-            Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
-            Err(error) => self.out.answer(reply, Err(error.into())),
+/// The removal of a file has succeeded or failed. After a failure, its stripes can be repaired again.
+pub(super) fn file_removed(
+    control: &mut Control,
+    stripes: &[StripeId],
+    reply: Reply<FileView>,
+    result: Result<Answer, StoreError>,
+) {
+    stripes.iter().for_each(|stripe| control.repairs.scheduler.let_go(stripe));
+    match result {
+        Ok(Answer::File(file)) => {
+            file.stripes.iter().for_each(|stripe| control.repairs.scheduler.drop_stripe(stripe));
+            control.poll_repairs();
+            control.drain_jobs();
+            control.out.answer(reply, Ok(file_view(&file)));
         }
+        Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
+        Err(error) => control.out.answer(reply, Err(error.into())),
     }
+}
 
+impl Control {
     pub(super) fn abort_put(&mut self, put: PutId, reply: Option<Reply<Value>>) {
         for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
             self.jobs.cancel_job(job);
@@ -95,12 +95,10 @@ impl Control {
         }
     }
 
-    pub(crate) fn abort_idle_puts(&mut self) {
-        let (now, puts) = (self.base.now, &self.jobs.puts);
-        let idle = puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
-        let idle = idle.map(|(&put, _)| put).filter(|put| !puts.ending.contains(put));
-        for put in idle.collect::<Vec<_>>() {
-            tracing::info!(%put, "aborting a put that nobody goes on with");
+    /// Aborts puts that no client continues.
+    pub(crate) fn abort_puts(&mut self, puts: &[PutId]) {
+        for &put in puts {
+            tracing::info!(%put, "aborting a put that no client continues");
             self.abort_put(put, None);
         }
     }

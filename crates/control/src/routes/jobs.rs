@@ -15,14 +15,6 @@ use crate::jobs::owner::Owner;
 use crate::signal::Signal;
 
 impl Control {
-    /// Makes running jobs on a contradictory stripe check every survivor, like jobs that start later.
-    pub(crate) fn warn_jobs(&mut self, stripe: &StripeId) {
-        let of_stripe = self.jobs.running.iter().filter(|(_, running)| running.stripe == *stripe);
-        for job in of_stripe.map(|(&job, _)| job).collect::<Vec<_>>() {
-            self.with_job(job, Job::handle_contradiction);
-        }
-    }
-
     /// The jobs that publish blocks, each with its stripe. There is at most one per stripe.
     pub fn publishing_jobs(&self) -> impl Iterator<Item = (JobId, &StripeId)> {
         self.jobs

@@ -1,5 +1,6 @@
 //! Requests about helpers.
 
+use crate::routes::repair_requests::cancel_repair;
 use recovery::Target;
 use repair::NodeId;
 use store_api::{RecordWrite, Write};
@@ -70,7 +71,7 @@ fn remove_node(control: &mut Control, name: &str, reply: Reply<NodeView>) {
 fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestError> {
     let node = control.nodes.node_named(&control.base, name)?;
     for repair in control.repairs.queue.open_for(&Target::Drain(node)).collect::<Vec<_>>() {
-        control.cancel_repair(repair)?;
+        cancel_repair(control, repair)?;
     }
     control.nodes.registry.unmark_leaving(node, &mut control.out);
     control.answers().node_view(node)

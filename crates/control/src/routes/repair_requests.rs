@@ -35,56 +35,76 @@ impl RepairCommand {
                 let awaited = (repair, since, until);
                 control.repairs.queue.await_change(awaited, version, reply, &mut control.out);
             }
-            Self::Cancel(repair, reply) => answer(reply, control.cancel_repair(repair), &mut control.out),
+            Self::Cancel(repair, reply) => {
+                let cancelled = cancel_repair(control, repair);
+                answer(reply, cancelled, &mut control.out);
+            }
             Self::CancelGiven(repair, reply) => {
                 let given = control.answers().given_repair_state(repair);
-                let cancelled = given.and_then(|_| control.cancel_repair(repair));
+                let cancelled = given.and_then(|_| cancel_repair(control, repair));
                 answer(reply, cancelled, &mut control.out);
             }
             Self::Pause(repair, paused, reply) => {
-                answer(reply, control.pause_repair(repair, paused), &mut control.out);
+                let changed = pause_repair(control, repair, paused);
+                answer(reply, changed, &mut control.out);
             }
         }
     }
 }
 
+/// Cancels a repair. If it was a drain, its node gets new blocks again.
+pub(super) fn cancel_repair(control: &mut Control, id: u64) -> Result<RepairView, RepairError> {
+    control.answers().check_open(id)?;
+    let target = control.repairs.queue.by_id[&id].order.target.clone();
+    if let Target::Drain(node) = target
+        && control.repairs.queue.open_for(&target).eq([id])
+    {
+        control.nodes.registry.unmark_leaving(node, &mut control.out);
+    }
+    control.repairs.queue.forget_unexpanded(id);
+    control.repairs.scheduler.cancel(RepairId(id));
+    control.poll_repairs();
+    control.drain_jobs();
+    control.poll_repairs();
+    control.answers().repair_state(id)
+}
+
+/// Pauses or resumes a repair. A paused repair starts no jobs, even after a restart of the coordinator.
+/// Its running jobs stop between two slices and keep the slices that they have delivered.
+fn pause_repair(control: &mut Control, id: u64, paused: bool) -> Result<RepairView, RepairError> {
+    control.answers().check_open(id)?;
+    control.repairs.queue.set_paused(id, paused, control.base.now, &mut control.out);
+    if paused {
+        control.repairs.scheduler.pause(RepairId(id));
+        for job in control.repairs.jobs_of(id) {
+            control.with_job(job, Job::pause);
+            control.repairs.note_paused(&control.jobs, job);
+        }
+    } else {
+        control.repairs.scheduler.resume(RepairId(id));
+    }
+    control.resume_jobs();
+    control.poll_repairs();
+    control.answers().repair_state(id)
+}
+
+/// An order is durable: starts its repair.
+pub(super) fn begin_repair(control: &mut Control, id: u64, order: Order) -> Result<RepairView, RequestError> {
+    let (target, by_itself) = (control.facts().target_text(&order.target), order.by_itself);
+    tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
+    control.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
+    if let Target::Drain(node) = order.target {
+        if !control.nodes.registry.is_leaving(node) {
+            control.repairs.nodes.drains.forget(node);
+        }
+        control.nodes.registry.mark_leaving(&control.base, node, &order, &mut control.out);
+    }
+    control.repairs.add(id, order);
+    control.start_repairs();
+    Ok(control.answers().repair_state(id)?)
+}
+
 impl Control {
-    /// Cancels a repair. If it was a drain, its node gets new blocks again.
-    pub(super) fn cancel_repair(&mut self, id: u64) -> Result<RepairView, RepairError> {
-        self.answers().check_open(id)?;
-        let target = self.repairs.queue.by_id[&id].order.target.clone();
-        if let Target::Drain(node) = target
-            && self.repairs.queue.open_for(&target).eq([id])
-        {
-            self.nodes.registry.unmark_leaving(node, &mut self.out);
-        }
-        self.repairs.queue.forget_unexpanded(id);
-        self.repairs.scheduler.cancel(RepairId(id));
-        self.poll_repairs();
-        self.drain_jobs();
-        self.poll_repairs();
-        self.answers().repair_state(id)
-    }
-
-    /// Pauses or resumes a repair. A paused repair starts no jobs, even after a restart of the coordinator.
-    /// Its running jobs stop between two slices and keep the slices that they have delivered.
-    fn pause_repair(&mut self, id: u64, paused: bool) -> Result<RepairView, RepairError> {
-        self.answers().check_open(id)?;
-        self.repairs.queue.set_paused(id, paused, self.base.now, &mut self.out);
-        if paused {
-            self.repairs.scheduler.pause(RepairId(id));
-            for job in self.repairs.jobs_of(id) {
-                self.with_job(job, Job::pause);
-                self.repairs.note_paused(&self.jobs, job);
-            }
-        } else {
-            self.repairs.scheduler.resume(RepairId(id));
-        }
-        self.resume_jobs();
-        self.poll_repairs();
-        self.answers().repair_state(id)
-    }
-
     /// Answers requests that wait for a change of a repair, or that have timed out.
     pub(crate) fn tell_changes(&mut self) {
         let now = self.base.now;
@@ -96,21 +116,5 @@ impl Control {
             let version = self.answers().repair_view(id, &ItemPage::NONE).version;
             self.repairs.queue.tell_version(id, version, now, &mut self.out);
         }
-    }
-
-    /// An order is durable: starts its repair.
-    pub(super) fn begin_repair(&mut self, id: u64, order: Order) -> Result<RepairView, RequestError> {
-        let (target, by_itself) = (self.facts().target_text(&order.target), order.by_itself);
-        tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");
-        self.out.note(HistoryEvent::RepairBegun { repair: id, target, by_itself });
-        if let Target::Drain(node) = order.target {
-            if !self.nodes.registry.is_leaving(node) {
-                self.repairs.nodes.drains.forget(node);
-            }
-            self.nodes.registry.mark_leaving(&self.base, node, &order, &mut self.out);
-        }
-        self.repairs.add(id, order);
-        self.start_repairs();
-        Ok(self.answers().repair_state(id)?)
     }
 }

@@ -15,7 +15,8 @@ impl Control {
         match result {
             Ok(changes) => {
                 tracing::warn!("the catalog can be written again; check its disk");
-                self.abort_refused_puts(&changes);
+                let refused = self.jobs.unknown_puts(&changes);
+                self.abort_puts(&refused);
                 self.take_changes(changes);
                 let held = self.storing.write_path.works();
                 self.storing.put_back(held.into_iter().map(|(number, write)| Ask::Write { number, write }));
@@ -23,17 +24,6 @@ impl Control {
             Err(error) => {
                 tracing::debug!(%error, "the catalog still fails");
                 self.storing.write_path.still_fails(self.base.now);
-            }
-        }
-    }
-
-    /// Aborts puts whose creation proves durable although their request was refused. They have no client.
-    fn abort_refused_puts(&mut self, changes: &[StoreChange]) {
-        for change in changes {
-            if let StoreChange::Put(put) = change
-                && !self.jobs.puts.puts.contains_key(&put.id)
-            {
-                self.abort_put(put.id, None);
             }
         }
     }

@@ -33,7 +33,9 @@ impl Control {
     /// Handles news that the picture does not contain. Returns any other change.
     fn take_news(&mut self, change: StoreChange) -> Option<StoreChange> {
         match change {
-            StoreChange::Service(node, up) => self.set_service(node, up),
+            StoreChange::Service(node, up) => {
+                self.stripes.set_service(&self.nodes, node, up, &mut self.out);
+            }
             StoreChange::ClaimLost(stripe) => {
                 self.repairs.claims.lose(&self.jobs, &stripe, &mut self.out);
             }

@@ -1,6 +1,13 @@
 //! Runs the continuations of writes when the storage has answered.
 
+use crate::ConnectionId;
+use crate::nodes::joining::Refusal;
+use crate::routes::file_requests::file_removed;
+use crate::routes::repair_requests::begin_repair;
+use cluster::Role;
+use repair::wire::control::FromNode;
 use store_api::{Answer, StoreError};
+use views::HistoryEvent;
 
 use crate::Control;
 use crate::commands::answer;
@@ -27,7 +34,7 @@ impl Control {
             }
             Then::Put(then) => then.go_on(self, result),
             Then::Published(published) => published.go_on(self, result.err()),
-            Then::FileRemoved { stripes, reply } => self.file_removed(&stripes, reply, result),
+            Then::FileRemoved { stripes, reply } => file_removed(self, &stripes, reply, result),
             Then::Stripe(then) => then.go_on(self, result),
             Then::Repair(RepairThen::Ordered(ordered)) => ordered.go_on(self, result),
             Then::Repair(RepairThen::Claimed { stripe }) => {
@@ -84,7 +91,7 @@ impl StripeThen {
                 stripes.find_all_homes(around, out);
             }
             Self::Adopted { node, block } if result.is_ok() => stripes.adopted(around, node, &block),
-            Self::Needless { node, block } if result.is_ok() => stripes.drop_orphan(node, &block),
+            Self::Needless { node, block } if result.is_ok() => stripes.inventory.drop_orphan(node, &block),
             Self::Known { .. } | Self::Adopted { .. } | Self::Needless { .. } => {}
             Self::Discarded { node, block } => {
                 stripes.block_discarded(around, &control.jobs, node, &block, out);
@@ -101,7 +108,7 @@ impl NodeThen {
     fn go_on(self, control: &mut Control, result: Stored) {
         match self {
             Self::Join { connection, role, hello } => {
-                control.join_numbered(connection, role, *hello, result.err());
+                join_numbered(control, connection, role, *hello, result.err());
             }
             Self::Capped { view, reply } => {
                 let Control { nodes, base, out, .. } = control;
@@ -136,7 +143,7 @@ impl Ordered {
         if result.is_ok() && !is_wanted {
             return control.out.store(dropped(id), Then::Nothing);
         }
-        let begun = result.map_err(RequestError::from).and_then(|_| control.begin_repair(id, *order));
+        let begun = result.map_err(RequestError::from).and_then(|_| begin_repair(control, id, *order));
         match by {
             OrderedBy::Request(reply) => control.out.answer(reply, begun),
             OrderedBy::Rebalance(mut view, reply) => {
@@ -149,5 +156,23 @@ impl Ordered {
                 }
             }
         }
+    }
+}
+
+/// The write of a helper's number has succeeded or failed.
+fn join_numbered(
+    control: &mut Control,
+    connection: ConnectionId,
+    role: Role,
+    hello: FromNode,
+    error: Option<StoreError>,
+) {
+    if !control.storing.joining.remove(&connection) {
+        return; // The connection has ended in the meantime.
+    }
+    if let Some(error) = error {
+        control.out.refuse(connection, &role, Refusal { reason: error.to_string(), passing: true });
+    } else if let Some(node) = control.try_admit(connection, &role, hello) {
+        control.out.note(HistoryEvent::NodeAdded { node: control.nodes.name(node) });
     }
 }

@@ -61,7 +61,7 @@ impl Scrubs {
                 false => Ok(scrub.view()),
             };
         }
-        facts.stripes.check_listed()?;
+        facts.stripes.news.check_listed()?;
         let round =
             parity.then(|| ParityRound::new(facts.stripes.picture.of_files().collect(), facts.base.now));
         let mut view = ScrubView {
@@ -329,7 +329,7 @@ impl<'a> Facts<'a> {
 impl<'a> Facts<'a> {
     pub(crate) fn orphan_views(self) -> Vec<OrphanView> {
         let mut views = Vec::new();
-        for (&node, held) in &self.stripes.holdings {
+        for (node, held) in self.stripes.inventory.iter() {
             let name = self.nodes.name(node);
             let view = |block: &BlockId| OrphanView { node: name.clone(), block: block.to_string() };
             views.extend(held.orphans.iter().map(view));

@@ -89,7 +89,7 @@ impl Scrubs {
         patient: bool,
         out: &mut Out,
     ) -> Result<u64, Obstacle> {
-        let subject = facts.subject(stripe, asker)?;
+        let subject = subject(facts, stripe, asker)?;
         let nodes: Vec<NodeId> = subject.readable.values().map(|&(node, _)| node).collect();
         let is_taken = |node: &NodeId| self.checks.occupies(*node) || patient && jobs.works_for_others(*node);
         if nodes.iter().any(is_taken) {
@@ -180,7 +180,7 @@ impl Scrubs {
             }
             Verdict::Parity(StripeParity::Contradictory(blocks)) => {
                 let suspects: Vec<SuspectBlock> =
-                    blocks.iter().map(|&index| facts.suspect(checked, index)).collect();
+                    blocks.iter().map(|&index| suspect(facts, checked, index)).collect();
                 let found = ContradictoryStripe { stripe: stripe.to_string(), suspects };
                 self.tally(asker, |view| {
                     view.checked += 1;
@@ -253,28 +253,25 @@ impl Scrubs {
     }
 }
 
-impl<'a> Facts<'a> {
-    pub(crate) fn suspect(self, checked: &Checked, index: BlockIndex) -> SuspectBlock {
-        let block = checked.record.blocks[usize::from(index.0)].id.to_string();
-        SuspectBlock { block, node: self.nodes.name(checked.read[&index]) }
-    }
+fn suspect(facts: Facts<'_>, checked: &Checked, index: BlockIndex) -> SuspectBlock {
+    let block = checked.record.blocks[usize::from(index.0)].id.to_string();
+    SuspectBlock { block, node: facts.nodes.name(checked.read[&index]) }
 }
 
-impl<'a> Facts<'a> {
-    fn subject(self, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
-        let record = self.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
-        let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
-        let stripe = self.stripe_now(&record, &[]).map_err(cannot)?;
-        let readable: BTreeMap<_, _> =
-            stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
-        if readable.is_empty() {
-            return Err(Obstacle::Cannot(NONE_READABLE));
-        }
-        if !has_equations(&stripe) {
-            return Err(Obstacle::Cannot(NO_SPARE));
-        }
-        Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
+/// The blocks of a stripe that a check reads.
+fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
+    let record = facts.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
+    let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
+    let stripe = facts.stripe_now(&record, &[]).map_err(cannot)?;
+    let readable: BTreeMap<_, _> =
+        stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();
+    if readable.is_empty() {
+        return Err(Obstacle::Cannot(NONE_READABLE));
     }
+    if !has_equations(&stripe) {
+        return Err(Obstacle::Cannot(NO_SPARE));
+    }
+    Ok(Subject { asker, record, code: stripe.code, chunking: stripe.chunking, readable })
 }
 
 /// Whether an equation is left that covers only readable blocks.

@@ -36,7 +36,7 @@ impl Jobs {
     pub(crate) fn is_needless(&self, facts: Facts<'_>, node: NodeId, block: &Description) -> bool {
         let ours =
             block.label.as_ref().is_some_and(|(_, label)| label.cluster == facts.base.settings.cluster_id);
-        let held = facts.stripes.holdings.get(&node);
+        let held = facts.stripes.inventory.get(node);
         let orphan = held.is_some_and(|held| held.orphans.contains(&block.id));
         if !ours
             || !orphan
@@ -87,7 +87,7 @@ impl Stripes {
         }
         let is_hollow = 2 * missing > self.picture.block_count(node);
         out.tell(Signal::Returned { node, is_hollow });
-        if let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node) {
+        if let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) {
             *rechecks = again;
         }
         self.note_orphans(around, node, blocks, out);
@@ -118,7 +118,7 @@ impl Stripes {
             }
             found.insert(block.id.clone());
         }
-        if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
+        if let Some(Holdings { orphans, .. }) = self.inventory.get_mut(node) {
             *orphans = found;
         }
         self.orphans.forget(node);
@@ -142,7 +142,7 @@ impl Stripes {
 
     /// Verifies the orphans of a node that the catalog places on another node that has lost them.
     fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
-        let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { orphans, .. }) = self.inventory.get_mut(node) else { return };
         let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
             .iter()
@@ -150,7 +150,7 @@ impl Stripes {
             .map(|(stripe, index, _)| (stripe, index))
             .filter(|(stripe, index)| around.with(self).is_wanted_from(node, stripe, *index))
             .collect();
-        let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node) else { return };
         let idle = rechecks.is_empty();
         rechecks.extend(homeless);
         if idle {
@@ -160,7 +160,7 @@ impl Stripes {
 
     /// Verifies the next queued block of a node.
     pub(crate) fn recheck_next(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
-        while let Some(Holdings { rechecks, .. }) = self.holdings.get_mut(&node)
+        while let Some(Holdings { rechecks, .. }) = self.inventory.get_mut(node)
             && let Some((stripe, index)) = rechecks.pop_front()
         {
             if !around.with(self).is_wanted_from(node, &stripe, index) {
@@ -187,7 +187,7 @@ impl Stripes {
         // other.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
-                && !self.is_removing(node, &known.id)
+                && !self.inventory.is_removing(node, &known.id)
                 && !self.condemned.has(&known.id);
         if !is_it
             || !around.with(self).is_wanted_from(node, stripe, index)
@@ -203,15 +203,8 @@ impl Stripes {
     /// An adopted block is recorded on its node.
     pub(crate) fn adopted(&mut self, around: Around<'_>, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %around.nodes.name(node), "found a block that was lost");
-        self.drop_orphan(node, block);
+        self.inventory.drop_orphan(node, block);
         self.removals_due = around.base.now; // Other copies of its stripe's blocks may have become surplus.
-    }
-
-    /// A block on a node is not an orphan any more.
-    pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
-        if let Some(Holdings { orphans, .. }) = self.holdings.get_mut(&node) {
-            orphans.remove(block);
-        }
     }
 
     /// Starts to remove the orphans of all connected helpers that can be proven unreferenced. Returns the
@@ -227,7 +220,7 @@ impl Stripes {
         }
         let mut orphans = 0;
         for node in around.nodes.live_helpers().collect::<Vec<_>>() {
-            let Some(Holdings { orphans: held, .. }) = self.holdings.get_mut(&node) else { continue };
+            let Some(Holdings { orphans: held, .. }) = self.inventory.get_mut(node) else { continue };
             if !held.is_empty() {
                 orphans += held.len() as u64;
                 let ask = out.questions.open(node, Subject::Orphans, around.base.now);

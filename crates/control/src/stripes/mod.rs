@@ -22,7 +22,7 @@ pub(crate) mod surplus;
 pub(crate) mod unjudged;
 pub(crate) mod verdicts;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
@@ -35,7 +35,7 @@ use crate::stripes::state::codes::Codes;
 use crate::stripes::state::condemned::Condemned;
 use crate::stripes::state::contradictions::Contradictions;
 use crate::stripes::state::given::Given;
-use crate::stripes::state::holdings::Holdings;
+use crate::stripes::state::holdings::Inventory;
 use crate::stripes::state::made_lately::MadeLately;
 use crate::stripes::state::newer::Newer;
 use crate::stripes::state::orphans::Orphans;
@@ -54,7 +54,7 @@ pub(crate) struct Stripes {
     pub given: Given,
     pub orphans: Orphans,
     /// The differences between each connected helper's blocks and the catalog.
-    pub holdings: BTreeMap<NodeId, Holdings>,
+    pub inventory: Inventory,
     pub condemned: Condemned,
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
@@ -94,16 +94,6 @@ impl Stripes {
             self.doubted
                 .retain(|(id, node)| *id != block.id || known(before, at, *node) == known(now, at, *node));
         }
-    }
-
-    /// Whether a node was told to remove this block and has not answered.
-    pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
-        self.holdings.get(&node).is_some_and(|held| held.removing.contains(block))
-    }
-
-    /// Nodes that were told to remove a block and have not answered.
-    pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.holdings.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
     }
 
     pub(crate) fn new(picture: Picture, unlisted: Option<String>) -> Self {

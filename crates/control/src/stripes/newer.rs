@@ -30,13 +30,13 @@ impl Stripes {
         out: &mut Out,
     ) {
         let (name, blocks) = (around.nodes.name(node), newer.len());
-        let doubted = self.doubts_catalog();
+        let doubted = self.newer.has_claims();
         if self.newer.set(node, newer) {
             let confirmed = self.is_behind();
             tracing::error!(
                 node = %name, blocks, confirmed, "a helper lists blocks that are newer than the catalog; see mend status"
             );
-        } else if doubted && !self.doubts_catalog() {
+        } else if doubted && !self.newer.has_claims() {
             out.tell(Signal::Settled);
         }
     }
@@ -69,7 +69,7 @@ impl Stripes {
         // Claims that arrived during the write are kept.
         let Self { newer, picture, .. } = self;
         newer.retain(|block| picture.is_from_the_future(block));
-        if !self.doubts_catalog() {
+        if !self.newer.has_claims() {
             tracing::warn!(
                 blocks = view.blocks,
                 "going on without the blocks that are newer than the catalog"
@@ -101,11 +101,6 @@ impl Stripes {
     /// Whether several helpers confirm that the catalog is outdated.
     pub(crate) fn is_behind(&self) -> bool {
         !self.newer.confirmed.is_empty()
-    }
-
-    /// Whether any helper claims that the catalog is outdated.
-    pub(crate) fn doubts_catalog(&self) -> bool {
-        !self.newer.claims.is_empty()
     }
 }
 

@@ -41,7 +41,7 @@ impl Stripes {
 impl<'a> Facts<'a> {
     /// The unreferenced orphans of a helper, without those that a check has already kept.
     fn removable_orphans(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
-        let orphans = self.stripes.holdings.get(&node).map(|held| &held.orphans);
+        let orphans = self.stripes.inventory.get(node).map(|held| &held.orphans);
         let refused = self.stripes.orphans.refused.get(&node);
         let is_new = move |block: &&BlockId| refused.is_none_or(|refused| !refused.contains(*block));
         orphans.into_iter().flatten().filter(is_new).filter(move |block| self.is_unreferenced(node, block))

@@ -29,7 +29,7 @@ impl Stripes {
         if !around.nodes.settled || !around.with(self).may_remove() {
             return;
         }
-        let Some(Holdings { removing, stuck, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
         let (mut removing, stuck) = (std::mem::take(removing), stuck.clone());
         let mut told = 0;
         for block in self.picture.files().discards(node).cloned().collect::<Vec<_>>() {
@@ -54,7 +54,7 @@ impl Stripes {
                 }
             }
         }
-        if let Some(Holdings { removing: kept, .. }) = self.holdings.get_mut(&node) {
+        if let Some(Holdings { removing: kept, .. }) = self.inventory.get_mut(node) {
             *kept = removing;
         }
     }
@@ -71,7 +71,7 @@ impl Stripes {
         let goes = self.picture.files().discards(node).any(|other| *other == block)
             && !jobs.is_worked_on(around.with(self), &block)
             && around.with(self).may_go(node, &block);
-        let Some(Holdings { removing, stuck, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
         // Removals beyond the limit are sent when earlier ones are done.
         if goes
             && !stuck.contains_key(&block)
@@ -100,7 +100,7 @@ impl Stripes {
 
     pub(crate) fn note_removed(&mut self, node: NodeId, block: &BlockId, out: &mut Out) {
         // The block stays in `removing` until the removal is recorded, so the node is not told twice.
-        let Some(Holdings { removing, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
         if removing.contains(block) {
             let write = RecordWrite::Discarded(node, block.clone());
             out.store(Write::Records(write), StripeThen::Discarded { node, block: block.clone() });
@@ -117,10 +117,10 @@ impl Stripes {
         block: &BlockId,
         out: &mut Out,
     ) {
-        let Some(Holdings { removing, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
         removing.remove(block);
         let last = removing.is_empty();
-        self.drop_orphan(node, block);
+        self.inventory.drop_orphan(node, block);
         if last {
             self.remove_discards(around, jobs, node, out); // There may be more than the limit allowed before.
         }
@@ -137,7 +137,7 @@ impl Stripes {
         out: &mut Out,
     ) {
         let again = around.base.now + REMOVE_AGAIN;
-        let Some(Holdings { removing, stuck, .. }) = self.holdings.get_mut(&node) else { return };
+        let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
         if !removing.remove(&block) {
             return;
         }
@@ -167,9 +167,9 @@ impl Stripes {
         let now = around.base.now;
         let due = |held: &Holdings| held.stuck.values().any(|&at| at <= now);
         let nodes: Vec<NodeId> =
-            self.holdings.iter().filter(|(_, held)| due(held)).map(|(&node, _)| node).collect();
+            self.inventory.iter().filter(|(_, held)| due(held)).map(|(node, _)| node).collect();
         for node in nodes {
-            if let Some(Holdings { stuck, .. }) = self.holdings.get_mut(&node) {
+            if let Some(Holdings { stuck, .. }) = self.inventory.get_mut(node) {
                 stuck.retain(|_, at| *at > now);
             }
             self.remove_discards(around, jobs, node, out);

@@ -1,8 +1,11 @@
 //! Comparing helpers' blocks once the store has been listed.
 
-use crate::error::ScrubError;
+use repair::NodeId;
+
 use crate::facts::Around;
+use crate::nodes::Nodes;
 use crate::out::Out;
+use crate::signal::Signal;
 use crate::stripes::Stripes;
 
 impl Stripes {
@@ -19,8 +22,19 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Returns an error while the store is not listed, because an empty picture would look healthy.
-    pub(crate) fn check_listed(&self) -> Result<(), ScrubError> {
-        self.news.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
+    /// The store has reported that a node's blocks are in service, or out of service.
+    pub(crate) fn set_service(&mut self, nodes: &Nodes, node: NodeId, up: bool, out: &mut Out) {
+        if self.picture.is_up(node) == up {
+            return;
+        }
+        let (name, blocks) = (nodes.name(node), self.picture.block_count(node));
+        match up {
+            true => tracing::info!(node = %name, blocks, "in service"),
+            false => tracing::warn!(node = %name, blocks, "out of service"),
+        }
+        self.picture.set_up(node, up);
+        out.tell(Signal::Service { node, up });
+        out.tell(Signal::Node(node));
+        out.tell(Signal::Replicas(node));
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{BlockId, StripeId};
+use repair::{BlockId, NodeId, StripeId};
 
 /// The differences between a connected helper's blocks and the catalog.
 #[derive(Default)]
@@ -25,4 +25,49 @@ pub(crate) struct Holdings {
     pub stuck: BTreeMap<BlockId, Duration>,
     /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
     pub rechecks: VecDeque<(StripeId, BlockIndex)>,
+}
+
+/// The holdings of the connected helpers.
+#[derive(Default)]
+pub(crate) struct Inventory(BTreeMap<NodeId, Holdings>);
+
+impl Inventory {
+    pub(crate) fn get(&self, node: NodeId) -> Option<&Holdings> {
+        self.0.get(&node)
+    }
+
+    pub(in crate::stripes) fn get_mut(&mut self, node: NodeId) -> Option<&mut Holdings> {
+        self.0.get_mut(&node)
+    }
+
+    /// A helper has connected.
+    pub(crate) fn add(&mut self, node: NodeId) {
+        self.0.insert(node, Holdings::default());
+    }
+
+    /// A helper has disconnected.
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        self.0.remove(&node);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Holdings)> {
+        self.0.iter().map(|(&node, held)| (node, held))
+    }
+
+    /// An orphan of a helper is removed or belongs to a stripe again.
+    pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
+        if let Some(held) = self.0.get_mut(&node) {
+            held.orphans.remove(block);
+        }
+    }
+
+    /// Whether a node was told to remove this block and has not answered.
+    pub(crate) fn is_removing(&self, node: NodeId, block: &BlockId) -> bool {
+        self.0.get(&node).is_some_and(|held| held.removing.contains(block))
+    }
+
+    /// Nodes that were told to remove a block and have not answered.
+    pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
+    }
 }

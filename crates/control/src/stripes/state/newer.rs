@@ -44,6 +44,11 @@ impl Newer {
         }
     }
 
+    /// Whether any helper claims that the catalog is outdated.
+    pub(crate) fn has_claims(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
     /// Replaces a helper's claim. Returns whether the helper has a claim now.
     pub(in crate::stripes) fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
         self.claims.remove(&node);

@@ -6,6 +6,8 @@
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
 
+use crate::error::ScrubError;
+
 /// The state of the first listing, and remarks for operators.
 #[derive(Default)]
 pub(crate) struct StoreNews {
@@ -24,6 +26,11 @@ impl StoreNews {
     /// The reason that the store has not been listed yet.
     pub(crate) fn unlisted(&self) -> Option<&str> {
         self.unlisted.as_deref()
+    }
+
+    /// Returns an error while the store is not listed, because an empty picture would look healthy.
+    pub(crate) fn check_listed(&self) -> Result<(), ScrubError> {
+        self.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
     }
 
     /// Remarks for operators that require no action.
