@@ -56,7 +56,7 @@ pub(crate) struct Network {
     pub(crate) edges: BTreeMap<EdgeId, Edge>,
     pub(crate) ports: BTreeMap<NodeId, Port>,
     pub(crate) delay: Duration,
-    /// Maximal number of bytes in flight on one edge. A larger frame is sent only when no other is in flight.
+    /// Maximum number of bytes in flight on one edge. A larger frame is sent only when no other is in flight.
     pub(crate) window: u64,
     /// Pairs of nodes with a cut link between them.
     pub(crate) cut: Vec<(NodeId, NodeId)>,

@@ -55,7 +55,7 @@ pub struct Machines {
     pub rate: f64,
     /// Latency of a link.
     pub delay: Duration,
-    /// Maximal number of bytes in flight on one edge.
+    /// Maximum number of bytes in flight on one edge.
     pub window: u64,
     /// The longest latency of a disk operation.
     pub disk_latency: Duration,

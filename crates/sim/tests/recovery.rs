@@ -6,7 +6,7 @@ use sim::system::{Script, Summary, Violation, play};
 
 const BASE: u64 = 1;
 const RUNS: u64 = 200;
-/// Maximal number of violations to print.
+/// Maximum number of violations to print.
 const SHOWN: usize = 6;
 
 #[test]

@@ -8,7 +8,7 @@ use sim::{Summary, Violation, check};
 const BASE: u64 = 20_000;
 /// Number of runs, which take well under a minute on two cores.
 const RUNS: u64 = 3_000;
-/// Maximal number of violations to print.
+/// Maximum number of violations to print.
 const SHOWN: usize = 12;
 
 #[test]

@@ -119,7 +119,7 @@ pub struct RepairQuery {
     pub wait_ms: Option<u64>,
     /// Ends the wait as soon as the repair's `version` differs from this value.
     pub since: Option<u64>,
-    /// The maximal number of stripes in the answer; all if absent.
+    /// The maximum number of stripes in the answer; all if absent.
     pub items: Option<usize>,
     /// Only stripes whose names come after this name.
     pub items_after: Option<String>,
@@ -161,7 +161,7 @@ fn some_redundancy() -> u32 {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryQuery {
-    /// The maximal number of entries; all that are kept if absent.
+    /// The maximum number of entries; all that are kept if absent.
     pub most: Option<usize>,
 }
 
@@ -419,7 +419,8 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "It has ended";
 
-    /// Pauses a repair until it is resumed, also over a restart. Slices that were delivered are kept.
+    /// Pauses a repair until it is resumed, even across a restart of the coordinator. Delivered slices are
+    /// kept.
     PauseRepair pause_repair = Post post "/v1/repairs/{repair}/pause"
         at "repair": u64 "The repair's number",
         answer RepairView "The repair",

@@ -3,7 +3,7 @@
 //! A job uses its resources in fixed proportions, because its slices pass all its nodes at one pace: its
 //! slowest link sets the pace of all. Rates are max-min fair. The paces of all jobs grow equally until some
 //! resource is saturated; the jobs that use this resource keep their pace, and the others continue to grow. A
-//! job that runs in rounds has a minimal duration even without competitors, and therefore a maximal pace.
+//! job that runs in rounds has a minimum duration even without competitors, and therefore a maximum pace.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,7 +21,7 @@ const NOTHING: f64 = 1e-9;
 struct Flow {
     /// Each resource of the job, with the total bytes that the job moves over it.
     uses: Vec<(ResourceNo, f64)>,
-    /// The maximal pace.
+    /// The maximum pace.
     most: f64,
     /// The fraction of the job that is left.
     left: f64,
@@ -175,7 +175,7 @@ impl<'a> Filling<'a> {
         filling
     }
 
-    /// Models the maximal pace of a job as a resource that only this job uses.
+    /// Models the maximum pace of a job as a resource that only this job uses.
     fn add_own_limits(&mut self) {
         for (number, flow) in self.flows.iter().enumerate().filter(|(_, flow)| flow.most.is_finite()) {
             self.room.push(flow.most);

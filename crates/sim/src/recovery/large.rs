@@ -47,9 +47,9 @@ pub struct Bottlenecks {
 /// Limits on the work that repairs have in flight on a node. The coordinator's limits by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Concurrency {
-    /// Maximal number of jobs that involve the node.
+    /// Maximum number of jobs that involve the node.
     pub jobs: u64,
-    /// Maximal bytes of jobs, in seconds of work for the node's links and disk.
+    /// Maximum bytes of jobs in flight, in seconds of work for the node's links and disk.
     pub seconds: f64,
 }
 
@@ -125,7 +125,7 @@ pub struct Finish {
     pub bound: Bound,
     /// Number of jobs that were started.
     pub jobs: u64,
-    /// Maximal number of concurrent jobs.
+    /// Maximum number of concurrent jobs.
     pub at_once: usize,
     /// Number of blocks that were rebuilt.
     pub rebuilt: u64,
@@ -152,7 +152,7 @@ pub struct Share {
 }
 
 impl Finish {
-    /// The fraction of the maximal speed that was reached.
+    /// The fraction of the maximum speed that was reached.
     pub fn of_bound(&self) -> f64 {
         self.bound.seconds / self.seconds
     }
@@ -504,7 +504,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The loads of a proposal, and its minimal duration if its plan runs in rounds.
+    /// The loads of a proposal, and its minimum duration if its plan runs in rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
@@ -604,7 +604,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The minimal duration of a plan that waits between rounds. A pipelined plan is limited only by links and
+/// The minimum duration of a plan that waits between rounds. A pipelined plan is limited only by links and
 /// disks.
 pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
     match plan.pacing() {

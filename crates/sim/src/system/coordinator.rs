@@ -25,7 +25,7 @@ pub(crate) const CLUSTER: &str = "00000000000000000000000000000001";
 const CATALOG: &str = "catalog.redb";
 /// A day in 2026.
 const START_UNIX_MS: u64 = 1_790_000_000_000;
-/// Maximal number of requests in a batch.
+/// Maximum number of requests in a batch.
 const TOGETHER: usize = 256;
 /// Time until a coordinator that could not start is restarted.
 pub(crate) const START_AGAIN: Duration = Duration::from_secs(2);

@@ -54,7 +54,7 @@ pub(crate) struct Judge {
     last_summary: String,
     /// Bad blocks, with their holders, that were reported to the running coordinator.
     told_bad: BTreeSet<(BlockId, ProcessId)>,
-    /// Maximal number of concurrent jobs that publish blocks.
+    /// Maximum number of concurrent jobs that publish blocks.
     pub(crate) at_once: usize,
 }
 

@@ -48,9 +48,9 @@ pub struct Summary {
     pub reads: u64,
     /// Number of files that were stored.
     pub puts: u64,
-    /// Number of orders to helpers to commit deliveries.
+    /// Number of commit orders to helpers.
     pub commits: u64,
-    /// Maximal number of concurrent jobs that publish blocks.
+    /// Maximum number of concurrent jobs that publish blocks.
     pub at_once: usize,
     /// Number of starts of the coordinator.
     pub starts: u32,

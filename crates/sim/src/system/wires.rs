@@ -23,7 +23,7 @@ pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
 /// Interval of pings. The daemon pings twice as often, but in the simulation pings would be most of the
 /// events.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
-/// Maximal number of messages that wait for a connection. One more closes it.
+/// Maximum number of messages that wait for a connection. One more closes it.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
 /// A direction.

@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) copies: Vec<Copy>,
     /// Faults that wait for a trigger.
     pub(crate) armed: Vec<(Trigger, usize)>,
-    /// Number of orders to helpers to commit deliveries.
+    /// Number of commit orders to helpers.
     pub(crate) commits: u64,
     pub(crate) events: u64,
 }
