@@ -1,10 +1,11 @@
 //! Compares two algorithms for FastPR's reconstruction sets, the paper's and ours: the number of sets, and
 //! the running time.
 //!
-//! `cargo bench -p sim --bench fastpr` prints a line for each code and number of chunks among 100 nodes, over
-//! seeds; the paper's runs up to `FASTPR_PUBLISHED` chunks (100), as it takes minutes for more.
+//! `cargo bench -p sim --bench fastpr` prints a line for each code and number of chunks among 100 nodes,
+//! averaged over seeds. The paper's algorithm runs only up to `FASTPR_PUBLISHED` chunks (100 by default),
+//! because it takes minutes for more.
 
-// Benchmarks measure time, which the crate's lints forbid elsewhere.
+// A benchmark measures time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::Instant;

@@ -1,10 +1,10 @@
-//! Plays many whole systems, on all cores:
+//! Simulates many whole systems, on all cores:
 //!
 //! `cargo run --release -p sim --example seeds -- --seeds 0..1000000`
 //!
-//! Prints one line per finished piece, and for every seed that fails its violation and the shortest script
-//! that still fails. Stops at the first failure unless `--keep-going` is given, and exits with 1 if anything
-//! failed.
+//! Prints one line per piece of the range. For every seed that fails, prints its violation and the shortest
+//! script that still fails. Stops at the first failure unless `--keep-going` is given, and exits with 1 if
+//! anything failed.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use sim::system::{Summary, Violation, check, shrink};
 const USAGE: &str =
     "usage: seeds --seeds FROM..TO [--piece SEEDS] [--threads N] [--keep-going] [--no-shrink]";
 
-/// A range of seeds, and how it is played.
+/// A range of seeds and options.
 struct Campaign {
     seeds: Range<u64>,
     /// Seeds per line of output.
@@ -34,7 +34,7 @@ struct Totals {
     reads: AtomicU64,
     commits: AtomicU64,
     starts: AtomicU64,
-    /// The longest virtual time of a seed.
+    /// The longest virtual time of any seed.
     longest_s: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Campaign {
         if campaign.seeds.is_empty() { Err("no seeds are given".to_owned()) } else { Ok(campaign) }
     }
 
-    /// Plays all pieces; the number of seeds that failed.
+    /// Simulates all pieces and returns the number of seeds that failed.
     fn run(&self) -> u64 {
         let (begun, mut failed) = (Instant::now(), 0);
         let mut from = self.seeds.start;
@@ -84,7 +84,7 @@ impl Campaign {
         failed
     }
 
-    /// Plays one piece and prints its line; the number of seeds that failed.
+    /// Simulates one piece, prints its line and returns the number of seeds that failed.
     fn play(&self, piece: Range<u64>) -> u64 {
         let (begun, totals, next) = (Instant::now(), Totals::default(), AtomicU64::new(piece.start));
         let (failed, stops) = (AtomicU64::new(0), AtomicBool::new(false));

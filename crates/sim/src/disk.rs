@@ -1,4 +1,4 @@
-//! A node's disk: blocks that may be bad, and deliveries that are not blocks yet.
+//! A model of a node's disk: its blocks, which may be bad, and deliveries that are not committed yet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use store_api::BlockHash;
 
 use crate::scene::Scene;
 
-/// A disk and its blocks, which survive the end of the process.
+/// A disk with its blocks. Blocks survive the end of the process.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    /// The longest that an operation takes beyond moving its bytes.
+    /// The longest latency of an operation, in addition to the transfer of its bytes.
     pub(crate) latency: Duration,
-    /// Bytes per second.
+    /// Transfer rate in bytes per second.
     pub(crate) rate: f64,
     pub(crate) full: bool,
     digests: Digests,
@@ -26,20 +26,20 @@ pub(crate) struct Disk {
     busy_until: Duration,
 }
 
-/// Deliveries of a job that are not committed; they end with the process.
+/// Uncommitted deliveries of a job. They are lost when the process ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deliveries(BTreeMap<BlockId, Delivery>);
 
-/// A block on its way to a store, or to a reader.
+/// A block that is being delivered to a store or a reader.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) bytes: Vec<u8>,
-    /// The label that the store keeps.
+    /// The label that the store keeps with the block.
     pub(crate) label: Option<(BlockIndex, StripeLabel)>,
 }
 
 impl Deliveries {
-    /// Opens a sink that is not open yet.
+    /// Opens a sink unless it is open already.
     pub(crate) fn open(&mut self, sink: &Sink) {
         let label = sink.label().map(|label| (sink.index, label.clone()));
         let open = || Delivery { bytes: vec![0; sink.bytes as usize], label };
@@ -50,7 +50,7 @@ impl Deliveries {
         self.0.is_empty()
     }
 
-    /// The bytes of a block.
+    /// Returns the delivered bytes of a block.
     pub(crate) fn get(&self, block: &BlockId) -> Option<&[u8]> {
         self.0.get(block).map(|delivery| &delivery.bytes[..])
     }
@@ -60,21 +60,21 @@ impl Deliveries {
     }
 }
 
-/// Computes a store's digest of a block.
+/// A function that computes a store's digest of a block.
 type Digests = fn(&[u8]) -> Digest;
 
-/// Sealed blocks with their digests.
+/// Sealed blocks and their digests.
 type Sealed = Vec<(BlockId, Option<Digest>)>;
 
 /// A block on a disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
-    /// The byte from which on the store's checksums do not hold, if they do not.
+    /// Offset of the first byte whose checksum does not match; `None` if all checksums match.
     pub(crate) corrupt_at: Option<u64>,
-    /// The label beside it, if it has one.
+    /// The label stored with the block, if any.
     pub(crate) label: Option<(BlockIndex, StripeLabel)>,
-    /// The digest in its checksum file; that of its bytes unless the disk lies.
+    /// The digest in the block's checksum file. It matches the bytes unless the disk corrupts data silently.
     pub(crate) digest: Digest,
 }
 
@@ -83,7 +83,7 @@ impl Stored {
         Self::with(bytes, digest_of)
     }
 
-    /// A good block of a store with such digests.
+    /// A good block in a store that uses the digest function `digests`.
     pub(crate) fn with(bytes: Vec<u8>, digests: Digests) -> Self {
         Self { corrupt_at: None, label: None, digest: digests(&bytes), bytes }
     }
@@ -93,7 +93,8 @@ impl Stored {
     }
 }
 
-/// Fills `target` from `offset` on, with zeros beyond the end, unless it touches a corrupt byte.
+/// Reads from `offset` on into `target`, with zeros beyond the end of the block. Fails if the range contains
+/// a corrupt byte.
 fn read_checked(
     bytes: &[u8],
     corrupt_at: Option<u64>,
@@ -117,13 +118,13 @@ impl Disk {
         Self { latency, rate, full: false, digests: digest_of, blocks, busy_until }
     }
 
-    /// A disk of the store `dir`.
+    /// A disk of the `dir` store.
     pub(crate) fn of_dir(latency: Duration, rate: f64) -> Self {
         Self { digests: hash_of, ..Self::new(latency, rate) }
     }
 
-    /// When an operation on `bytes` that starts now will be done, from now on. Concurrent operations end
-    /// in any order.
+    /// Returns the time from now until an operation on `bytes` bytes completes if it starts now. Concurrent
+    /// operations may complete in any order.
     pub(crate) fn takes(&mut self, bytes: u64, scene: &mut Scene) -> Duration {
         self.busy_until = self.busy_until.max(scene.now) + Duration::from_secs_f64(bytes as f64 / self.rate);
         self.busy_until - scene.now + scene.dice.up_to(self.latency)
@@ -140,7 +141,7 @@ impl Disk {
         transfer.read(stored.bytes.len() as u64, buffers, read).map(drop)
     }
 
-    /// Writes to a sink; what lies beyond its end is padding.
+    /// Writes to a sink. Bytes beyond the sink's end are padding and are dropped.
     pub(crate) fn write(
         &self,
         deliveries: &mut Deliveries,
@@ -157,7 +158,7 @@ impl Disk {
         written.is_ok()
     }
 
-    /// The digests of all deliveries, which are durable from now on.
+    /// Makes all deliveries durable and returns their digests.
     pub(crate) fn seal(&self, deliveries: &Deliveries) -> Result<Sealed, (BlockId, SinkProblem)> {
         let digest =
             |(block, delivery): (&BlockId, &Delivery)| (block.clone(), Some((self.digests)(&delivery.bytes)));
@@ -167,14 +168,14 @@ impl Disk {
         }
     }
 
-    /// Makes every delivery a block.
+    /// Turns every delivery into a block.
     pub(crate) fn commit(&mut self, deliveries: &mut Deliveries) {
         for (block, Delivery { bytes, label }) in std::mem::take(&mut deliveries.0) {
             self.blocks.insert(block, Stored { label, ..Stored::with(bytes, self.digests) });
         }
     }
 
-    /// The fingerprints of a delivery's or a block's sub-blocks, of `window` in each of them.
+    /// Computes the fingerprints of a delivery or a block: one for each sub-block, over `window` of it.
     pub(crate) fn fingerprints(
         &self,
         deliveries: &Deliveries,
@@ -192,7 +193,7 @@ impl Disk {
         repair::fingerprints(&asked.chunking, &window, asked.seed, bytes.len() as u64, read)
     }
 
-    /// A block, if it is the one that is recorded.
+    /// Returns a block if it exists and matches the recorded size and digest.
     pub(crate) fn open(&self, asked: &LocalBlock) -> Result<&Stored, BlockProblem> {
         let stored = self.blocks.get(&asked.id).ok_or(BlockProblem::Missing)?;
         let is_it = asked.digest.is_none_or(|recorded| recorded == stored.digest)
@@ -200,7 +201,7 @@ impl Disk {
         if is_it { Ok(stored) } else { Err(BlockProblem::Corrupt("it is another block".to_owned())) }
     }
 
-    /// Reads a whole block and holds it against its checksums and its digest.
+    /// Reads a whole block, checks it against its checksums and its digest, and returns the digest.
     pub(crate) fn verify(&self, block: &BlockId) -> Result<Option<Digest>, BlockProblem> {
         let stored = self.blocks.get(block).ok_or(BlockProblem::Missing)?;
         let mut bytes = vec![0; stored.bytes.len()];
@@ -212,12 +213,12 @@ impl Disk {
     }
 }
 
-/// Checksums for digests: what the simulated stores of one stripe say of a block.
+/// The digest function of the simulated stores in scenarios of one stripe: a CRC32C.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_u32("crc32c", crc32c(&[bytes]))
 }
 
-/// The digests of the store `dir`.
+/// The digest function of the `dir` store.
 pub(crate) fn hash_of(bytes: &[u8]) -> Digest {
     let mut hash = BlockHash::default();
     hash.update(bytes);

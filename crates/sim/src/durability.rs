@@ -1,13 +1,13 @@
-//! How long data lasts: a Markov chain of one stripe, whose repair times come from simulated recoveries.
+//! Mean time to data loss: a Markov chain of one stripe, whose repair times come from simulated recoveries.
 //!
-//! A state is how many blocks of the stripe are lost. Each node that holds one of the others fails at a constant rate, and
-//! a loss leads to the next state, or to lost data if what is left cannot be decoded. A repair rebuilds all that the stripe
-//! lacks and leads back to the first state, at a constant rate too, the inverse of its mean time.
-//! `docs/explanation/whole-nodes.md` has the formulas.
+//! A state is the number of lost blocks of the stripe. Each node with a remaining block fails at a constant
+//! rate. A failure leads to the next state, or to data loss if the remaining blocks cannot be decoded. A
+//! repair rebuilds all lost blocks and leads back to the first state, also at a constant rate: the inverse of
+//! its mean duration. `docs/explanation/whole-nodes.md` has the formulas.
 //!
-//! **Assumed**: nodes fail independently of each other; all stripes are counted as if they were, which makes
-//! the time of a cluster too short and never too long. Deliberately absent: bad sectors, wrong bytes, racks
-//! that fail, people.
+//! **Assumptions**: nodes fail independently of each other, and so do stripes. The latter makes the computed
+//! time of a cluster too short, never too long. Deliberately absent: bad sectors, silent corruption, failures
+//! of racks, human errors.
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::Rates;
@@ -16,59 +16,59 @@ use crate::dice::Dice;
 use crate::recovery::{Cluster, Shape};
 
 const YEAR_SECONDS: f64 = 365.25 * 86400.0;
-/// So many sets of lost blocks are tried of each size, or all if there are no more.
+/// Number of sets of lost blocks to try for each size; all of them if there are fewer.
 const SETS_TRIED: u64 = 5_000;
-/// Recoveries of more blocks than this are not played to their end.
+/// Recoveries of more blocks than this are extrapolated from a shorter simulation.
 const MOST_PLAYED: f64 = 2_000.0;
 
-/// A cluster whose data should last.
+/// The cluster and its failure rate.
 #[derive(Clone, Debug)]
 pub struct Durability {
     /// The code of all stripes.
     pub code: CodeSpec,
-    /// How lost blocks are rebuilt.
+    /// The shape of the plans that rebuild lost blocks.
     pub shape: Shape,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Stripes in all.
+    /// Number of stripes.
     pub stripes: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// The part of each node's links and disk that repairs may use.
+    /// The share of each node's links and disk that repairs may use.
     pub rates: Rates,
-    /// The part of all nodes that fails for good in a year.
+    /// Fraction of all nodes that fail for good in a year.
     pub failing_in_a_year: f64,
-    /// Seconds from a loss until its repair begins.
+    /// Seconds from a loss to the start of its repair.
     pub notice_seconds: f64,
 }
 
-/// What is to be expected.
+/// Expected times to data loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lifetime {
-    /// Years until data of one stripe is lost, in the mean.
+    /// Mean number of years until one particular stripe loses data.
     pub stripe_years: f64,
-    /// Years until data of any stripe is lost, at least, in the mean.
+    /// Mean number of years until any stripe loses data; a lower bound.
     pub cluster_years: f64,
-    /// By the number of lost blocks, from one on.
+    /// The states with lost blocks, from one lost block on.
     pub states: Vec<Degraded>,
 }
 
-/// A stripe that lacks blocks.
+/// The state of a stripe with a certain number of lost blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Degraded {
-    /// So many.
+    /// Number of lost blocks.
     pub lost: usize,
-    /// The chance that the next block to be lost makes data unreadable.
+    /// Probability that the loss of one more block makes data unreadable.
     pub fatal: f64,
-    /// Seconds until they are back, in the mean.
+    /// Mean number of seconds until the lost blocks are rebuilt.
     pub repair_seconds: f64,
 }
 
 impl Durability {
-    /// Plays the recoveries and solves the chain.
+    /// Simulates the recoveries and solves the Markov chain.
     ///
     /// # Panics
-    /// If the code is beyond its limits, or there are no more nodes than it has blocks.
+    /// If the code exceeds its limits, or the nodes do not outnumber the blocks of a stripe.
     pub fn lifetime(&self) -> Lifetime {
         let code = self.code.build().expect("a possible code");
         let fatal = fatal(&*code);
@@ -84,9 +84,9 @@ impl Durability {
         Lifetime { stripe_years, cluster_years: stripe_years / self.stripes as f64, states }
     }
 
-    /// Seconds from the start of a repair until a block is back, in the mean over the blocks of the stripes
-    /// that have lost so many with so many nodes: they go before all others, and each block counts as rebuilt
-    /// by itself.
+    /// Mean number of seconds from the start of a repair until a block is rebuilt, over all stripes that have
+    /// lost `lost` blocks because as many nodes failed. These stripes are repaired before all others, and
+    /// each block counts separately.
     fn rebuild_seconds(&self, blocks: usize, lost: usize) -> f64 {
         let on_lost =
             |nodes: f64, gone: usize| nodes * (blocks - gone) as f64 / f64::from(self.nodes - gone as u32);
@@ -101,19 +101,20 @@ impl Durability {
         };
         let finish = cluster.run();
         assert!(finish.violations.is_empty(), "{:?}", finish.violations);
-        // What is beyond that takes its time in proportion.
+        // Extrapolates in proportion to the number of blocks.
         finish.mean_seconds * to_rebuild / f64::from(played)
     }
 }
 
-/// The mean time until data of a stripe is lost that has `blocks` blocks, on nodes that each fail `failures`
-/// times a second.
+/// Mean number of seconds until a stripe loses data. The stripe has `blocks` blocks, on nodes that fail
+/// `failures` times per second each.
 ///
-/// `fatal_at_first` is the chance that a whole stripe's first loss is fatal, and `states` are those with lost
-/// blocks, from one on, of which the last has no other way on than its repair or the loss of data.
+/// `fatal_at_first` is the probability that the first loss of a whole stripe is fatal. `states` are the
+/// states with lost blocks, from one lost block on; every loss in the last state must be fatal.
 pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, states: &[Degraded]) -> f64 {
-    // From the state with i losses, it takes `seconds` until data is lost or the stripe is whole, and the
-    // former comes first with `chance`: never computed as the complement of what is nearly one.
+    // From the state with i losses, it takes `seconds` on average until the stripe is whole or data is lost,
+    // the latter with probability `chance`. `chance` is summed up directly, because 1 minus the probability
+    // of survival would lose all precision.
     let (mut seconds, mut chance) = (0.0, 1.0);
     for state in states.iter().rev() {
         let next = (blocks - state.lost) as f64 * failures;
@@ -126,7 +127,7 @@ pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, s
     round / (fatal_at_first + (1.0 - fatal_at_first) * chance)
 }
 
-/// By the number of blocks that are lost, the chance that the next loss makes data unreadable; the last is 1.
+/// Probability, by the number of lost blocks, that the next loss makes data unreadable. The last is 1.
 fn fatal(code: &dyn Code) -> Vec<f64> {
     let (mut all, mut readable) = (Vec::new(), 1.0);
     for lost in 1..=code.blocks() - code.data_blocks() {
@@ -141,7 +142,7 @@ fn fatal(code: &dyn Code) -> Vec<f64> {
     all
 }
 
-/// The part of all sets of so many blocks without which everything can be read.
+/// Fraction of the sets of `lost` blocks whose loss leaves all data readable.
 fn readable_part(code: &dyn Code, lost: usize) -> f64 {
     let blocks: Vec<BlockIndex> = (0..code.blocks() as u16).map(BlockIndex).collect();
     let is_readable = |lost: &[BlockIndex]| {
@@ -189,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_last_as_long_as_textbooks_say() {
-        // (3λ + μ) / 2λ² for two copies; and with a repair of nothing but hope, 3 / 2λ.
+    fn mirrors_match_the_textbook_formula() {
+        // Two copies: (3λ + μ) / 2λ². Without repairs: 3 / 2λ.
         let (failures, repairs): (f64, f64) = (1e-9, 1e-3);
         let found = mean_seconds_to_loss(2, failures, 0.0, &[degraded(1, 1.0, 1.0 / repairs)]);
         let known = (3.0 * failures + repairs) / (2.0 * failures * failures);
@@ -199,7 +200,7 @@ mod tests {
         assert!((alone * failures - 1.5).abs() < 1e-12, "{alone}");
     }
 
-    /// Plays the chain as it is described, many times.
+    /// Simulates the chain many times and averages the times to data loss.
     fn played(blocks: usize, failures: f64, states: &[Degraded]) -> f64 {
         const LIVES: u32 = 20_000;
         let mut dice = Dice::new(3);
@@ -223,17 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_takes_as_long_as_it_does_when_played() {
+    fn solved_and_simulated_chains_agree() {
         let states = [degraded(1, 0.0, 0.5), degraded(2, 0.2, 0.3), degraded(3, 1.0, 0.2)];
         let (solved, played) = (mean_seconds_to_loss(6, 0.4, 0.0, &states), played(6, 0.4, &states));
         assert!((solved / played - 1.0).abs() < 0.03, "{solved} {played}");
     }
 
     #[test]
-    fn what_a_code_can_lose_is_found() {
+    fn fatal_losses_of_a_code_are_found() {
         let fatal = |name: &str| fatal(&*name.parse::<CodeSpec>().unwrap().build().unwrap());
         assert_eq!(fatal("rs-9-6"), [0.0, 0.0, 0.0, 1.0]);
-        // Any three of its ten blocks can be lost, and four in some ways.
+        // Any three of its ten blocks can be lost, and some sets of four.
         let lrc = fatal("lrc-6-2-2");
         assert_eq!((lrc.len(), lrc[0], lrc[1], lrc[4]), (5, 0.0, 0.0, 1.0));
         assert!(lrc[3] > 0.0 && lrc[3] < 1.0, "{lrc:?}");

@@ -1,11 +1,11 @@
-//! The data plane: in-order byte streams with a rate, a delay and a bounded number of bytes under way.
+//! The data plane: in-order byte streams with a rate, a delay and a bounded number of bytes in flight.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use repair::{Epoch, JobId, NodeId};
 
-/// An edge of one plan of a job.
+/// Identifies an edge in one plan of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EdgeId {
     pub(crate) job: JobId,
@@ -20,31 +20,31 @@ impl EdgeId {
     }
 }
 
-/// One connection.
+/// The connection of an edge.
 #[derive(Debug, Default)]
 pub(crate) struct Edge {
-    /// Ends that know of the edge.
+    /// The ends that have opened their side of the edge.
     pub(crate) known_by: Vec<NodeId>,
-    /// From when on it carries bytes.
+    /// Time from which the connection carries bytes; `None` until both ends have opened it.
     pub(crate) open_at: Option<Duration>,
     pub(crate) closed: bool,
-    /// Accepts bytes and never delivers any: a cable was cut.
+    /// If set, the connection accepts bytes but never delivers any, as with a cut cable.
     pub(crate) silent: bool,
-    /// The next frame arrives with a flipped bit.
+    /// If set, a bit of the next frame will be flipped.
     pub(crate) flip_next: bool,
-    /// Bytes that the sender's kernel took and the receiver's process has not.
+    /// Bytes that the sender's kernel has accepted and the receiving process has not read.
     pub(crate) under_way: u64,
-    /// When the last frame arrives, or arrived: the next one cannot overtake it.
+    /// Arrival time of the last frame that was sent. Later frames cannot arrive earlier.
     pub(crate) last_arrival: Duration,
     pub(crate) arrived: VecDeque<Vec<u8>>,
-    /// Bytes of payload that were sent.
+    /// Payload bytes sent so far.
     pub(crate) payload_bytes: u64,
 }
 
-/// A machine's network card.
+/// The network port of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
-    /// Bytes per second, each way.
+    /// Rate in bytes per second, in each direction.
     pub(crate) rate: f64,
     sends_until: Duration,
     receives_until: Duration,
@@ -56,9 +56,9 @@ pub(crate) struct Network {
     pub(crate) edges: BTreeMap<EdgeId, Edge>,
     pub(crate) ports: BTreeMap<NodeId, Port>,
     pub(crate) delay: Duration,
-    /// Bytes that may be under way on one edge; a frame that is larger travels alone.
+    /// Maximum number of bytes in flight on one edge. A larger frame is sent only when no other is in flight.
     pub(crate) window: u64,
-    /// Pairs of nodes between which nothing passes.
+    /// Pairs of nodes with a cut link between them.
     pub(crate) cut: Vec<(NodeId, NodeId)>,
 }
 
@@ -75,7 +75,7 @@ impl Network {
         self.ports.insert(node, Port { rate, sends_until: Duration::ZERO, receives_until: Duration::ZERO });
     }
 
-    /// Whether the sender's kernel takes a frame of `bytes` now.
+    /// Whether the sender's kernel accepts a frame of `bytes` bytes now.
     pub(crate) fn has_room(&self, id: EdgeId, bytes: usize, now: Duration) -> bool {
         self.edges.get(&id).is_some_and(|edge| {
             let open = !edge.closed && edge.open_at.is_some_and(|at| at <= now);
@@ -83,7 +83,7 @@ impl Network {
         })
     }
 
-    /// Puts a frame on its way; when it arrives, or `None` if it never will.
+    /// Sends a frame. Returns its arrival time, or `None` if it will never arrive.
     pub(crate) fn send(
         &mut self,
         id: EdgeId,
@@ -98,7 +98,7 @@ impl Network {
         from.sends_until = from.sends_until.max(now) + seconds(from.rate);
         let left = from.sends_until + self.delay + jitter;
         let to = self.ports.get_mut(&id.to).expect("every node has a port");
-        // What a slow sender will send later does not keep the port busy until then.
+        // Frames that a slow sender has queued for later must not block the receiver's port until then.
         to.receives_until = to.receives_until.max(now + self.delay) + seconds(to.rate);
         edge.last_arrival = edge.last_arrival.max(to.receives_until).max(left);
         (!edge.silent).then_some(edge.last_arrival)

@@ -1,4 +1,4 @@
-//! Events in order of virtual time.
+//! The events of a simulation, in order of virtual time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,61 +9,62 @@ use repair::{BlockProblem, Buffer, Epoch, JobId, NodeId, Report};
 use crate::edge::EdgeId;
 use crate::system::Happening;
 
-/// A number that tells the tasks of a world apart, and the questions to its disks, so that completions of one
-/// that is gone find nobody.
+/// A number that is unique among the tasks and disk requests of a world. A completion whose task no longer
+/// exists matches no number and is ignored.
 pub(crate) type TaskId = u64;
 
-/// Something that happens at some time.
+/// An event.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The coordinator looks at the clock.
+    /// The coordinator's timer fires.
     Tick,
-    /// A message reaches a node, unless the connection it was sent on is gone.
+    /// A message arrives at a node. It is dropped if the connection that carried it has been replaced.
     ToNode { node: NodeId, connection: u32, message: Box<ToNode> },
-    /// A report reaches the coordinator, unless the connection it was sent on is gone.
+    /// A report arrives at the coordinator. It is dropped if the connection that carried it has been
+    /// replaced.
     FromNode { node: NodeId, connection: u32, epoch: Epoch, report: Box<Report> },
-    /// The coordinator's connection to a node breaks, or its pings have not been answered for too long.
+    /// The coordinator loses the connection to a node: it broke, or pings were unanswered for too long.
     NodeLost { node: NodeId, connection: u32 },
-    /// A node's pings have not been answered since `pause`.
+    /// A node has left pings unanswered since the pause number `pause`.
     PingsUnanswered { node: NodeId, pause: u32 },
-    /// A node that was lost reaches the coordinator again.
+    /// A lost node registers at the coordinator again.
     Registers { node: NodeId },
-    /// A fault of the scenario is due.
+    /// A fault of the scenario is due; the number is its index.
     Fault(usize),
-    /// A process that was killed is started again.
+    /// A killed process is restarted.
     Restarts { node: NodeId },
-    /// A stopped process goes on.
+    /// A paused process continues.
     Continues { node: NodeId, pause: u32 },
-    /// Something for a node's part of a job.
+    /// An event for a node's part of a job.
     Node { node: NodeId, job: JobId, what: NodeEvent },
-    /// A frame reaches the kernel of the receiving machine.
+    /// A frame arrives in the kernel of the receiving machine.
     Arrives { edge: EdgeId, frame: Vec<u8> },
-    /// Something happens in a whole system.
+    /// An event of a whole system.
     System(Happening),
 }
 
-/// Something that a node's process notices when it runs.
+/// An event that a node's process handles while it runs.
 #[derive(Debug)]
 pub(crate) enum NodeEvent {
     /// The blocks and sinks of an assignment are open.
     Begun { task: TaskId },
-    /// A local read has ended.
+    /// A local read has completed.
     ReadDone { task: TaskId, slice: u32, local: u16, result: Result<Buffer, BlockProblem> },
-    /// A slice of a delivery has been written, or could not be.
+    /// The write of a delivered slice has succeeded or failed.
     WriteDone { task: TaskId, slice: u32, block: u16, written: bool, buffer: Buffer },
-    /// The kernel has taken a frame.
+    /// The kernel has accepted a frame.
     Sent { task: TaskId, outlet: usize, slice: u32, buffer: Buffer },
-    /// Something may be possible on an edge.
+    /// An edge may be ready to send or to receive.
     EdgeMoved { edge: EdgeId },
-    /// An edge is broken.
+    /// An edge was closed by the peer or broke.
     EdgeClosed { edge: EdgeId, detail: &'static str },
-    /// Time to look for stalls.
+    /// The timer that looks for stalls fires.
     Watch { task: TaskId },
-    /// The disk has carried out a request.
+    /// The disk has completed a request.
     DiskDone { ask: TaskId, report: Box<Report> },
 }
 
-/// The events to come.
+/// The queue of future events.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     events: BTreeMap<(Duration, u64), Event>,

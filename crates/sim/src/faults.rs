@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults of a scenario, and the time at which each strikes.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::node::State;
 use crate::scenario::Scenario;
 use crate::world::World;
 
-/// When a fault strikes.
+/// The time at which a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At a time.
+    /// At a point in virtual time.
     At(Duration),
-    /// When so many slices have been written to sinks, over all of them.
+    /// When this number of slices has been written to all sinks together.
     Delivered(u32),
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A process is killed: its connections are reset, its memory is lost.
+    /// A process is killed: its connections are reset and its memory is lost.
     Kill {
-        /// Whose.
+        /// The node whose process is killed.
         node: NodeId,
-        /// When it is started again, if it is.
+        /// Time until the process is restarted; `None` if it is not.
         back_after: Option<Duration>,
     },
     /// A machine vanishes without closing its connections.
     Vanish {
-        /// Which.
+        /// The machine.
         node: NodeId,
     },
-    /// A process is stopped (SIGSTOP).
+    /// A process is paused by SIGSTOP.
     Pause {
-        /// Whose.
+        /// The node whose process is paused.
         node: NodeId,
-        /// When it goes on, if it does.
+        /// Duration of the pause; `None` if it never ends.
         lasts: Option<Duration>,
     },
     /// A bit flips in the next frame that a node sends.
@@ -46,12 +46,12 @@ pub enum Fault {
         /// The sender.
         from: NodeId,
     },
-    /// A byte of a block flips on the disk, and the store's checksums notice when it is read.
+    /// A byte of a block is corrupted on the disk. The store's checksums reveal it when the byte is read.
     Corrupt {
         /// The block.
         block: BlockIndex,
     },
-    /// A byte of a block flips on the disk, and no checksum notices.
+    /// A byte of a block is corrupted silently: no checksum reveals it.
     Lie {
         /// The block.
         block: BlockIndex,
@@ -61,45 +61,45 @@ pub enum Fault {
         /// The block.
         block: BlockIndex,
     },
-    /// The connections between two nodes are reset.
+    /// All connections between two nodes are reset.
     Break {
-        /// One of them.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
-    /// From now on nothing passes between two nodes, and nobody tells them.
+    /// The link between two nodes is cut for good, without a notice to either.
     Cut {
-        /// One of them.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
-    /// A disk takes no more bytes.
+    /// A disk is full.
     DiskFull {
-        /// Whose.
+        /// The node with this disk.
         node: NodeId,
     },
     /// A node's links and disk become slower.
     Slow {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// By how much.
+        /// The factor by which the rates fall.
         factor: u32,
     },
-    /// Control messages to and from a node take up to so long.
+    /// Control messages to and from a node become slow.
     SlowControl {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// How long.
+        /// The longest delay of a message.
         limit: Duration,
     },
 }
 
 impl Fault {
-    /// The node that it makes unfit for good, or for long enough that a job need not wait for it. Connections
-    /// that break once, and bits that flip once, make no node unfit, and of a cut link it depends on the
-    /// other links.
+    /// The node that this fault makes unfit: for good, or so long that a job need not wait for it.
+    /// Connections that break once and bits that flip once make no node unfit. The effect of a cut link
+    /// depends on the other links.
     pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
             Self::Kill { node, .. }
@@ -110,7 +110,7 @@ impl Fault {
         }
     }
 
-    /// The block that cannot be read any more, or not be trusted.
+    /// The block that this fault makes unreadable or wrong.
     pub(crate) fn bad_block(&self) -> Option<BlockIndex> {
         match *self {
             Self::Corrupt { block } | Self::Lie { block } | Self::Lose { block } => Some(block),
@@ -120,7 +120,7 @@ impl Fault {
 }
 
 impl World<'_> {
-    /// Schedules what strikes at a time.
+    /// Schedules the faults that strike at a point in time.
     pub(crate) fn plan_faults(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::At(at) = *when {
@@ -129,7 +129,7 @@ impl World<'_> {
         }
     }
 
-    /// Strikes what waits for deliveries.
+    /// Applies the faults whose number of delivered slices is reached.
     pub(crate) fn strike_by_deliveries(&mut self) {
         for (number, (when, _)) in self.scenario.faults.iter().enumerate() {
             if let When::Delivered(slices) = *when
@@ -175,7 +175,7 @@ impl World<'_> {
             Fault::Cut { a, b } => self.scene.cut_data(a, b),
             Fault::DiskFull { node } => self.node(node).disk.full = true,
             Fault::Slow { node, factor } => {
-                // A node that is struck twice is as slow as the worse of both makes it.
+                // Of two slowdowns of one node, the stronger one counts.
                 let (link, disk) = (self.scenario.machines.rate, self.scenario.machines.disk_rate);
                 let port = self.scene.network.ports.get_mut(&node).expect("every node has a port");
                 port.rate = port.rate.min(link / f64::from(factor));
@@ -219,7 +219,7 @@ impl World<'_> {
         }
     }
 
-    /// Flips a byte of a block where it was at the start.
+    /// Corrupts a byte of a block on its first holder.
     fn harm(&mut self, block: BlockIndex, silently: bool) {
         let Some(holder) = self.scenario.holder(block) else { return };
         let node = self.nodes.get_mut(&holder).expect("holders are nodes");
@@ -234,7 +234,7 @@ impl World<'_> {
     }
 }
 
-/// What a store says of a block that such a fault has struck.
+/// Whether a fault explains that a store reports this problem with a block.
 pub(crate) fn explains(fault: &Fault, block: BlockIndex, problem: &BlockProblem) -> bool {
     match (fault, problem) {
         (Fault::Corrupt { block: struck }, BlockProblem::Corrupt(_))

@@ -1,17 +1,17 @@
-//! Invariants at the end of a world.
+//! Invariants that are checked at the end of a world.
 //!
-//! **Safety**, whatever happened: what is published, and what a client is told it has read, is what was
-//! stored; where a disk lies without its checksums noticing, this is asked for only if digests are
-//! recorded, or if the parity check can find it: the code is MDS and one more good block survives than a
-//! repair needs.
+//! **Safety**, under all faults: published blocks, and bytes that a client has read, are correct. If a disk
+//! corrupts data silently, this is required only if digests are recorded or the parity check can find the
+//! corruption. The parity check can do so if the code is MDS and at least k + 1 good blocks survive.
 //!
-//! **Liveness**: a job ends. It ends well if blocks that no fault touched, on nodes that no fault made
-//! unfit, decode what is wanted (and one more is there to check with, if a disk lies and only parity can
-//! tell), if the client is there, and if there are as many spare fit nodes as requestors that were made
-//! unfit. Connections that break once and bits that flip once are no excuse.
+//! **Liveness**: a job ends. It must succeed if three conditions hold. First, blocks that no fault has
+//! touched, on nodes that no fault made unfit, suffice to decode the wanted blocks (plus one more block to
+//! check with, if a disk corrupts data silently and only parity can reveal it). Second, a client that takes
+//! part is alive. Third, there are at least as many spare fit nodes as unfit requestors. Connections that
+//! break once and bits that flip once do not excuse a failure.
 //!
-//! **Frugality**: without faults, no plan is dropped, and every node sends and receives exactly what the
-//! plan's cost says.
+//! **Frugality**: without faults, no plan is dropped, and every node sends and receives exactly the bytes in
+//! the plan's cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::scenario::{CLIENT, Kind, Scenario};
 use crate::world::World;
 
 impl World<'_> {
-    /// Holds a block that has just been published against the truth.
+    /// Compares a block that has just been published with its true contents.
     pub(crate) fn check_published(&mut self, block: BlockIndex, node: NodeId, digest: Option<Digest>) {
         let id = Scenario::block_id(block);
         let true_bytes = &self.truth[usize::from(block.0)][..self.scenario.bytes_of(block) as usize];
@@ -43,7 +43,7 @@ impl World<'_> {
         }
     }
 
-    /// Holds everything against everything at the end.
+    /// Checks all invariants at the end of a run.
     pub(crate) fn judge(&mut self) {
         let mut violations = Vec::new();
         match &self.driver.result {
@@ -77,13 +77,13 @@ impl World<'_> {
         wrong
     }
 
-    /// Whether the client was delivered the window of a block.
+    /// Whether the client has received the window of a block with the right bytes.
     fn client_has(&self, block: BlockIndex) -> bool {
         let is_killed = |fault: &Fault| matches!(*fault, Fault::Kill { node: CLIENT, .. });
         if self.scenario.faults.iter().any(|(_, fault)| is_killed(fault)) {
-            return true; // What it had went with it.
+            return true; // Its deliveries were lost with its process.
         }
-        let Some(sinks) = &self.delivered_to_client else { return true }; // It took it and went.
+        let Some(sinks) = &self.delivered_to_client else { return true }; // The client ended first.
         let Some(got) = sinks.get(&Scenario::block_id(block)) else { return false };
         let Kind::Read { window, sub_blocks } = &self.scenario.kind else { return false };
         let chunking = self.scenario.chunking(&*self.code);
@@ -100,7 +100,7 @@ impl World<'_> {
             return if same { Vec::new() } else { vec![format!("failed by {error} and not by {first}")] };
         }
         if matches!(error, JobError::Plan { error: PlanError::Pacing { .. }, .. }) {
-            return Vec::new(); // Who insists on a pacing, or on a scheme defined by one, gets it or nothing.
+            return Vec::new(); // A fixed pacing may be impossible on the nodes that are left.
         }
         match self.excuse() {
             Some(_) => Vec::new(),
@@ -108,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// Why success cannot be asked for, if it cannot.
+    /// Why the job may fail, if there is a reason.
     fn excuse(&self) -> Option<&'static str> {
         let scenario = self.scenario;
         let struck = || scenario.faults.iter().map(|(_, fault)| fault);
@@ -137,15 +137,15 @@ impl World<'_> {
             Fault::Pause { node, lasts } => {
                 node == CLIENT && lasts.is_none_or(|lasts| lasts >= self.scenario.machines.ping_limit)
             }
-            // What a client holds nobody else does, so it must get through to everybody.
+            // Only a client holds the blocks of its put, so its links to all nodes are needed.
             Fault::Cut { a, b } => self.scenario.kind == Kind::Put && (a == CLIENT || b == CLIENT),
             Fault::Corrupt { .. } | Fault::Lose { .. } => self.scenario.kind == Kind::Put,
             _ => false,
         }
     }
 
-    /// Nodes that a job cannot be asked to use: those that a fault stopped or slowed down, and the ends of
-    /// cut links that no other node can relay.
+    /// Nodes that a job need not use: those that a fault stopped or slowed down, and the ends of cut links
+    /// around which no other node can relay.
     fn unfit(&self) -> BTreeSet<NodeId> {
         let faults = || self.scenario.faults.iter().map(|(_, fault)| fault);
         let struck: BTreeSet<NodeId> = faults().filter_map(Fault::unfit).collect();
@@ -177,13 +177,13 @@ impl World<'_> {
         all.filter(is_sound).collect()
     }
 
-    /// Whether sound blocks are one more than any k, which shows what a disk has made up.
+    /// Whether at least k + 1 sound blocks are left, which reveals silent corruption in a block.
     fn can_check(&self, sound: &[BlockIndex]) -> bool {
         let is_other = |block: &&BlockIndex| !self.scenario.wanted.contains(block);
         self.scenario.code.is_mds() && sound.iter().filter(is_other).count() > self.code.data_blocks()
     }
 
-    /// Whether wrong bytes are the fault of a disk that nobody could find out.
+    /// Whether wrong bytes are excused because no check could have found the silent corruption.
     fn may_be_wrong(&self) -> bool {
         let lies = self.scenario.faults.iter().any(|(_, fault)| matches!(fault, Fault::Lie { .. }));
         let checked = self.scenario.checks.digests
@@ -197,8 +197,8 @@ impl World<'_> {
 
     fn unfit_requestors(&self) -> usize {
         let unfit = self.unfit();
-        // Who is said to have broken a connection, or sent a bad frame, is given up if another node can take
-        // its place.
+        // The job gives up on a node that reportedly broke a connection or sent a bad frame, if another node
+        // can replace it.
         let broke = |node: NodeId| {
             self.scenario.faults.iter().any(|(_, fault)| match *fault {
                 Fault::Break { a, b } => a == node || b == node,
@@ -226,7 +226,7 @@ impl World<'_> {
         nodes.filter(|node| !requestors.contains(node) && !holds(*node)).count()
     }
 
-    /// Nobody is left with something of the job, and nothing is said of a block without reason.
+    /// Checks that no node keeps state of the job, and that only faults explain reports of bad blocks.
     fn judge_manners(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (node, told_to_forget) in &self.driver.told {
@@ -248,7 +248,7 @@ impl World<'_> {
         wrong
     }
 
-    /// Without faults the plan is carried out to the byte.
+    /// Checks that a run without faults carries out its plan to the byte.
     fn judge_quiet(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let (Ok(plan), Some(Ok(outcome))) = (self.scenario.plan(), &self.driver.result) else {

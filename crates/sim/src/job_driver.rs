@@ -1,8 +1,8 @@
-//! Drives one [`repair::Job`] without a coordinator: hands reports in and carries actions out. It decides
-//! nothing.
+//! Drives one [`repair::Job`] without a coordinator: passes reports to the job and carries out its actions.
+//! The driver makes no decisions.
 //!
-//! Its nodes are alive as long as they are connected, what the job publishes is kept in a table, and the rest
-//! is noted for the judge.
+//! A node counts as alive while it is connected. Published blocks are kept in a table, and everything else is
+//! recorded for the checks of invariants.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use repair::{
 
 use crate::scene::Scene;
 
-/// How often the job is told the time.
+/// Interval between the job's ticks.
 pub(crate) const TICK_MS: u64 = 50;
 
-/// See the module's documentation.
+/// The driver of one job, with its records for the checks.
 #[derive(Debug)]
 pub(crate) struct JobDriver {
     pub(crate) job: Job,
     pub(crate) topology: Topology,
-    /// The holders and digests of published blocks.
+    /// The holder and digest of each published block.
     pub(crate) published: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
     pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
-    /// Nodes that got a message, and whether the last one was to forget the job.
+    /// Nodes that were sent a message, and whether the last message told them to forget the job.
     pub(crate) told: BTreeMap<NodeId, bool>,
     pub(crate) result: Option<Result<Outcome, JobError>>,
-    /// Nodes that the job found to be slow.
+    /// Nodes that the job reported as slow.
     pub(crate) slow: Vec<NodeId>,
 }
 
@@ -55,7 +55,7 @@ impl JobDriver {
         self.job.handle_tick(&self.topology, scene.now);
     }
 
-    /// The connection to a node has ended.
+    /// Handles the end of the connection to a node.
     pub(crate) fn lose_node(&mut self, node: NodeId, scene: &mut Scene) {
         scene.note(|| format!("the coordinator has lost {node}"));
         scene.cut_control(node);
@@ -66,7 +66,7 @@ impl JobDriver {
         self.job.handle_node_lost(node, &self.topology, scene.now);
     }
 
-    /// A node is back, and has forgotten the job.
+    /// Handles a node that registers again. It has no state of the job.
     pub(crate) fn register(&mut self, node: NodeId, scene: &mut Scene) {
         if self.topology.is_alive(node) {
             self.lose_node(node, scene);
@@ -77,7 +77,7 @@ impl JobDriver {
         }
     }
 
-    /// Carries out the actions of the job; returns what it published.
+    /// Carries out the job's actions and returns the blocks that it published.
     pub(crate) fn act(&mut self, scene: &mut Scene) -> Vec<(BlockIndex, NodeId, Option<Digest>)> {
         let mut published = Vec::new();
         while let Some(action) = self.job.poll() {

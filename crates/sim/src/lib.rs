@@ -1,18 +1,19 @@
-//! Repairs on virtual time: the [`repair::Job`], [`repair::plan`] and [`repair::Part`] of the daemons, over
-//! modelled disks, links and control connections, with faults, all decided by one seed.
+//! Simulation of repairs on virtual time. It drives the daemons' own [`repair::Job`], [`repair::plan`] and
+//! [`repair::Part`] over models of disks, links and control connections, and injects faults. One seed decides
+//! every choice.
 //!
-//! - [`system`] plays whole systems around the coordinator's [`control::Control`]: clients, an operator,
+//! - [`system`] simulates whole systems around the coordinator's [`control::Control`]: clients, an operator,
 //!   recoveries of nodes, faults.
-//! - [`run`] plays a random [`Scenario`] of one job in a [`World`] and checks the invariants of
+//! - [`run`] simulates a random [`Scenario`] of one job in a [`World`] and checks the invariants of
 //!   `invariants.rs`.
-//! - [`recovery`] times recoveries of large clusters without moving bytes.
-//! - [`durability`] computes from such times how long data lasts.
+//! - [`recovery`] computes the duration of recoveries of large clusters without moving bytes.
+//! - [`durability`] computes from these durations how long data lasts.
 //!
 //! A violation prints the command that replays it.
 //!
-//! Deliberately absent: any knowledge of how a repair works. Parts and jobs are surrounded by what the
-//! daemons have around them: sockets with bounded buffers, disks that answer in any order, messages with
-//! delays, processes that stop.
+//! Deliberately absent: any knowledge of how a repair works. The models only replace the surroundings of a
+//! daemon: sockets with bounded buffers, disks that complete operations in any order, messages with delays,
+//! processes that stop.
 
 #![forbid(unsafe_code)]
 
@@ -48,24 +49,24 @@ pub use world::{Ended, World};
 /// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The seed.
+    /// The scenario's seed.
     pub seed: u64,
-    /// Whether the job ended well.
+    /// Whether the job succeeded.
     pub succeeded: bool,
-    /// How often a plan was dropped.
+    /// Number of plans that were dropped.
     pub replanned: usize,
-    /// When the job ended, in virtual time.
+    /// Virtual time at which the job ended.
     pub after: Duration,
-    /// Events that happened.
+    /// Number of events that were handled.
     pub events: u64,
 }
 
-/// A run that violated an invariant.
+/// A run that violated invariants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The seed.
+    /// The scenario's seed.
     pub seed: u64,
-    /// The violations.
+    /// The violated invariants.
     pub what: Vec<String>,
 }
 
@@ -76,10 +77,10 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Plays the scenario of a seed.
+/// Simulates the scenario of a seed.
 ///
 /// # Errors
-/// [`Violation`] of an invariant, or of an assertion in the code under test.
+/// [`Violation`] if an invariant or an assertion in the code under test fails.
 pub fn check(seed: u64) -> Result<Summary, Violation> {
     let play = || {
         let scenario = Scenario::random(seed);
@@ -98,10 +99,10 @@ pub fn check(seed: u64) -> Result<Summary, Violation> {
     Ok(Summary { seed, succeeded, replanned, after: ended.after, events: ended.events })
 }
 
-/// Plays the scenario of a seed.
+/// Simulates the scenario of a seed.
 ///
 /// # Panics
-/// If an invariant was violated; the message says how to replay it.
+/// If an invariant was violated; the message contains the command that replays the run.
 pub fn run(seed: u64) -> Summary {
     check(seed).unwrap_or_else(|violation| panic!("{violation}"))
 }

@@ -1,5 +1,5 @@
-//! The sockets and the disk of a plan that runs on a node: what `helper` has around [`repair::Part`], on
-//! virtual time.
+//! The sockets and the disk of a node's running plan: the surroundings that `helper` gives to
+//! [`repair::Part`], on virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::edge::EdgeId;
 use crate::event::{NodeEvent, TaskId};
 use crate::scene::Scene;
 
-/// See the module's documentation.
+/// A running plan on a node.
 #[derive(Debug)]
 pub(crate) struct Motion {
     pub(crate) id: TaskId,
@@ -25,12 +25,12 @@ pub(crate) struct Motion {
     node: NodeId,
     inlets: Vec<Inbound>,
     outlets: Vec<Outbound>,
-    /// Writes that are under way.
+    /// Number of writes in progress.
     writing: u32,
     settling: bool,
-    /// Deliveries that are written together.
+    /// Collects deliveries that are written together.
     gathering: Gathering,
-    /// Buffers that are out of the relay, by slice.
+    /// Number of buffers of each slice that are outside the relay.
     out: BTreeMap<u32, u32>,
 }
 
@@ -44,7 +44,7 @@ struct Inbound {
 struct Outbound {
     edge: EdgeId,
     queue: VecDeque<Frame>,
-    /// A frame larger than the kernel's buffers: it is written when the receiver has taken it.
+    /// A frame that is larger than the kernel's buffers. It counts as written once the receiver has taken it.
     too_large: Option<(u32, Buffer)>,
     closed: Option<&'static str>,
 }
@@ -58,7 +58,7 @@ struct Frame {
 }
 
 impl Motion {
-    /// Connects the edges of an assignment.
+    /// Opens the edges of an assignment.
     pub(crate) fn new(id: TaskId, node: NodeId, assignment: Arc<Assignment>, scene: &mut Scene) -> Self {
         let (job, epoch) = (assignment.job, assignment.epoch);
         let edge = |from, to| EdgeId { job, epoch, from, to };
@@ -81,7 +81,7 @@ impl Motion {
         motion
     }
 
-    /// The process and the job that its events are for.
+    /// The node and the job that receive the events.
     fn owner(&self) -> (NodeId, JobId) {
         (self.node, self.assignment.job)
     }
@@ -99,7 +99,7 @@ impl Motion {
         scene.after_for(WATCH_EVERY, self.owner(), NodeEvent::Watch { task: self.id });
     }
 
-    // ---- what the part asks for ----
+    // ---- actions of the part ----
 
     pub(crate) fn act(
         &mut self,
@@ -109,7 +109,7 @@ impl Motion {
         scene: &mut Scene,
     ) {
         match action {
-            Action::ReadAhead { .. } => {} // Advice, which nothing depends on.
+            Action::ReadAhead { .. } => {} // Only a hint.
             Action::Read { slice, locals, transfer } => {
                 self.read(part, slice, (locals, transfer), disk, scene);
             }
@@ -138,7 +138,7 @@ impl Motion {
         let delay = disk.takes(transfer.bytes() as u64, scene);
         let mut buffers: Vec<Buffer> = locals.clone().map(|_| part.buffer(transfer.buffer_bytes())).collect();
         let read = match self.assignment.class {
-            Class::Probe => Ok(()), // Whatever is in the buffers.
+            Class::Probe => Ok(()), // A probe sends arbitrary bytes.
             _ => disk.read(&block, &transfer, &mut buffers),
         };
         for (local, buffer) in locals.zip(buffers) {
@@ -167,7 +167,7 @@ impl Motion {
         }
     }
 
-    /// A write has ended; its buffer comes back if it went well.
+    /// Handles the end of a write. `buffer` is `None` if the write failed.
     pub(crate) fn write_done(
         &mut self,
         part: &mut Part,
@@ -201,7 +201,7 @@ impl Motion {
         }
     }
 
-    /// The block that local number `local` of a slice's task is part of.
+    /// The block that the read number `local` of a slice's task belongs to.
     pub(crate) fn block_of(&self, slice: u32, local: u16) -> BlockId {
         let lane = usize::from(self.assignment.lane_of(slice));
         let task = self.assignment.lanes[lane].as_ref().expect("the relay asked for it");
@@ -212,7 +212,7 @@ impl Motion {
 
     // ---- sockets ----
 
-    /// Something happened to an edge; the caller pumps afterwards.
+    /// Handles a change of an edge. The caller pumps afterwards.
     pub(crate) fn edge_moved(&mut self, part: &mut Part, edge: EdgeId, scene: &mut Scene) {
         let Some(index) = self.outlets.iter().position(|outlet| outlet.edge == edge) else { return };
         part.handle_outlet_moved(index, scene.now);
@@ -295,7 +295,7 @@ impl Motion {
         moved
     }
 
-    /// A broken edge matters to those who still need it.
+    /// Fails the part if an edge has closed that is still needed.
     pub(crate) fn notice_closed(&mut self, part: &mut Part, scene: &mut Scene) -> bool {
         let inlet = self.inlets.iter().enumerate().find_map(|(index, inlet)| {
             let detail = inlet.closed.filter(|_| part.due_bytes(index).is_some())?;
@@ -314,8 +314,8 @@ impl Motion {
 
     // ---- bounds ----
 
-    /// A relay works on a bounded number of slices whatever the block's size: the most that its window may
-    /// be, in the words of its own documentation.
+    /// Counts a buffer that leaves the relay, and checks that the relay works on a bounded number of slices,
+    /// independent of the block's size. The bound is the documented maximum of the relay's window.
     fn take_out(&mut self, slice: u32, scene: &mut Scene) {
         *self.out.entry(slice).or_insert(0) += 1;
         let limit = match self.assignment.pacing {

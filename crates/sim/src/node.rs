@@ -1,4 +1,4 @@
-//! A helper or a client: a process that may be stopped or killed, its disk, and its task of one job.
+//! A helper or a client: its process, which may be paused or killed, its disk, and its task of one job.
 
 use repair::NodeId;
 use repair::wire::control::ToNode;
@@ -8,32 +8,32 @@ use crate::event::{NodeEvent, TaskId};
 use crate::scene::Scene;
 use crate::task::JobTask;
 
-/// Whether a node's process runs.
+/// The state of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Stopped by SIGSTOP; its kernel goes on.
+    /// Stopped by SIGSTOP. Its kernel still runs.
     Paused,
-    /// There is no process; its memory is lost.
+    /// Killed. Its memory is lost.
     Dead,
 }
 
-/// A node.
+/// A helper or a client.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) state: State,
-    /// How often it was paused: the end of an earlier pause does not end a later one.
+    /// Number of pauses so far. An event that ends an earlier pause must not end a later one.
     pub(crate) pauses: u32,
-    /// Whether its process has a connection to the coordinator.
+    /// Whether the process is connected to the coordinator.
     pub(crate) registered: bool,
     pub(crate) disk: Disk,
     pub(crate) task: JobTask,
-    /// Events and messages that the process handles once it goes on.
+    /// Events and messages that the process handles when it continues.
     pub(crate) deferred: Vec<Waiting>,
 }
 
-/// An event or message for a stopped process.
+/// An event or message for a paused process.
 #[derive(Debug)]
 pub(crate) enum Waiting {
     Event(NodeEvent),
@@ -53,12 +53,13 @@ impl Node {
         }
     }
 
-    /// Whether it holds something of the job.
+    /// Whether the node has any state of the job.
     pub(crate) fn knows_job(&self) -> bool {
         self.task.knows_job()
     }
 
-    /// The process ends: its edges are closed by its kernel, unless the whole machine is gone.
+    /// Ends the process. Its kernel closes its edges, unless `unheard`: then the whole machine vanishes
+    /// silently.
     pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
         self.state = State::Dead;
         self.registered = false;
@@ -67,17 +68,17 @@ impl Node {
         self.deferred.clear();
     }
 
-    /// Drops all of the job that is not committed.
+    /// Drops all uncommitted state of the job.
     pub(crate) fn forget_all(&mut self, scene: &mut Scene) {
         self.task.forget_all(scene);
     }
 
-    /// The coordinator says something.
+    /// Handles a message from the coordinator.
     pub(crate) fn take(&mut self, message: ToNode, scene: &mut Scene) {
         self.task.take(message, &mut self.disk, scene);
     }
 
-    /// Something happens that the process notices, as it runs.
+    /// Handles an event. The process is running.
     pub(crate) fn handle(&mut self, event: NodeEvent, scene: &mut Scene) {
         self.task.handle(event, &mut self.disk, scene);
     }

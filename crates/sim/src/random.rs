@@ -1,4 +1,4 @@
-//! A scenario from a seed.
+//! Random scenarios.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const OTHER_CODES: [&str; 10] = [
 ];
 
 impl Scenario {
-    /// The scenario of a seed.
+    /// Generates the scenario of a seed.
     pub fn random(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x6d65_6e64);
         let code = random_code(dice);
@@ -65,7 +65,7 @@ impl Scenario {
         scenario
     }
 
-    /// What is lost, and what is asked for.
+    /// Chooses the request: which blocks are lost and which are wanted.
     fn ask(&mut self, dice: &mut Dice) {
         let (n, k) = (self.code.blocks(), self.code.data_blocks());
         let mut blocks: Vec<BlockIndex> = (0..n as u16).map(BlockIndex).collect();
@@ -109,9 +109,10 @@ impl Scenario {
         Kind::Read { window: start..end, sub_blocks: (!dice.one_in(3)).then_some(first..last + 1) }
     }
 
-    /// What goes wrong.
+    /// Chooses the faults and their times.
     fn spoil(&mut self, dice: &mut Dice) {
-        // The moment that a plan takes, predicted; where there is none, the job ends at once.
+        // The predicted duration of the plan. If there is no plan, the job ends at once and faults are
+        // pointless.
         let Ok(plan) = self.plan() else { return };
         let busy =
             plan.predict(&self.topology()) + (self.machines.control_delay + self.machines.disk_latency) * 2;
@@ -168,7 +169,7 @@ fn random_code(dice: &mut Dice) -> CodeSpec {
     name.parse().expect("a code within its limits")
 }
 
-/// Mostly one block for each node, as stores do it; sometimes fewer nodes than blocks.
+/// Mostly one block per node, as in real stores; sometimes fewer nodes than blocks.
 fn random_holders(code: &CodeSpec, dice: &mut Dice) -> u32 {
     let n = code.blocks() as u64;
     (if dice.one_in(8) { dice.between(1, n) } else { n }) as u32

@@ -1,4 +1,4 @@
-//! What is played: a stripe on nodes, a request, a network, and what goes wrong.
+//! Scenarios: a stripe on nodes, a request, machines, and faults.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,34 +13,34 @@ use repair::{
 
 use crate::faults::{Fault, When};
 
-/// The node that is a client, where one takes part.
+/// The client's node, in scenarios with a client.
 pub const CLIENT: NodeId = NodeId(1000);
 
-/// The request.
+/// The kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A client reads the wanted blocks, or a part of them.
+    /// A client reads the wanted blocks or parts of them.
     Read {
-        /// Offsets inside each sub-block.
+        /// Range of offsets to read in each sub-block.
         window: Range<u64>,
-        /// The sub-blocks; all if absent.
+        /// Range of sub-blocks to read; all if `None`.
         sub_blocks: Option<Range<u16>>,
     },
-    /// The wanted blocks become blocks of the store.
+    /// The wanted blocks are rebuilt in the store.
     Repair {
-        /// On the nodes where they were, and not on spare ones.
+        /// If true, on their original nodes; otherwise on spare nodes.
         in_place: bool,
     },
-    /// A client puts a stripe: it holds the data blocks, and every block goes to a helper.
+    /// A client puts a stripe: the client holds the data blocks, and every block goes to a helper.
     Put,
-    /// The wanted blocks, which are there, move to spare nodes.
+    /// The wanted blocks, which are not lost, move to spare nodes.
     Migrate,
 }
 
-/// Checks of a job's result.
+/// The checks that a job makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
-    /// Whether the blocks' digests are recorded.
+    /// Whether the digests of blocks are recorded.
     pub digests: bool,
     /// Whether a parity equation is checked.
     pub parity: bool,
@@ -48,24 +48,24 @@ pub struct Checks {
     pub reread: bool,
 }
 
-/// Links, disks, control messages and memory of all nodes.
+/// Links, disks, control connections and memory. All nodes have the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machines {
-    /// Bytes per second of each link.
+    /// Rate of each link in bytes per second.
     pub rate: f64,
-    /// The latency of a link.
+    /// Latency of a link.
     pub delay: Duration,
-    /// The most bytes in flight on one edge.
+    /// Maximum number of bytes in flight on one edge.
     pub window: u64,
     /// The longest latency of a disk operation.
     pub disk_latency: Duration,
-    /// Bytes per second of each disk.
+    /// Rate of each disk in bytes per second.
     pub disk_rate: f64,
-    /// The usual limit of the delay of a control message.
+    /// The longest delay of a control message, except where a fault changes it.
     pub control_delay: Duration,
-    /// How long the coordinator waits for a node that does not answer.
+    /// Time after which the coordinator gives up on a node that does not answer.
     pub ping_limit: Duration,
-    /// Bytes of slices that a relay may hold.
+    /// Memory for slices in a relay, in bytes.
     pub budget_bytes: usize,
     /// Whether control messages are encoded and decoded on their way.
     pub json: bool,
@@ -88,42 +88,42 @@ impl Default for Machines {
     }
 }
 
-/// A whole scenario. Helpers are `n1`, `n2`, …: first those that hold blocks, then spare ones.
+/// A scenario. Helpers are `n1`, `n2`, …: first those with blocks of the stripe, then spare ones.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Decides every delay and every byte.
+    /// The seed of all delays and bytes.
     pub seed: u64,
-    /// The code.
+    /// The stripe's code.
     pub code: CodeSpec,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Bytes of a chunk of it; the whole block if absent.
+    /// Chunk size in bytes; `None` if each block is a single chunk.
     pub chunk_bytes: Option<u64>,
-    /// Bytes that the last data block really has.
+    /// Size of the last data block in bytes, without padding.
     pub tail_bytes: u64,
-    /// Nodes to which the stripe's blocks are dealt in turn.
+    /// Number of nodes that hold the stripe's blocks. The blocks are placed on them in turn.
     pub holders: u32,
-    /// Nodes without a block of the stripe.
+    /// Number of spare nodes, which hold no block of the stripe.
     pub spares: u32,
-    /// Blocks without a holder.
+    /// Lost blocks, which have no holder.
     pub lost: BTreeSet<BlockIndex>,
-    /// The request.
+    /// The kind of request.
     pub kind: Kind,
-    /// Of which blocks.
+    /// The wanted blocks.
     pub wanted: Vec<BlockIndex>,
-    /// How.
+    /// The policy of the plan.
     pub policy: Policy,
-    /// Checks of the result.
+    /// The checks that the job makes.
     pub checks: Checks,
-    /// Links, disks and messages.
+    /// Links, disks, control connections and memory.
     pub machines: Machines,
-    /// Faults, and when they strike.
+    /// Faults, each with the time at which it strikes.
     pub faults: Vec<(When, Fault)>,
 }
 
 impl Scenario {
-    /// A quiet scenario: the repair of block 0 onto a spare node by `scheme`, with everything checked, of
-    /// blocks of 256 KiB in slices of 4 KiB over links of 10 MB/s.
+    /// A scenario without faults: `scheme` repairs block 0 onto a spare node with all checks. Blocks have 256
+    /// KiB, slices 4 KiB, links 10 MB/s.
     pub fn repair(code: CodeSpec, scheme: Scheme) -> Self {
         let wanted = vec![BlockIndex(0)];
         Self {
@@ -144,17 +144,17 @@ impl Scenario {
         }
     }
 
-    /// The same with one more fault.
+    /// Adds a fault to the scenario.
     #[must_use]
     pub fn with(mut self, when: When, fault: Fault) -> Self {
         self.faults.push((when, fault));
         self
     }
 
-    /// The plan that the job begins with.
+    /// The job's first plan.
     ///
     /// # Errors
-    /// [`PlanError`] if what is asked for cannot be done.
+    /// [`PlanError`] if the request cannot be planned.
     pub fn plan(&self) -> Result<Plan, PlanError> {
         self.plan_in(&self.topology())
     }
@@ -172,11 +172,11 @@ impl Scenario {
         repair::plan(&request.stripe, &plan_request, topology)
     }
 
-    /// The time that the best plan should take if it were known from the start that a node's links and disk
-    /// are slower by `factor`.
+    /// The predicted duration of the best plan, if the planner had known from the start that the links and
+    /// the disk of node `slow` are slower by `factor`.
     ///
     /// # Errors
-    /// [`PlanError`] if what is asked for cannot be done.
+    /// [`PlanError`] if the request cannot be planned.
     pub fn predicted_knowing(&self, slow: NodeId, factor: u32) -> Result<Duration, PlanError> {
         let mut topology = self.topology();
         if let Some(profile) = topology.get_mut(slow) {
@@ -195,7 +195,7 @@ impl Scenario {
         }
     }
 
-    /// The store's name for a block.
+    /// The name of a block in the store.
     pub fn block_id(block: BlockIndex) -> BlockId {
         BlockId(format!("s.{}", block.0))
     }
@@ -205,7 +205,7 @@ impl Scenario {
         matches!(self.kind, Kind::Read { .. } | Kind::Put)
     }
 
-    /// Whether the deliveries become blocks of the store.
+    /// Whether deliveries become blocks of the store.
     pub fn publishes(&self) -> bool {
         !matches!(self.kind, Kind::Read { .. })
     }
@@ -216,7 +216,7 @@ impl Scenario {
         helpers.chain(self.has_client().then_some(CLIENT)).collect()
     }
 
-    /// Bytes that a block really has.
+    /// The size of a block in bytes, without padding.
     pub fn bytes_of(&self, block: BlockIndex) -> u64 {
         let is_last = usize::from(block.0) + 1 == self.code.data_blocks();
         if is_last { self.tail_bytes } else { self.block_bytes }
@@ -235,7 +235,7 @@ impl Scenario {
         }
     }
 
-    /// Where the wanted block number `position` is first to be delivered.
+    /// The first requestor of the wanted block at `position`.
     pub fn requestor(&self, position: usize) -> NodeId {
         let home = self.home(self.wanted[position]);
         let spare = || (position < self.spares as usize).then(|| NodeId(self.holders + 1 + position as u32));
@@ -246,8 +246,8 @@ impl Scenario {
         }
     }
 
-    /// What one connection can carry, as the coordinator would measure it: links are only as fast as what
-    /// may be under way allows.
+    /// The rate of one connection as the coordinator would measure it. It is limited by the window per round
+    /// trip.
     fn link_rate(&self) -> f64 {
         let round_trip = self.machines.delay * 2 + Duration::from_micros(200);
         self.machines.rate.min(self.machines.window.min(4096) as f64 / round_trip.as_secs_f64())
@@ -268,8 +268,8 @@ impl Scenario {
         topology
     }
 
-    /// The stripe with the recorded digests of the wanted blocks. Sources have none: here a disk that lies
-    /// has the digest that is asked for.
+    /// The stripe, with recorded digests only for the wanted blocks. Sources have none, because a simulated
+    /// disk that corrupts data silently also has a matching digest.
     fn stripe(&self, code: Arc<dyn Code>, digests: &[Digest]) -> Stripe {
         let recorded = |index: &BlockIndex| self.checks.digests && self.wanted.contains(index);
         let block = |index: BlockIndex| StripeBlock {
@@ -282,12 +282,13 @@ impl Scenario {
         Stripe { id: StripeId("s".into()), chunking: self.chunking(&*code), code, blocks, label: None }
     }
 
-    /// The layout of sub-blocks in its blocks.
+    /// The layout of sub-blocks in a block.
     pub(crate) fn chunking(&self, code: &dyn Code) -> Chunking {
         Chunking::of(code, self.block_bytes, self.chunk_bytes).expect("the dice keep to what divides")
     }
 
-    /// Blocks are so small here that parity is checked ahead of the end in some scenarios only.
+    /// Bytes per parity check during the transfer. Blocks are so small here that only some scenarios check
+    /// parity before the end.
     fn stretch_bytes(&self) -> u64 {
         [64, 1024, Verify::default().stretch_bytes][self.seed as usize % 3]
     }

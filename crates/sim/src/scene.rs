@@ -1,5 +1,5 @@
-//! The state that nodes and coordinator share: the time, the events to come, the network, the dice and the
-//! trace.
+//! The state that nodes and coordinator share: the time, the future events, the network, the random choices
+//! and the trace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::dice::Dice;
 use crate::edge::{Edge, EdgeId, Network};
 use crate::event::{Agenda, Event, NodeEvent};
 
-/// The common ground of a world.
+/// The shared state of a world.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) now: Duration,
@@ -22,41 +22,41 @@ pub(crate) struct Scene {
     pub(crate) network: Network,
     pub(crate) control: Control,
     pub(crate) trace: Trace,
-    /// Slices written to sinks so far, of all plans: what faults may wait for.
+    /// Number of slices written to sinks so far, over all plans. Faults may wait for it.
     pub(crate) slices_delivered: u32,
-    /// Reports of parts, where the world carries them on connections of its own.
+    /// Reports of parts, if the world transports them itself.
     pub(crate) reports: Option<Vec<(NodeId, FromNode)>>,
-    /// Violated invariants.
+    /// The violated invariants.
     pub(crate) violations: Vec<String>,
 }
 
-/// The control connections: in order for each node, and with a delay of its own for each message.
+/// The control connections. Messages of one node stay in order; each has a random delay.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// The longest delay of a message, by node; the rule for all others.
+    /// The longest delay of a message, for nodes that differ from `usual`.
     pub(crate) slow: BTreeMap<NodeId, Duration>,
     pub(crate) usual: Duration,
-    /// Whether messages go through their bytes on the wire.
+    /// Whether messages are encoded and decoded again on their way.
     pub(crate) json: bool,
-    /// The number of each node's connection; it counts up when the node registers anew.
+    /// The number of each node's current connection. It increases when the node registers again.
     connections: BTreeMap<NodeId, u32>,
     last_down: BTreeMap<NodeId, Duration>,
     last_up: BTreeMap<NodeId, Duration>,
 }
 
-/// Events as text.
+/// Whether and how events are recorded as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracing {
-    /// Nothing is written.
+    /// Events are not recorded.
     #[default]
     Off,
-    /// Every event is printed.
+    /// Events are printed.
     Print,
-    /// Every event is kept.
+    /// Events are kept in memory.
     Keep,
 }
 
-/// See [`Tracing`].
+/// The recorded events.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) how: Tracing,
@@ -78,7 +78,7 @@ impl Scene {
         }
     }
 
-    /// Notes a violated invariant.
+    /// Records a violated invariant.
     pub(crate) fn violate(&mut self, what: String) {
         self.note(|| format!("VIOLATION: {what}"));
         self.violations.push(what);
@@ -111,7 +111,7 @@ impl Scene {
         self.agenda.add(at, Event::ToNode { node, connection, message: Box::new(message) });
     }
 
-    /// A part reports to the coordinator.
+    /// Sends a report of a part to the coordinator.
     pub(crate) fn report(&mut self, node: NodeId, job: JobId, epoch: Epoch, report: Report) {
         if let Some(reports) = &mut self.reports {
             return reports.push((node, FromNode::Report { job, epoch, report }));
@@ -130,7 +130,7 @@ impl Scene {
 
     // ---- data plane ----
 
-    /// A node learns of an edge: one end dials, the other waits for it.
+    /// One end opens an edge. The connection is established once both ends have done so.
     pub(crate) fn edge_known(&mut self, id: EdgeId, node: NodeId) {
         let is_cut = self.network.is_cut(id);
         let edge = self.network.edges.entry(id).or_default();
@@ -152,7 +152,8 @@ impl Scene {
         }
     }
 
-    /// A process is gone: its kernel closes its edges, unless the whole machine is gone.
+    /// Closes all edges of a process that has ended. If `unheard`, the whole machine has vanished, and the
+    /// other ends are not notified.
     pub(crate) fn drop_edges_of(&mut self, node: NodeId, unheard: bool) {
         for edge in self.network.live_edges_of(node) {
             if unheard {
@@ -162,7 +163,7 @@ impl Scene {
         }
     }
 
-    /// One end closes an edge, or its kernel does; the other end is told by its own kernel, unless `mute`.
+    /// Closes an edge. All ends except `by` are notified by their kernels, unless the edge is silent.
     pub(crate) fn close_edge(&mut self, id: EdgeId, by: Option<NodeId>, detail: &'static str) {
         let delay = self.network.delay;
         let Some(edge) = self.network.edges.get_mut(&id).filter(|edge| !edge.closed) else { return };
@@ -170,7 +171,7 @@ impl Scene {
         if edge.silent {
             return;
         }
-        // What was sent before the end of the stream still arrives before it.
+        // Frames that were sent earlier arrive before the end of the stream.
         let last = edge.last_arrival.max(self.now) + delay;
         for node in edge.known_by.clone() {
             if by != Some(node) {
@@ -180,7 +181,7 @@ impl Scene {
         }
     }
 
-    /// From now on nothing passes between two nodes.
+    /// Cuts the link between two nodes for good.
     pub(crate) fn cut_data(&mut self, a: NodeId, b: NodeId) {
         self.network.cut.push((a, b));
         for edge in self.network.live_edges_of(a) {
@@ -190,7 +191,7 @@ impl Scene {
         }
     }
 
-    /// The kernel takes a frame that it has room for.
+    /// Sends a frame that the kernel has room for.
     pub(crate) fn send_frame(&mut self, id: EdgeId, mut frame: Vec<u8>, payload_bytes: usize) {
         let jitter = self.dice.up_to(Duration::from_micros(200));
         let arrival = self.network.send(id, frame.len(), self.now, jitter);
@@ -205,7 +206,7 @@ impl Scene {
         }
     }
 
-    /// The receiver's process takes the next frame out of its kernel.
+    /// Lets the receiving process take the next frame from its kernel.
     pub(crate) fn take_frame(&mut self, id: EdgeId) -> Option<Vec<u8>> {
         let delay = self.network.delay;
         let edge = self.network.edges.get_mut(&id)?;
@@ -228,7 +229,7 @@ pub(crate) fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> 
     control::decode(&bytes[4..]).expect("what was encoded")
 }
 
-/// Flips a bit that matters: the header's reserved bytes are ignored by every reader.
+/// Flips a bit, but none in the header's reserved bytes, which every reader ignores.
 fn flip_bit(frame: &mut [u8], dice: &mut Dice) {
     let matters = |at: &usize| !(1..4).contains(at) && !(20..24).contains(at);
     let places: Vec<usize> = (0..frame.len()).filter(matters).collect();

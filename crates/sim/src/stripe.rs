@@ -1,4 +1,4 @@
-//! The blocks as they should be.
+//! The true contents of all blocks.
 
 use codes::Code;
 use gf::Kernel;
@@ -7,7 +7,7 @@ use repair::Chunking;
 use crate::dice::Dice;
 use crate::scenario::Scenario;
 
-/// All n blocks of a scenario, padded with zeros to the stripe's block length.
+/// Encodes a random stripe for a scenario: all n blocks, padded with zeros to the stripe's block length.
 pub(crate) fn encode(code: &dyn Code, scenario: &Scenario, dice: &mut Dice) -> Vec<Vec<u8>> {
     let data = (0..code.data_blocks())
         .map(|index| dice.bytes(scenario.bytes_of(codes::BlockIndex(index as u16)) as usize))
@@ -15,7 +15,8 @@ pub(crate) fn encode(code: &dyn Code, scenario: &Scenario, dice: &mut Dice) -> V
     encode_data(code, &scenario.chunking(code), data)
 }
 
-/// All n blocks of a stripe, from its data blocks, which zeros follow up to the stripe's block length.
+/// Encodes a stripe from its data blocks, which are padded with zeros to the stripe's block length. Returns
+/// all n blocks.
 pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     blocks.resize(code.blocks(), Vec::new());
     blocks.iter_mut().for_each(|block| block.resize(chunking.block_bytes() as usize, 0));
@@ -38,7 +39,7 @@ pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<
     blocks
 }
 
-/// The bytes of a sub-block, from wherever they are in the block.
+/// Gathers the bytes of a sub-block from their places in the block.
 fn sub_block(chunking: &Chunking, block: &[u8], sub: u16) -> Vec<u8> {
     let places = chunking.ranges(sub, 0..chunking.sub_block_bytes());
     places.flat_map(|place| &block[place.start as usize..place.end as usize]).copied().collect()

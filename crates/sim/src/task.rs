@@ -1,7 +1,7 @@
-//! A node's part of one job, with its sockets and its disk on virtual time: what `helper` has in its
-//! `JobTask`.
+//! A node's part of one job with its sockets and its disk, on virtual time: the counterpart of `JobTask` in
+//! `helper`.
 //!
-//! What the part does is decided by [`repair::Part`], as in a helper.
+//! As in a helper, all decisions are made by [`repair::Part`].
 
 use repair::wire::control::ToNode;
 use repair::{
@@ -13,7 +13,7 @@ use crate::event::{NodeEvent, TaskId};
 use crate::motion::Motion;
 use crate::scene::Scene;
 
-/// See the module's documentation.
+/// A node's part of one job.
 #[derive(Debug)]
 pub(crate) struct JobTask {
     node: NodeId,
@@ -22,16 +22,16 @@ pub(crate) struct JobTask {
     motion: Option<Motion>,
     /// Deliveries that are not committed.
     pub(crate) deliveries: Deliveries,
-    /// The deliveries when the job was last forgotten: the bytes that a client has read.
+    /// The deliveries at the time when the job was last forgotten: the bytes that a client has read.
     pub(crate) forgotten: Deliveries,
-    /// The number of the next task or question to the disk.
+    /// The last number that was given to a task or a disk request.
     next: TaskId,
-    /// The last request to the disk.
+    /// The number of the last disk request.
     asked: TaskId,
 }
 
 impl JobTask {
-    /// A task of a node whose numbers for tasks and questions begin after `first`.
+    /// Creates a task. Its numbers for tasks and disk requests start after `first`.
     pub(crate) fn new(node: NodeId, budget_bytes: usize, first: TaskId) -> Self {
         Self {
             node,
@@ -45,18 +45,18 @@ impl JobTask {
         }
     }
 
-    /// Whether it holds something of the job.
+    /// Whether the task has any state of the job.
     pub(crate) fn knows_job(&self) -> bool {
         self.part.is_some() || self.motion.is_some() || !self.deliveries.is_empty()
     }
 
-    /// Its process ends: nothing is said to anybody.
+    /// Ends the process without notifying anybody.
     pub(crate) fn die(&mut self) {
         self.motion = None;
         self.forget();
     }
 
-    /// Drops all of the job that is not committed.
+    /// Drops all uncommitted state of the job.
     pub(crate) fn forget_all(&mut self, scene: &mut Scene) {
         self.disconnect(scene);
         self.forget();
@@ -79,7 +79,7 @@ impl JobTask {
         self.next
     }
 
-    /// The coordinator says something.
+    /// Handles a message from the coordinator.
     pub(crate) fn take(&mut self, message: ToNode, disk: &mut Disk, scene: &mut Scene) {
         let Some(job) = message.job() else {
             return scene.violate(format!("{} is told {message:?}", self.node));
@@ -93,12 +93,13 @@ impl JobTask {
         self.part.get_or_insert_with(|| Part::new(job, budget_bytes, BufferPool::default()))
     }
 
-    /// Something happens that the process notices, as it runs.
+    /// Handles an event. The process is running.
     pub(crate) fn handle(&mut self, event: NodeEvent, disk: &mut Disk, scene: &mut Scene) {
         let Some(part) = &mut self.part else { return };
         let now = scene.now;
         if let NodeEvent::DiskDone { ask, report } = event {
-            // A process that was started anew has nothing to answer.
+            // The result of a request from before a restart of the process is ignored; `asked` has another
+            // number then.
             if ask == self.asked {
                 part.handle_answer(*report, now);
             }
@@ -152,7 +153,7 @@ impl JobTask {
         }
     }
 
-    /// Lets slices move in some way, if they do at all; whether any did.
+    /// Lets slices move by `way` if the part is moving. Returns whether any did.
     fn moves(&mut self, scene: &mut Scene, way: fn(&mut Motion, &mut Part, &mut Scene) -> bool) -> bool {
         match (&mut self.part, &mut self.motion) {
             (Some(part), Some(motion)) if part.is_moving() => way(motion, part, scene),
@@ -194,7 +195,7 @@ impl JobTask {
         self.motion = Some(Motion::new(task, self.node, assignment.clone(), scene));
         assignment.sinks.iter().for_each(|sink| self.deliveries.open(sink));
         let problem = match assignment.class {
-            Class::Probe => None, // What is probed comes from nowhere.
+            Class::Probe => None, // A probe reads no block.
             _ => assignment.locals.iter().find_map(|local| Some((local, disk.open(local).err()?))),
         };
         if let (Some(part), Some((local, problem))) = (&mut self.part, problem) {
@@ -204,7 +205,7 @@ impl JobTask {
         scene.after_for(delay, (self.node, assignment.job), NodeEvent::Begun { task });
     }
 
-    /// Reports once the disk has done its part.
+    /// Starts a disk request, which is reported when it completes.
     fn ask(&mut self, errand: Errand, disk: &mut Disk, scene: &mut Scene) {
         let Some(job) = self.part.as_ref().map(Part::job) else { return };
         let deliveries = &mut self.deliveries;

@@ -1,5 +1,4 @@
-//! A world of one job: nodes, the job with its driver, and the loop that lets things happen in order of
-//! virtual time.
+//! A world of one job: its nodes, the job with its driver, and the event loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,62 +17,62 @@ use crate::scenario::{CLIENT, Scenario};
 use crate::scene::{Control, Scene, Trace, Tracing};
 use crate::stripe;
 
-/// No job takes longer: the sum of all limits that a job has, many times over.
+/// Time limit of a run: many times the sum of all time limits within a job.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
-/// After the end of a job, messages in flight get this long to arrive.
+/// Time for messages in flight to arrive after the end of the job.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How long a node that was started again, or cut off, takes to register.
+/// The longest time that a restarted or disconnected node takes to register.
 const REGISTER_LIMIT: Duration = Duration::from_millis(500);
 
-/// One scenario being played.
+/// A scenario while it is being simulated.
 #[derive(Debug)]
 pub struct World<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) scene: Scene,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) driver: JobDriver,
-    /// Every block as it should be, padded to the stripe's block length.
+    /// The true contents of every block, padded to the stripe's block length.
     pub(crate) truth: Vec<Vec<u8>>,
     pub(crate) code: Arc<dyn Code>,
-    /// Which of the scenario's faults have struck.
+    /// For each fault of the scenario, whether it has struck.
     pub(crate) struck: Vec<bool>,
-    /// Blocks published with other bytes than they should have.
+    /// Blocks that were published with wrong bytes.
     pub(crate) published_wrong: Vec<BlockIndex>,
-    /// Deliveries to the client at the end of the job, if it still runs.
+    /// Deliveries to the client at the end of the job, unless the client had died before.
     pub(crate) delivered_to_client: Option<Deliveries>,
     pub(crate) events: u64,
     pub(crate) ended_at: Option<Duration>,
 }
 
-/// How a world ended.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// How the job ended; `None` if it never did.
+    /// The job's result; `None` if the job did not end.
     pub result: Option<Result<Outcome, JobError>>,
-    /// When it ended, in virtual time.
+    /// Virtual time at which the job ended.
     pub after: Duration,
-    /// Bytes of payload that were sent over each edge, over all plans.
+    /// Payload bytes sent over each edge, over all plans.
     pub edges: BTreeMap<(NodeId, NodeId), u64>,
-    /// Violated invariants.
+    /// The violated invariants.
     pub violations: Vec<String>,
-    /// The events as text, if they were kept.
+    /// The events as text, if they were recorded.
     pub trace: Vec<String>,
-    /// Events that happened.
+    /// Number of events that were handled.
     pub events: u64,
 }
 
 impl Ended {
-    /// Bytes of payload that were sent over all edges.
+    /// Payload bytes sent over all edges.
     pub fn network_bytes(&self) -> u64 {
         self.edges.values().sum()
     }
 }
 
 impl<'a> World<'a> {
-    /// A world in which nothing has happened yet but the job's first plan.
+    /// Creates a world in its initial state, in which the job has made its first plan.
     ///
     /// # Panics
-    /// If the scenario's code is beyond its limits.
+    /// If the scenario's code exceeds its limits.
     pub fn new(scenario: &'a Scenario, tracing: Tracing) -> Self {
         let code = scenario.code.build().expect("scenarios have possible codes");
         let mut dice = Dice::new(scenario.seed);
@@ -131,7 +130,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Plays the scenario to its end, and judges it.
+    /// Simulates the scenario to its end and checks the invariants.
     pub fn run(mut self) -> Ended {
         self.plan_faults();
         self.scene.after(Duration::ZERO, Event::Tick);
@@ -219,7 +218,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets a node notice something, if its process runs.
+    /// Passes an event or message to a node. A paused process handles it later, a dead one never.
     fn deliver(&mut self, id: NodeId, what: Waiting) {
         let node = self.nodes.get_mut(&id).expect("it is a node");
         match node.state {
@@ -237,8 +236,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A stopped process goes on. If the coordinator has given it up, it finds its connection closed,
-    /// drops what it has and registers anew.
+    /// Continues a paused process. If the coordinator has given up on the node, the process finds its
+    /// connection closed, drops its state and registers again.
     fn continue_node(&mut self, id: NodeId, pause: u32) {
         let node = self.nodes.get_mut(&id).expect("it is a node");
         if node.state != State::Paused || node.pauses != pause {
@@ -255,7 +254,7 @@ impl<'a> World<'a> {
         deferred.into_iter().for_each(|what| self.deliver(id, what));
     }
 
-    /// Does what the job asks, and holds what it publishes against the truth.
+    /// Carries out the job's actions and checks the blocks that it published.
     fn act(&mut self) {
         for (block, node, digest) in self.driver.act(&mut self.scene) {
             self.check_published(block, node, digest);

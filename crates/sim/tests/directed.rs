@@ -1,5 +1,5 @@
-//! Every scheme with a helper that dies, stops or finds a flipped byte in the middle; and the ways in which
-//! the random runs once found the job wanting.
+//! Every scheme with a helper that dies, stalls or finds a corrupt byte in the middle of a repair; and
+//! scenarios in which random runs once found bugs in the job.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const DECODING: [Scheme; 10] = [
     Scheme::PipeS,
 ];
 
-/// A third of the 64 slices of a block: nobody can have sent all of them yet.
+/// A third of the 64 slices of a block. No helper can have sent all slices by then.
 const MIDDLE: When = When::Delivered(20);
 
-/// RS(9,6), one block to be rebuilt, with so little between the nodes that none can run far ahead.
+/// The repair of one block of RS(9,6), with windows so small that no node can run far ahead.
 fn repair_by(scheme: Scheme) -> Scenario {
     let mut scenario = Scenario::repair(CodeSpec::reed_solomon(9, 6), scheme);
     (scenario.machines.window, scenario.machines.budget_bytes) = (10_000, 1);
@@ -40,33 +40,34 @@ fn play(scenario: &Scenario) -> (Ended, Outcome) {
     (ended, outcome)
 }
 
-/// The bytes of an undisturbed repair.
+/// Network bytes of the repair without faults.
 fn quiet_bytes(scenario: &Scenario) -> u64 {
     scenario.plan().expect("it can be planned").cost().network_bytes
 }
 
-/// A node that reads for the first plan and is no requestor.
+/// A node that reads for the first plan and is not a requestor.
 fn a_helper(scenario: &Scenario) -> NodeId {
     let plan = scenario.plan().expect("it can be planned");
     let helper = plan.tasks().find(|task| !task.reads.is_empty() && task.delivers.is_empty());
     helper.expect("somebody reads").node
 }
 
-/// Less moved in all than by two repairs: what had been delivered was not moved again.
+/// Checks that less was moved in total than by two repairs, which means that delivered slices were not moved
+/// again.
 fn check_kept(scenario: &Scenario, ended: &Ended) {
     let quiet = quiet_bytes(scenario);
     assert!(ended.network_bytes() < 2 * quiet, "{} of {quiet} bytes", ended.network_bytes());
 }
 
 #[test]
-fn a_helper_that_dies_is_replaced_and_what_was_delivered_is_kept() {
+fn a_dead_helper_is_replaced_and_delivered_slices_are_kept() {
     for scheme in DECODING {
         let quiet = repair_by(scheme);
         let helper = a_helper(&quiet);
         let scenario = quiet.with(MIDDLE, Fault::Kill { node: helper, back_after: None });
         let (ended, outcome) = play(&scenario);
         if scheme == Scheme::PipeB {
-            continue; // All its sums are on their way to the requestor when the first slice is delivered.
+            continue; // Everything has been sent when the first slice is delivered.
         }
         let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };
         assert!(reason.starts_with(&format!("{helper} ")), "{scheme}: {reason}");
@@ -75,7 +76,7 @@ fn a_helper_that_dies_is_replaced_and_what_was_delivered_is_kept() {
 }
 
 #[test]
-fn a_helper_that_stops_is_found_by_its_neighbours() {
+fn a_stalled_helper_is_reported_by_its_neighbours() {
     for scheme in DECODING {
         let quiet = repair_by(scheme);
         let helper = a_helper(&quiet);
@@ -92,10 +93,10 @@ fn a_helper_that_stops_is_found_by_its_neighbours() {
 }
 
 #[test]
-fn a_flipped_byte_is_said_of_its_block() {
+fn a_corrupt_byte_is_reported_for_its_block() {
     for scheme in DECODING {
         let quiet = repair_by(scheme);
-        // Its byte may lie before the middle and have been read: at the start it is always found.
+        // From the start, because in the middle the byte may have been read already.
         let scenario = quiet.with(When::At(Duration::ZERO), Fault::Corrupt { block: BlockIndex(2) });
         let (ended, outcome) = play(&scenario);
         let [reason] = &outcome.replanned[..] else { panic!("{scheme}: {:?}", outcome.replanned) };
@@ -105,7 +106,7 @@ fn a_flipped_byte_is_said_of_its_block() {
 }
 
 #[test]
-fn a_flipped_bit_on_the_way_costs_one_plan() {
+fn a_bit_flip_in_a_frame_costs_one_plan() {
     for scheme in DECODING {
         let quiet = repair_by(scheme);
         let from = a_helper(&quiet);
@@ -119,7 +120,7 @@ fn a_flipped_bit_on_the_way_costs_one_plan() {
 }
 
 #[test]
-fn a_lying_disk_is_found_out_by_parity_alone() {
+fn silent_corruption_is_found_by_parity_alone() {
     for scheme in DECODING {
         let mut scenario = repair_by(scheme);
         scenario.checks.digests = false;
@@ -131,9 +132,9 @@ fn a_lying_disk_is_found_out_by_parity_alone() {
     }
 }
 
-/// The sources of every plan must be held against, not only those of the last one.
+/// Parity must be checked over the sources of all plans, not only over those of the last plan.
 #[test]
-fn a_lie_that_was_read_before_a_failure_is_still_found_out() {
+fn silent_corruption_read_before_a_failure_is_still_found() {
     let mut scenario = repair_by(Scheme::Pipelined);
     scenario.checks.digests = false;
     let scenario = scenario
@@ -142,9 +143,9 @@ fn a_lie_that_was_read_before_a_failure_is_still_found_out() {
     play(&scenario);
 }
 
-/// With one block to spare a lie is noticed, and nobody can tell whose it is: nothing is published.
+/// With one spare block, silent corruption is noticed but cannot be located: nothing is published.
 #[test]
-fn a_lie_that_cannot_be_found_fails_the_job() {
+fn silent_corruption_that_cannot_be_located_fails_the_job() {
     let mut scenario = Scenario::repair(CodeSpec::reed_solomon(8, 6), Scheme::Pipelined);
     scenario.checks.digests = false;
     let scenario = scenario.with(When::At(Duration::ZERO), Fault::Lie { block: BlockIndex(3) });
@@ -153,7 +154,7 @@ fn a_lie_that_cannot_be_found_fails_the_job() {
     assert!(matches!(ended.result, Some(Err(repair::JobError::Contradiction { .. }))), "{:?}", ended.result);
 }
 
-/// A client that reads block 0.
+/// A client's read of block 0.
 fn read_by(scheme: Scheme) -> Scenario {
     let mut scenario = repair_by(scheme);
     let window = 0..scenario.block_bytes;
@@ -161,7 +162,7 @@ fn read_by(scheme: Scheme) -> Scenario {
     scenario
 }
 
-/// Each of the two waits for the other; a read hung for ever.
+/// Helper and client wait for each other. Such a read once hung forever.
 #[test]
 fn a_silent_connection_to_a_client_does_not_hang_the_read() {
     for scheme in DECODING {
@@ -175,7 +176,7 @@ fn a_silent_connection_to_a_client_does_not_hang_the_read() {
 }
 
 #[test]
-fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
+fn a_client_may_pause_while_its_connection_lives() {
     let scenario = read_by(Scheme::Pipelined)
         .with(MIDDLE, Fault::Pause { node: CLIENT, lasts: Some(Duration::from_secs(8)) })
         .with(MIDDLE, Fault::Kill { node: NodeId(3), back_after: None });
@@ -183,10 +184,10 @@ fn a_client_may_sleep_for_as_long_as_its_connection_lives() {
     assert!(ended.after > Duration::from_secs(8));
 }
 
-/// RS(6, 4) with one block to spare: a repair cannot do without two helpers, and needs neither of two links
+/// RS(6, 4) with one spare block. The repair needs all remaining helpers but one, and can avoid any two links
 /// between helpers.
 #[test]
-fn two_links_that_break_between_helpers_are_gone_around() {
+fn plans_route_around_two_cut_links_between_helpers() {
     for scheme in [Scheme::Auto, Scheme::Pipelined] {
         let quiet = Scenario::repair(CodeSpec::reed_solomon(6, 4), scheme);
         let nodes: Vec<NodeId> =
@@ -214,7 +215,7 @@ fn two_links_that_break_between_helpers_are_gone_around() {
     }
 }
 
-/// A connection that breaks once costs a helper, not the requestor and all it has.
+/// A connection that breaks once costs a helper, but not the requestor with its delivered slices.
 #[test]
 fn a_broken_connection_does_not_cost_a_requestor() {
     let mut scenario = repair_by(Scheme::Pipelined);
@@ -252,16 +253,16 @@ fn a_put_survives_a_helper_that_dies_while_the_others_commit() {
     }
 }
 
-/// What a node was delivered for one block must not count for another that it is given later.
+/// The slices that a node received for one block must not count for another block that it is assigned later.
 #[test]
-fn a_requestor_that_was_given_up_begins_anew_with_another_block() {
+fn a_replaced_requestor_starts_over_with_another_block() {
     let mut scenario = repair_by(Scheme::Auto);
     scenario.kind = Kind::Put;
     scenario.wanted = (0..9).map(BlockIndex).collect();
     scenario.lost.clear();
     scenario.spares = 1;
     for slices in (40..400).step_by(20) {
-        // Node 6 sleeps and is replaced; soon after node 1 needs somebody, and only node 6 is free.
+        // Node 6 pauses and is replaced. Soon after, node 1 must be replaced, and only node 6 is free.
         let asleep = Fault::Pause { node: NodeId(6), lasts: Some(Duration::from_millis(2600)) };
         let full = Fault::DiskFull { node: NodeId(1) };
         let scenario = scenario.clone().with(When::Delivered(slices), asleep);
@@ -271,7 +272,7 @@ fn a_requestor_that_was_given_up_begins_anew_with_another_block() {
 }
 
 #[test]
-fn without_faults_every_scheme_moves_what_its_plan_says() {
+fn without_faults_every_scheme_moves_the_bytes_of_its_plan() {
     for scheme in DECODING {
         let scenario = repair_by(scheme);
         assert_eq!(scenario.policy.slice_bytes, Some(Geometry::MIN_SLICE_BYTES));
@@ -281,10 +282,10 @@ fn without_faults_every_scheme_moves_what_its_plan_says() {
     }
 }
 
-/// A client reads all data of a stripe with a lost block. It needs four of the five surviving blocks, so it
-/// can lose two links only if blocks are relayed.
+/// A client reads all data of a stripe with a lost block. The read needs four of the five surviving blocks,
+/// so two links may only be cut if other helpers relay the blocks.
 #[test]
-fn two_links_that_break_to_a_client_are_gone_around() {
+fn plans_route_around_two_cut_links_to_a_client() {
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Conventional] {
         let mut quiet = read_by(scheme);
         quiet.code = CodeSpec::reed_solomon(6, 4);

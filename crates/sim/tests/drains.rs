@@ -1,30 +1,31 @@
-//! A node that is emptied both ways at once is empty no later than by copies alone or by rebuilds alone, but
-//! for some drains by stars (`MOST_BY_STARS`).
+//! A drain by copies and rebuilds together is no slower than by copies alone or by rebuilds alone, except for
+//! some drains by stars (`MOST_BY_STARS`).
 //!
-//! Times are those of the simulator's clock, so that they are the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p
-//! sim --test drains -- --nocapture` plays more seeds and prints every case.
+//! Times are in virtual time and therefore the same in every run. `MEND_DRAIN_SEEDS=20 cargo test -p sim
+//! --test drains -- --nocapture` runs more seeds and prints every case.
 
 use recovery::{Kind, RepairSpec};
 use repair::{NodeId, Rates, Scheme};
 use sim::recovery::{Bottlenecks, Cluster, Concurrency, Finish, Loss, Shape};
 
-/// What a drain by both ways may take of the faster of the two: rounding to whole blocks costs a drain of few
-/// a little.
+/// Limit on the duration of a combined drain, as a fraction of the faster single way. Rounding to whole
+/// blocks delays a small drain slightly.
 const MOST: f64 = 1.02;
-/// The same of stars: the first ones start before it is known how much they bring to their takers.
+/// The limit for drains by stars. Their first stars start before it is known how much each requestor will
+/// receive.
 const MOST_BY_STARS: f64 = 1.11;
 const FROM: NodeId = NodeId(0);
 
-/// Nodes that hold blocks, and stripes with a block on the one that is emptied.
+/// Number of nodes with blocks, and number of stripes with a block on the drained node.
 const SIZES: [(u32, u32); 6] = [(20, 60), (30, 60), (30, 200), (60, 120), (100, 200), (100, 40)];
-/// Parts of jobs and seconds of bytes that a node has under way at most.
+/// Limits on a node's jobs in flight, and on their bytes in seconds of work.
 const BUDGETS: [(u64, f64); 3] = [(4, 4.0), (16, 16.0), (1 << 20, 1e6)];
 
 fn seeds() -> std::ops::RangeInclusive<u64> {
     1..=std::env::var("MEND_DRAIN_SEEDS").map_or(3, |text| text.parse().expect("a number of seeds"))
 }
 
-/// A cluster of `nodes` and so many empty nodes beside them, which alone take blocks if there are any.
+/// A cluster of `nodes` nodes and `standbys` empty ones. If there are standbys, only they receive blocks.
 fn cluster(code: &str, (nodes, stripes): (u32, u32), standbys: u32) -> Cluster {
     let requestors = (nodes..nodes + standbys).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
@@ -37,7 +38,7 @@ fn drain(cluster: &Cluster, kind: Kind) -> Finish {
     finish
 }
 
-/// What both ways take of the faster one, for each seed.
+/// Checks for each seed the duration of a combined drain against the faster single way.
 fn check(name: &str, cluster: &Cluster) {
     for seed in seeds() {
         let cluster = Cluster { seed, ..cluster.clone() };
@@ -55,7 +56,7 @@ fn check(name: &str, cluster: &Cluster) {
 }
 
 #[test]
-fn both_ways_are_no_slower_than_either_wherever_blocks_go() {
+fn both_ways_are_no_slower_than_either_for_any_standbys() {
     for code in ["rs-9-6", "rs-14-10", "rs-16-12"] {
         for size in SIZES {
             for standbys in [0, 1, 3, 6] {
@@ -67,7 +68,7 @@ fn both_ways_are_no_slower_than_either_wherever_blocks_go() {
 }
 
 #[test]
-fn both_ways_are_no_slower_than_either_however_much_is_under_way() {
+fn both_ways_are_no_slower_than_either_at_any_concurrency() {
     for code in ["rs-9-6", "rs-14-10"] {
         for size in SIZES {
             for (jobs, seconds) in BUDGETS {
@@ -79,9 +80,10 @@ fn both_ways_are_no_slower_than_either_however_much_is_under_way() {
     }
 }
 
-/// A rebuild by a star brings k blocks to its taker, and a copy one.
+/// A rebuild by a star brings k blocks to its requestor, a copy only one. Stars must not keep the standbys
+/// from receiving copies.
 #[test]
-fn stars_do_not_take_the_standbys_from_copies() {
+fn drains_by_stars_are_hardly_slower_than_either_way() {
     for code in ["rs-9-6", "rs-14-10"] {
         for size in SIZES {
             for standbys in [0, 1, 3, 6] {

@@ -1,4 +1,4 @@
-//! Large clusters without bytes: how near to the bound recoveries come, and what drains save.
+//! Large clusters without bytes: how near recoveries come to the bound, and what drains save.
 
 use codes::CodeSpec;
 use recovery::{HelperPolicy, Kind, RepairSpec};
@@ -23,7 +23,7 @@ fn run(cluster: &Cluster) -> Finish {
     finish
 }
 
-/// The case of the issue: (9,6), 16 blocks of 16 MiB lost, 13 survivors, 100 Mb/s each.
+/// RS(9,6), 16 lost blocks of 16 MiB, 13 survivors, links of 100 Mb/s.
 fn sixteen_blocks() -> Cluster {
     Cluster {
         all_on_node: true,
@@ -34,7 +34,7 @@ fn sixteen_blocks() -> Cluster {
 }
 
 #[test]
-fn sixteen_blocks_are_back_in_little_more_than_the_bound() {
+fn sixteen_blocks_are_rebuilt_in_little_more_than_the_bound() {
     let mut parts = 0.0;
     for seed in 1..=5 {
         parts += run(&Cluster { seed, ..sixteen_blocks().all_at_once() }).of_bound();
@@ -55,10 +55,10 @@ fn dealt_work_is_near_the_bound_and_ahead_of_chains() {
     }
 }
 
-/// Chains of whole blocks through the nodes of the lowest indices fall unevenly: with even shares the node of
-/// most chains would hold the others up.
+/// Chains of whole blocks through the nodes of the lowest indices load the nodes unevenly. With equal shares
+/// of the cap, the node with the most chains would delay all others.
 #[test]
-fn a_cap_on_all_together_is_used_however_uneven_chains_are() {
+fn a_cluster_cap_is_fully_used_despite_uneven_chains() {
     let spec = RepairSpec { helpers: HelperPolicy::LowestIndex, ..RepairSpec::default() };
     let shape = Shape::Scheme(Scheme::Pipelined);
     let base = Cluster { spec, shape, ..Cluster::new("rs-6-3", 16, 400) }.all_at_once();
@@ -80,7 +80,7 @@ fn the_same_seed_does_the_same() {
 }
 
 #[test]
-fn slow_trunks_and_pairs_are_felt() {
+fn slow_trunks_and_pairs_delay_a_recovery() {
     let base = Cluster { all_on_node: true, ..Cluster::new("rs-6-4", 16, 40) };
     let free = run(&base).seconds;
     let racks = Bottlenecks { racks: Some((4, 125e6)), ..Bottlenecks::default() };
@@ -116,7 +116,7 @@ fn a_node_that_dies_while_it_is_emptied_is_recovered() {
 }
 
 #[test]
-fn codes_that_read_less_and_schemes_without_chains_are_played_too() {
+fn codes_that_read_less_and_schemes_without_chains_work_too() {
     let code: CodeSpec = "lrc-6-2-2".parse().unwrap();
     let lrc = run(&Cluster { code, all_on_node: true, ..Cluster::new("rs-9-6", 20, 30) });
     let scheme = Shape::Scheme(repair::Scheme::Conventional);
@@ -125,7 +125,7 @@ fn codes_that_read_less_and_schemes_without_chains_are_played_too() {
 }
 
 #[test]
-fn a_budget_of_one_job_is_kept_to() {
+fn a_budget_of_one_job_is_respected() {
     let cluster = Cluster { concurrency: ONE_JOB, ..Cluster::new("rs-6-4", 20, 60) };
     assert!(run(&cluster).at_once <= 3, "five or six nodes each, of nineteen");
 }
@@ -138,7 +138,7 @@ fn a_thousand_nodes() {
     assert!(finish.of_bound() > 0.8, "few stripes are harder to even out than many");
 }
 
-/// Three clients, RS(6,2), one read in 31 of a lost block.
+/// Three clients read with RS(8,6); one read in 31 is of a lost block.
 fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
     let rates = Rates { up: 125e6, down: 125e6, read: 2e9, write: 2e9 };
     let (code, block_bytes) = ("rs-8-6".parse().unwrap(), 64 << 20);
@@ -147,7 +147,7 @@ fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
 }
 
 #[test]
-fn reads_of_lost_blocks_take_what_their_scheme_takes() {
+fn reads_of_lost_blocks_take_as_long_as_their_scheme() {
     let slot = f64::from(64 << 20) / 125e6;
     let star = reads(Scheme::Conventional, None);
     assert!(star.lost >= 6.0 * slot && star.lost < 8.0 * slot, "six blocks over one downlink: {star:?}");
@@ -161,7 +161,7 @@ fn reads_of_lost_blocks_take_what_their_scheme_takes() {
 }
 
 #[test]
-fn rounds_are_slower_than_slices_and_links_say_how_busy_they_were() {
+fn rounds_are_slower_than_slices_and_utilization_is_reported() {
     let ppr = Cluster {
         shape: Shape::Scheme(Scheme::Ppr),
         all_on_node: true,
@@ -181,7 +181,7 @@ fn rounds_are_slower_than_slices_and_links_say_how_busy_they_were() {
 }
 
 #[test]
-fn a_shape_that_cannot_rebuild_is_refused_before_it_is_played() {
+fn an_impossible_shape_is_refused_before_the_run() {
     let losing = |code: &str| Cluster::losing(code.parse().unwrap(), 20, 30);
     for code in ["rs-9-6", "lrc-6-2-2"] {
         let cluster = losing(code);

@@ -1,12 +1,12 @@
-//! Recoveries of whole nodes by the real coordinator. `MEND_SIM_RUNS` and `MEND_SIM_BASE` ask for more, or
-//! for others.
+//! Recoveries of whole nodes by the real coordinator. `MEND_SIM_RUNS` sets the number of runs,
+//! `MEND_SIM_BASE` the first seed.
 
 use sim::Tracing;
 use sim::system::{Script, Summary, Violation, play};
 
 const BASE: u64 = 1;
 const RUNS: u64 = 200;
-/// No more violations are shown.
+/// Maximum number of violations to print.
 const SHOWN: usize = 6;
 
 #[test]
@@ -30,7 +30,7 @@ fn the_same_seed_does_the_same() {
 #[test]
 fn hundreds_of_clusters() {
     let (base, runs) = (setting("MEND_SIM_BASE", BASE), setting("MEND_SIM_RUNS", RUNS));
-    std::panic::set_hook(Box::new(|_| {})); // A panic is a violation, which is printed with its seed.
+    std::panic::set_hook(Box::new(|_| {})); // Panics are printed as violations with their seeds.
     let results: Vec<Result<Summary, Violation>> =
         (base..base + runs).map(|seed| play(&Script::recovery(seed), Tracing::Off)).collect();
     let _ = std::panic::take_hook();

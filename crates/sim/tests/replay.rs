@@ -1,4 +1,4 @@
-//! One run again, with everything that happened in it as text.
+//! Replays one run and prints all of its events.
 
 use sim::{Scenario, Tracing, World};
 

@@ -1,5 +1,5 @@
-//! Helpers that become slow in the middle of a repair: it goes on without them, and ends nearly as soon as it
-//! would have if that had been known.
+//! Helpers that become slow in the middle of a repair. The repair replaces them and ends nearly as soon as if
+//! their rates had been known from the start.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use codes::CodeSpec;
 use repair::{NodeId, Scheme};
 use sim::{Ended, Fault, Scenario, Tracing, When, World};
 
-/// Slower by so much, as a failing disk or a port that fell back to a tenth of its rate is.
+/// The factor of the slowdown: as of a failing disk, or of a port that fell back to a tenth of its rate.
 const FACTOR: u32 = 10;
-/// What was predicted of the best plan that knows may be passed by so much.
+/// Limit on the duration, as a multiple of the prediction for the best plan with known rates.
 const MOST: f64 = 1.5;
 
-/// The repair of a block of 32 MiB over links of 10 MB/s, which takes some three seconds.
+/// The repair of a block of 32 MiB over links of 10 MB/s, which takes about three seconds.
 fn repair_of(code: &str, scheme: Scheme) -> Scenario {
     let bytes = 32 << 20;
     let mut scenario = Scenario::repair(code.parse::<CodeSpec>().expect("a code"), scheme);
@@ -20,7 +20,7 @@ fn repair_of(code: &str, scheme: Scheme) -> Scenario {
     scenario.tail_bytes = bytes;
     scenario.policy.slice_bytes = Some(32 << 10);
     scenario.machines.window = 256 << 10;
-    // What follows the transfer is not its business.
+    // The checks after the transfer are not part of the prediction.
     (scenario.checks.parity, scenario.checks.reread) = (false, false);
     scenario
 }
@@ -32,8 +32,8 @@ fn play(scenario: &Scenario) -> Ended {
     ended
 }
 
-/// The repair with a node that becomes slow when so many of the 1024 slices are there, in parts of what could
-/// be predicted.
+/// Runs the repair with a node that becomes slow after `slices` of 1024 slices. Returns the duration as a
+/// multiple of the prediction, and the reasons for dropped plans.
 fn ratio(scenario: &Scenario, node: NodeId, slices: u32) -> (f64, Vec<String>) {
     ratio_by(FACTOR, scenario, node, slices)
 }
@@ -46,10 +46,10 @@ fn ratio_by(factor: u32, scenario: &Scenario, node: NodeId, slices: u32) -> (f64
     (ended.after.as_secs_f64() / predicted.as_secs_f64(), outcome.replanned)
 }
 
-/// Any helper may become slow at any moment.
+/// Any helper may become slow at any time.
 #[test]
-fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
-    // Not `cyclic`, which takes more than twice what is predicted of it here, without any fault.
+fn a_repair_replaces_a_helper_that_becomes_slow() {
+    // Without `cyclic`, which takes more than twice its prediction here even without faults.
     for scheme in [Scheme::Auto, Scheme::Pipelined, Scheme::Scatter, Scheme::CrrSDirect] {
         let scenario = repair_of("rs-9-6", scheme);
         let plan = scenario.plan().expect("a plan");
@@ -64,10 +64,10 @@ fn a_repair_goes_on_without_a_helper_that_becomes_slow() {
     }
 }
 
-/// A helper that carries half or a third of what figures say, from the beginning or soon after, is found out,
-/// and gets as much work as it can do, which may be none.
+/// A helper with half or a third of its known rate, from the start or soon after, is detected. It gets as
+/// much work as it can do, possibly none.
 #[test]
-fn a_repair_goes_on_with_less_of_a_helper_that_is_slower_than_was_known() {
+fn a_repair_gives_less_work_to_a_helper_slower_than_known() {
     for scheme in [Scheme::Auto, Scheme::Scatter] {
         let scenario = repair_of("rs-9-6", scheme);
         for (node, factor, slices) in [(2, 2, 1), (4, 3, 1), (4, 2, 300), (7, 3, 300)] {
@@ -79,7 +79,7 @@ fn a_repair_goes_on_with_less_of_a_helper_that_is_slower_than_was_known() {
 }
 
 #[test]
-fn wide_codes_and_several_lost_blocks_go_on_as_well() {
+fn stragglers_are_replaced_with_wide_codes_and_several_lost_blocks() {
     for (code, lost) in [("rs-14-10", 1), ("rs-14-10", 2), ("rs-16-10", 4)] {
         let mut scenario = repair_of(code, Scheme::Auto);
         scenario.wanted = (0..lost).map(codes::BlockIndex).collect();
@@ -92,7 +92,7 @@ fn wide_codes_and_several_lost_blocks_go_on_as_well() {
     }
 }
 
-/// Without another helper there is no way around: nothing is dropped again and again.
+/// Without a replacement for the helper, the job must not drop one plan after another.
 #[test]
 fn a_repair_that_needs_the_slow_helper_waits_for_it() {
     let mut scenario = repair_of("rs-9-6", Scheme::Pipelined);
@@ -104,8 +104,8 @@ fn a_repair_that_needs_the_slow_helper_waits_for_it() {
 }
 
 #[test]
-fn a_slow_network_is_no_straggler() {
-    // Everything is ten times as slow as the planner takes it for, and always was.
+fn a_uniformly_slow_network_has_no_straggler() {
+    // All nodes are ten times slower than the planner believes, from the start.
     let mut scenario = repair_of("rs-9-6", Scheme::Auto);
     for node in scenario.node_ids() {
         scenario = scenario.with(When::At(Duration::ZERO), Fault::Slow { node, factor: FACTOR });

@@ -1,14 +1,14 @@
-//! Whole systems: the real coordinator, catalog, jobs and parts on virtual time. `MEND_SIM_RUNS` and
-//! `MEND_SIM_BASE` ask for more runs, or for others; `MEND_SIM_SEED` replays one.
+//! Whole systems: the real coordinator, catalog, jobs and parts on virtual time. `MEND_SIM_RUNS` sets the
+//! number of runs, `MEND_SIM_BASE` the first seed, and `MEND_SIM_SEED` replays one run.
 
 use std::time::Instant;
 
 use sim::Tracing;
 use sim::system::{Script, Summary, Violation, Weather, play, shrink};
 
-/// Seeds are counted from here.
+/// The first seed.
 const BASE: u64 = 40_000;
-/// As many as take about a minute on two cores.
+/// Number of runs, which take about a minute on two cores.
 const RUNS: u64 = 2_000;
 
 /// `MEND_SIM_SEED=… cargo test -p sim --test systems replay -- --nocapture`
@@ -37,21 +37,21 @@ fn the_same_seed_makes_the_same_trace() {
 }
 
 #[test]
-fn nothing_goes_wrong_where_nothing_breaks() {
+fn systems_without_faults_keep_their_invariants() {
     judge((0..50).map(|seed| Script::in_weather(seed, Weather::Calm)).collect());
 }
 
 #[test]
-fn systems_hold() {
+fn random_systems_keep_their_invariants() {
     let (base, runs) = (setting("MEND_SIM_BASE", BASE), setting("MEND_SIM_RUNS", RUNS));
     judge((base..base + runs).map(Script::random).collect());
 }
 
-/// Plays all scripts, and shows those that fail.
+/// Simulates all scripts and prints those that fail.
 fn judge(scripts: Vec<Script>) {
     let begun = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    std::panic::set_hook(Box::new(|_| {})); // What panics is listed below, with its seed.
+    std::panic::set_hook(Box::new(|_| {})); // Panics are listed below with their seeds.
     let results: Vec<Result<Summary, Violation>> = std::thread::scope(|scope| {
         let worker = |first: usize| {
             let scripts = &scripts;

@@ -1,14 +1,14 @@
-//! Thousands of random runs. `MEND_SIM_RUNS` and `MEND_SIM_BASE` ask for more, or for others.
+//! Thousands of random runs. `MEND_SIM_RUNS` sets the number of runs, `MEND_SIM_BASE` the first seed.
 
 use std::time::Instant;
 
 use sim::{Summary, Violation, check};
 
-/// Seeds are counted from here.
+/// The first seed.
 const BASE: u64 = 20_000;
-/// As many as take well under a minute on two cores.
+/// Number of runs, which take well under a minute on two cores.
 const RUNS: u64 = 3_000;
-/// No more violations are shown.
+/// Maximum number of violations to print.
 const SHOWN: usize = 12;
 
 #[test]
@@ -16,7 +16,7 @@ fn thousands() {
     let (base, runs) = (setting("MEND_SIM_BASE", BASE), setting("MEND_SIM_RUNS", RUNS));
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let begun = Instant::now();
-    std::panic::set_hook(Box::new(|_| {})); // What panics is listed below, with its seed.
+    std::panic::set_hook(Box::new(|_| {})); // Panics are listed below with their seeds.
     let workers: Vec<_> = (0..threads)
         .map(|first| {
             std::thread::spawn(move || {

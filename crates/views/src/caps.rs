@@ -1,36 +1,38 @@
-//! Caps on repairs.
+//! Bandwidth caps of repairs.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Caps on what repairs may move, in bytes per second; what is absent is not capped.
+/// Caps on the traffic of repairs, in bytes per second. An absent entry means no cap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CapsView {
-    /// Sent by all helpers together.
+    /// Cap on the bytes that all helpers together send.
     pub cluster: Option<u64>,
-    /// Sent by a helper, and received by it, by its name.
+    /// Caps by helper name. Each applies to the bytes sent and, separately, to the bytes received.
     pub nodes: BTreeMap<String, u64>,
-    /// Read from and written to the disk of a helper, by its name.
+    /// Caps by helper name on the bytes read from and written to its disk.
     pub disks: BTreeMap<String, u64>,
-    /// Sent by the helpers of a rack together, and received, by its name.
+    /// Caps by rack name on the total of its helpers. Each applies to the bytes sent and, separately, to the
+    /// bytes received.
     pub racks: BTreeMap<String, u64>,
 }
 
-/// Caps to change, in bytes per second; 0 takes a cap away, and what is absent stays.
+/// Changes to caps, in bytes per second. 0 removes a cap; absent entries stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CapsRequest {
-    /// All caps that are not named are taken away.
+    /// Removes all caps that this request does not name.
     pub none: bool,
-    /// Sent by all helpers together.
+    /// Cap on the bytes that all helpers together send.
     pub cluster: Option<u64>,
-    /// Sent by a helper, and received by it, by its name.
+    /// Caps by helper name. Each applies to the bytes sent and, separately, to the bytes received.
     pub nodes: BTreeMap<String, u64>,
-    /// Read from and written to the disk of a helper, by its name.
+    /// Caps by helper name on the bytes read from and written to its disk.
     pub disks: BTreeMap<String, u64>,
-    /// Sent by the helpers of a rack together, and received, by its name.
+    /// Caps by rack name on the total of its helpers. Each applies to the bytes sent and, separately, to the
+    /// bytes received.
     pub racks: BTreeMap<String, u64>,
 }

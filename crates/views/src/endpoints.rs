@@ -1,7 +1,8 @@
-//! The endpoints of the API: one definition each of method, path, parameters, body and answer.
+//! The endpoints of the API: method, path, parameters, body and answer of each, defined once.
 //!
-//! The coordinator mounts its routes by these definitions, the client calls them, and `docs/reference/openapi.json` is made from them.
-//! A new endpoint is an entry here, a line in the coordinator's `api.rs` and a method of the client.
+//! The coordinator mounts its routes from these definitions, the client calls them, and
+//! `docs/reference/openapi.json` is generated from them. A new endpoint needs an entry here, a line in the
+//! coordinator's `api.rs` and a method of the client.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use crate::{
     StripeView, TopologyView,
 };
 
-/// A method of HTTP.
+/// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as HTTP names them")]
 pub enum Method {
@@ -29,29 +30,29 @@ pub enum Method {
 
 /// An endpoint of the API.
 pub trait Endpoint {
-    /// Its method.
+    /// The HTTP method.
     const METHOD: Method;
-    /// Its path, with its parameter, if it has one, in braces.
+    /// The path. A path parameter is written in braces.
     const PATH: &'static str;
-    /// The parameter in the path: a name, a number or none.
+    /// The type of the path parameter: a name, a number, or `()` if the path has none.
     type Parameter: PathParameter;
-    /// The parameters of the query.
+    /// The query parameters.
     type Query: Serialize + DeserializeOwned + Send;
-    /// The body of the request.
+    /// The request body.
     type Body: RequestBody;
-    /// The answer.
+    /// The body of a successful answer.
     type Answer: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// The parameter of a path.
+/// The type of a path parameter.
 pub trait PathParameter: Sized + Send {
-    /// Reads it, if there is one. An error returns the text.
+    /// Parses the parameter from the path; `text` is `None` if the path has no parameter.
     ///
     /// # Errors
-    /// The text is not of this type.
+    /// Returns the text if it does not parse as this type.
     fn read(text: Option<String>) -> Result<Self, String>;
 
-    /// Its text, if there is one.
+    /// The parameter as text; `None` if the path has no parameter.
     fn text(&self) -> Option<String>;
 }
 
@@ -88,7 +89,7 @@ impl PathParameter for u64 {
 
 /// The body of a request.
 pub trait RequestBody: Serialize + DeserializeOwned + Send {
-    /// Stands in for a body that is not sent; `None` if it must be.
+    /// The value to use when the request has no body; `None` if a body is required.
     const ABSENT: Option<Self>;
 }
 
@@ -96,43 +97,44 @@ impl RequestBody for () {
     const ABSENT: Option<Self> = Some(());
 }
 
-/// No parameters in the query.
+/// An empty query.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct NoQuery {}
 
-/// Which files to list.
+/// Selects the files to list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct FilesQuery {
-    /// Only files whose names begin with this.
+    /// Only files whose names start with this prefix.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// How long to wait for a repair, and which of its stripes to list.
+/// Query for a repair: how long to wait, and which of its stripes to list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct RepairQuery {
-    /// Milliseconds to wait for its end, a minute at most; it is answered at once if absent.
+    /// Milliseconds to wait for the end of the repair, one minute at most. If absent, the answer is
+    /// immediate.
     pub wait_ms: Option<u64>,
-    /// Ends the wait as soon as its `version` is not this one.
+    /// Ends the wait as soon as the repair's `version` differs from this value.
     pub since: Option<u64>,
-    /// The most stripes in the answer; all if absent.
+    /// The maximum number of stripes in the answer; all if absent.
     pub items: Option<usize>,
-    /// Leaves out stripes up to this one, by name.
+    /// Only stripes whose names come after this name.
     pub items_after: Option<String>,
 }
 
-/// What to scrub.
+/// Options of a scrub.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ScrubQuery {
-    /// Whether whole stripes are held against their code's equations as well, after their blocks.
+    /// Whether to check the parity of whole stripes, after checking their blocks.
     #[serde(default)]
     pub parity: bool,
 }
 
-/// Which helpers are asked about.
+/// Selects helpers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct NodesQuery {
@@ -140,13 +142,13 @@ pub struct NodesQuery {
     pub nodes: String,
 }
 
-/// Which helpers are to be stopped.
+/// Helpers to be stopped, and the redundancy that must remain.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct StopQuery {
     /// Names of helpers, separated by commas.
     pub nodes: String,
-    /// Further blocks that each stripe must still be able to lose; 1 if absent.
+    /// The number of further helpers that each stripe must still be able to lose; 1 if absent.
     #[serde(default = "some_redundancy")]
     pub leave: u32,
 }
@@ -155,21 +157,21 @@ fn some_redundancy() -> u32 {
     1
 }
 
-/// How much of the history to answer.
+/// Limits the history in the answer.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryQuery {
-    /// How many entries at most; all that are kept if absent.
+    /// The maximum number of entries; all that are kept if absent.
     pub most: Option<usize>,
 }
 
-/// The type of an answer: `[T]` is a list.
+/// Expands to the type of an answer; `[T]` stands for a list.
 macro_rules! answer {
     ([$answer:ident]) => { Vec<$answer> };
     ($answer:ident) => { $answer };
 }
 
-/// The type that is given, or else the default.
+/// Expands to the given type, or to the default if none is given.
 macro_rules! or {
     ($default:ty;) => {
         $default
@@ -179,7 +181,7 @@ macro_rules! or {
     };
 }
 
-/// Endpoints, each an [`Endpoint`] and an operation of the OpenAPI document.
+/// Defines endpoints: for each an [`Endpoint`] and an operation of the OpenAPI document.
 macro_rules! endpoints {
     ($(
         $(#[doc = $doc:literal])+
@@ -209,7 +211,7 @@ macro_rules! endpoints {
             })?
         )+
 
-        /// The operations of the document.
+        /// The operations of the OpenAPI document.
         #[allow(dead_code, reason = "utoipa describes functions; nobody calls these")]
         mod operations {
             use super::*;
@@ -250,15 +252,15 @@ macro_rules! endpoints {
 }
 
 endpoints! {
-    /// Answers "am I safe?".
+    /// The state of the cluster. Answers "am I safe?".
     GetStatus status = Get get "/v1/status"
         answer Status "The state of the cluster";
 
-    /// The helpers.
+    /// Lists the helpers.
     ListNodes nodes = Get get "/v1/nodes"
         answer [NodeView] "The helpers, as people sort their names";
 
-    /// Takes a helper off the list that is down and holds nothing that is needed.
+    /// Removes a helper that is down and holds no needed blocks.
     RemoveNode remove_node = Delete delete "/v1/nodes/{node}"
         at "node": String "The helper's name",
         answer NodeView "The helper",
@@ -266,7 +268,8 @@ endpoints! {
         409 "It is up, or the catalog counts on blocks on it",
         503 "It cannot be carried out now";
 
-    /// Begins the maintenance of a helper, or makes it end at another time: what it holds is not rebuilt elsewhere before that.
+    /// Begins the maintenance of a helper or changes its end. Until then the helper's blocks are not rebuilt
+    /// elsewhere.
     Maintain maintain = Put put "/v1/nodes/{node}/maintenance"
         at "node": String "The helper's name",
         body MaintenanceRequest,
@@ -281,7 +284,7 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "It is not in maintenance";
 
-    /// Queues a repair that brings all that a helper has, or had, to another one.
+    /// Queues a repair that moves all blocks which a helper holds, or held, to another helper.
     ReplaceNode replace_node = Post post "/v1/nodes/{node}/replace"
         at "node": String "The name of the helper that leaves",
         body ReplaceRequest,
@@ -289,47 +292,48 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "The other one is not up";
 
-    /// Whether helpers may be stopped for a while: every stripe that can be read now still could, and lose another block.
+    /// Checks whether helpers may be stopped for a while: without them every stripe that is readable now must
+    /// remain readable and must be able to lose `leave` further helpers.
     OkToStop ok_to_stop = Get get "/v1/checks/ok-to-stop"
         query StopQuery,
         answer SafetyView "Whether they may, and why not",
         400 "The request can never be carried out",
         404 "There is nothing of this name or number";
 
-    /// Whether helpers may be taken away for good: no stripe has a block there.
+    /// Checks whether helpers may be removed for good: no stripe may have a block there.
     SafeToRemove safe_to_remove = Get get "/v1/checks/safe-to-remove"
         query NodesQuery,
         answer SafetyView "Whether they may, and why not",
         400 "The request can never be carried out",
         404 "There is nothing of this name or number";
 
-    /// Moves blocks from full helpers to empty ones, or says what would move.
+    /// Moves blocks from full helpers to empty ones. With `dry_run`, only lists the moves.
     Rebalance rebalance = Post post "/v1/rebalances"
         body RebalanceRequest,
         answer RebalanceView "What moves",
         503 "It cannot be carried out now";
 
-    /// What the coordinator does by itself.
+    /// The settings of automatic repair.
     GetSettings settings = Get get "/v1/settings"
         answer SettingsView "The settings as they are now";
 
-    /// Changes what the coordinator does by itself; it holds until it is changed again.
+    /// Changes the settings of automatic repair. They stay in force until they are changed again.
     ChangeSettings change_settings = Patch patch "/v1/settings"
         body SettingsRequest,
         answer SettingsView "The settings as they are now",
         400 "The request can never be carried out";
 
-    /// What has happened, oldest first.
+    /// Past events, oldest first.
     GetHistory history = Get get "/v1/history"
         query HistoryQuery,
         answer [HistoryEntry] "What has happened, oldest first";
 
-    /// The files, by name.
+    /// Lists files by name.
     ListFiles files = Get get "/v1/files"
         query FilesQuery,
         answer [FileView] "The files";
 
-    /// A file with its layout: where each of its bytes is.
+    /// A file with its layout: the stripe and block of each of its bytes.
     GetFile file = Get get "/v1/files/{name}"
         at "name": String "The file's name, percent-encoded, `/` included",
         answer FileLayout "The file and where its bytes are",
@@ -341,7 +345,7 @@ endpoints! {
         answer FileView "The file",
         404 "There is nothing of this name or number";
 
-    /// Begins a put. Its stripes are then stored over a control connection.
+    /// Begins a put. The client then stores its stripes over a control connection.
     BeginPut begin_put = Post post "/v1/puts"
         body PutRequest,
         answer PutView "The put, and how the file is cut",
@@ -349,21 +353,21 @@ endpoints! {
         409 "The name is taken",
         503 "Too few helpers are up";
 
-    /// Makes a put's file visible, all at once.
+    /// Commits a put: makes its file visible atomically.
     CommitPut commit_put = Post post "/v1/puts/{put}/commit"
         at "put": u64 "The put's number",
         answer FileView "The file",
         404 "There is nothing of this name or number",
         409 "A stripe is not stored, or the name is taken";
 
-    /// Gives a put up and removes what was stored of it.
+    /// Aborts a put and removes its blocks.
     AbortPut abort_put = Delete delete "/v1/puts/{put}"
         at "put": u64 "The put's number",
         answer Value "Nothing to say",
         404 "There is nothing of this name or number";
 
-    /// Describes a stripe of another system, in place of an earlier description, so that it can be read and repaired by its
-    /// name. It is forgotten ten minutes after it was last asked for.
+    /// Describes a stripe of another system, so it can be read and repaired by its name. Replaces an earlier
+    /// description. The description expires ten minutes after its last use.
     DescribeStripe describe = Post post "/v1/stripes"
         body GivenStripe,
         answer StripeView "The stripe",
@@ -373,17 +377,18 @@ endpoints! {
         423 "It is being read or repaired, as it was described before",
         503 "Too many are described, or their descriptions take too much memory";
 
-    /// A stripe.
+    /// A stripe with its blocks.
     GetStripe stripe = Get get "/v1/stripes/{stripe}"
         at "stripe": String "The stripe's name",
         answer StripeView "The stripe",
         404 "There is nothing of this name or number";
 
-    /// The stripes whose blocks contradict each other: a plug-in keeps its own system from rebuilding from them.
+    /// Lists the stripes whose blocks contradict each other. Plug-ins keep their own system from rebuilding
+    /// blocks from these.
     ListContradictions contradictions = Get get "/v1/contradictions"
         answer ContradictoryStripes "Their names";
 
-    /// The stripe of a block, and its index there.
+    /// The stripe of a block, and the block's index in it.
     GetBlock block = Get get "/v1/blocks/{block}"
         at "block": String "The block's name",
         answer BlockPlace "The stripe of the block, and its index",
@@ -396,7 +401,7 @@ endpoints! {
         400 "The request can never be carried out",
         404 "There is nothing of this name or number";
 
-    /// The repairs since the coordinator's start, without their stripes.
+    /// Lists the repairs since the coordinator's start, without their stripes.
     ListRepairs repairs = Get get "/v1/repairs"
         answer [RepairView] "The repairs";
 
@@ -407,54 +412,56 @@ endpoints! {
         answer RepairView "The repair",
         404 "There is nothing of this name or number";
 
-    /// Calls a repair off; blocks that were rebuilt stay.
+    /// Cancels a repair. Blocks that were rebuilt are kept.
     CancelRepair cancel_repair = Delete delete "/v1/repairs/{repair}"
         at "repair": u64 "The repair's number",
         answer RepairView "The repair",
         404 "There is nothing of this name or number",
         409 "It has ended";
 
-    /// Nothing of a repair starts until it is resumed; what runs goes to its end.
+    /// Pauses a repair until it is resumed, even across a restart of the coordinator. Delivered slices are
+    /// kept.
     PauseRepair pause_repair = Post post "/v1/repairs/{repair}/pause"
         at "repair": u64 "The repair's number",
         answer RepairView "The repair",
         404 "There is none",
         409 "It has ended";
 
-    /// A repair that was paused goes on.
+    /// Resumes a paused repair.
     ResumeRepair resume_repair = Post post "/v1/repairs/{repair}/resume"
         at "repair": u64 "The repair's number",
         answer RepairView "The repair",
         404 "There is none",
         409 "It has ended";
 
-    /// A helper gets blocks again that was to be emptied; what empties it is called off.
+    /// Cancels the drain of a helper, which then receives blocks again.
     StopDrain stop_drain = Delete delete "/v1/nodes/{name}/drain"
         at "name": String "The helper's name",
         answer NodeView "The helper",
         404 "There is none";
 
-    /// The caps on what repairs may move.
+    /// The bandwidth caps of repairs.
     GetCaps caps = Get get "/v1/caps"
         answer CapsView "The caps";
 
-    /// Changes caps, also while repairs run. What is not named stays.
+    /// Changes bandwidth caps, even while repairs run. Caps that the request does not name stay.
     ChangeCaps change_caps = Post post "/v1/caps"
         body CapsRequest,
         answer CapsView "The caps from now on",
         400 "The request makes no sense",
         404 "There is no such helper";
 
-    /// The network as the planner sees it: what ports, disks, racks and links carry, and how that is known.
+    /// The network as the planner sees it: rates of ports, disks, racks and links, and the source of each
+    /// figure.
     GetTopology topology = Get get "/v1/topology"
         answer TopologyView "The network";
 
-    /// The measurement of links that runs, or the last one.
+    /// The running measurement of links, or the last one.
     GetProbes probes = Get get "/v1/probes"
         answer ProbeView "The measurement",
         404 "Nothing was measured since the coordinator was started";
 
-    /// Begins to measure links: one helper sends to another as a repair would, one at a time.
+    /// Begins a measurement of links: one helper at a time sends to another as in a repair.
     StartProbes probe = Post post "/v1/probes"
         body ProbeRequest,
         answer ProbeView "The measurement",
@@ -462,12 +469,12 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "One runs already, or a helper is down";
 
-    /// Ends the measurement of links; what was found counts.
+    /// Ends the measurement of links. Results up to this point are kept.
     StopProbes stop_probes = Delete delete "/v1/probes"
         answer ProbeView "The measurement",
         404 "Nothing was measured since the coordinator was started";
 
-    /// Explains a plan without carrying it out.
+    /// Makes and explains a plan without carrying it out.
     ExplainPlan explain = Post post "/v1/plans"
         body PlanRequestView,
         answer PlanView "The plan",
@@ -475,45 +482,45 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "Too much is lost";
 
-    /// Starts a scrub, or tells of the one that runs.
+    /// Starts a scrub, or returns the running one.
     StartScrub scrub = Post post "/v1/scrubs"
         query ScrubQuery,
         answer ScrubView "The scrub",
         409 "One runs that does not check parity";
 
-    /// The scrub that runs or ran last.
+    /// A scrub that is running or has run last.
     GetScrub scrub_state = Get get "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
         404 "There is nothing of this name or number";
 
-    /// Stops a scrub; what it has found stays.
+    /// Stops a scrub. Its findings are kept.
     StopScrub stop_scrub = Delete delete "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
         404 "There is nothing of this name or number",
         409 "It has ended";
 
-    /// A copy of the catalog as it is now: a file for `mend catalog restore`.
+    /// A copy of the current catalog, as a file for `mend catalog restore`.
     GetCatalog catalog_copy = Get get "/v1/catalog"
         answer [u8] as "application/octet-stream" "The catalog's file",
         500 "The coordinator's own disk fails, or the catalog is damaged";
 
-    /// Goes on with the catalog as it is, though some helper holds blocks that are newer; those belong to no stripe then.
-    /// Or a helper's claims are rejected.
+    /// Accepts the catalog although some helpers hold newer blocks, which become orphans. With `reject`,
+    /// ignores the claims of one helper instead.
     AcceptCatalog accept_catalog = Post post "/v1/catalog/accept"
         body AcceptRequest,
         answer AcceptedView "What was decided",
         404 "There is no such helper";
 
-    /// Begins to remove the blocks that no stripe knows, if it can be shown of them that nothing refers to them: they say that
-    /// they are of this cluster, and are older than the catalog.
+    /// Begins to remove orphans: blocks that belong to no known stripe. Only those are removed that carry
+    /// this cluster's identity, are older than the catalog, and provably have no reference left.
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
         answer OrphansView "How many there are",
         409 "It contradicts what is there",
         503 "It cannot be carried out now";
 
-    /// This document.
+    /// This OpenAPI document.
     GetOpenApi openapi_document = Get get "/v1/openapi.json"
         answer Value "The document";
 }

@@ -1,4 +1,4 @@
-//! Files, where their bytes are, and puts.
+//! Files, their layout in stripes, and puts.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,20 +8,20 @@ use crate::StripeView;
 /// A file in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileView {
-    /// Its name.
+    /// The file's name.
     pub name: String,
-    /// Its length.
+    /// The file's length in bytes.
     pub bytes: u64,
-    /// The code of its stripes.
+    /// The code of the file's stripes.
     pub code: String,
-    /// Bytes of a block in all its stripes but the last.
+    /// Size in bytes of the blocks of all stripes except the last.
     pub block_bytes: u64,
-    /// Bytes of the chunks that those blocks are encoded in; absent if each is a single one.
+    /// Size in bytes of the chunks in which these blocks are encoded; absent if each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// Number of stripes.
     pub stripes: u64,
-    /// When it became visible, in milliseconds since 1970.
+    /// Time at which the file became visible, in milliseconds since 1970.
     pub created_unix_ms: u64,
 }
 
@@ -31,76 +31,76 @@ pub struct FileLayout {
     /// The file.
     #[serde(flatten)]
     pub file: FileView,
-    /// k: data blocks of a stripe.
+    /// k: data blocks per stripe.
     pub data_blocks: usize,
-    /// α: sub-blocks of a block.
+    /// α: sub-blocks per block.
     pub sub_blocks: usize,
-    /// Its stripes, in file order.
+    /// The stripes in file order.
     pub layout: Vec<FileStripe>,
 }
 
-/// One stripe's part of a file. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
+/// One stripe of a file. Its data block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileStripe {
-    /// Its position in the file.
+    /// The stripe's position in the file, from 0.
     pub position: u64,
-    /// Where its first byte is in the file.
+    /// Offset in the file of the stripe's first byte.
     pub file_offset: u64,
-    /// Bytes of the file that it holds; zeros follow up to k blocks.
+    /// Number of the file's bytes in this stripe. Its data blocks are padded with zeros beyond them.
     pub data_bytes: u64,
     /// The stripe.
     #[serde(flatten)]
     pub stripe: StripeView,
 }
 
-/// A file to be put.
+/// A file to put.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutRequest {
-    /// Its name.
+    /// The file's name.
     pub name: String,
-    /// Its length.
+    /// The file's length in bytes.
     pub bytes: u64,
-    /// The code of its stripes; the cluster's default if absent.
+    /// The code of the file's stripes; the cluster's default if absent.
     pub code: Option<String>,
-    /// Bytes of a block; the cluster's default if absent.
+    /// Size of a block in bytes; the cluster's default if absent.
     pub block_bytes: Option<u64>,
-    /// Bytes of the chunks that a block is encoded in, of which it is a whole number; a single one if absent. Codes without
-    /// sub-blocks have no use for it, and the file none.
+    /// Size in bytes of the chunks in which a block is encoded; must divide the block size. If absent, each
+    /// block is a single chunk. Ignored for codes without sub-blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// Whether it may take the place of a file that has its name.
+    /// Whether the file may replace an existing file of this name.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// A put that was begun. Each stripe is stored by a `PutStripe` request on a control connection; then the put
-/// is committed. It is aborted when that connection ends first.
+/// A put that has begun. The client stores each stripe with a `PutStripe` request on a control connection,
+/// then commits the put. If that connection ends before the commit, the put is aborted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PutView {
-    /// Its number.
+    /// The put's number.
     pub put: u64,
-    /// The code of the stripes.
+    /// The code of the file's stripes.
     pub code: String,
-    /// n: blocks of a stripe.
+    /// n: blocks per stripe.
     pub blocks: usize,
-    /// k: data blocks of a stripe.
+    /// k: data blocks per stripe.
     pub data_blocks: usize,
-    /// α: sub-blocks of a block.
+    /// α: sub-blocks per block.
     pub sub_blocks: usize,
     /// The stripes to store, in file order.
     pub stripes: Vec<PutStripe>,
 }
 
-/// One stripe of a put. Its block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
+/// One stripe of a put. Its data block `i < k` holds the bytes from `file_offset + i · block_bytes` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PutStripe {
-    /// Its position in the file.
+    /// The stripe's position in the file, from 0.
     pub position: u64,
-    /// Where its first byte is in the file.
+    /// Offset in the file of the stripe's first byte.
     pub file_offset: u64,
-    /// Bytes of the file that it holds; zeros follow up to k blocks.
+    /// Number of the file's bytes in this stripe. Its data blocks are padded with zeros beyond them.
     pub data_bytes: u64,
-    /// Bytes of each of its blocks.
+    /// Size of each block of this stripe in bytes.
     pub block_bytes: u64,
 }

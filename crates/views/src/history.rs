@@ -1,4 +1,4 @@
-//! What has happened to the cluster, for whoever was not there.
+//! Past events of the cluster, for operators.
 
 use std::collections::BTreeMap;
 
@@ -7,131 +7,131 @@ use utoipa::ToSchema;
 
 use crate::{FoundBy, RepairState};
 
-/// Something that has happened.
+/// A past event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HistoryEntry {
-    /// Its number; later ones are larger.
+    /// The event's number. Later events have larger numbers.
     pub number: u64,
-    /// When, in milliseconds since 1970.
+    /// Time of the event, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// What.
+    /// The event itself.
     #[serde(flatten)]
     pub what: HistoryEvent,
 }
 
-/// What can happen.
+/// An event in the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum HistoryEvent {
-    /// A helper was there for the first time.
+    /// A helper registered for the first time.
     NodeAdded {
-        /// The helper.
+        /// The helper's name.
         node: String,
     },
-    /// A helper is gone.
+    /// The connection to a helper was lost.
     NodeLost {
-        /// The helper.
+        /// The helper's name.
         node: String,
-        /// Blocks on it.
+        /// Number of blocks on the helper.
         blocks: u64,
-        /// Why, as far as is known.
+        /// The cause, as far as it is known.
         why: String,
     },
-    /// A helper is back.
+    /// A helper has returned.
     NodeBack {
-        /// The helper.
+        /// The helper's name.
         node: String,
-        /// For how many milliseconds it was gone.
+        /// Duration of its absence in milliseconds.
         away_ms: u64,
     },
     /// A helper was removed from the cluster.
     NodeRemoved {
-        /// The helper.
+        /// The helper's name.
         node: String,
     },
-    /// A helper is left alone for some time.
+    /// The maintenance of a helper has begun; its blocks are not rebuilt elsewhere until it ends.
     MaintenanceBegun {
-        /// The helper.
+        /// The helper's name.
         node: String,
-        /// Until when, in milliseconds since 1970.
+        /// Planned end of the maintenance, in milliseconds since 1970.
         until_unix_ms: u64,
     },
-    /// The maintenance of a helper is over.
+    /// The maintenance of a helper has ended.
     MaintenanceEnded {
-        /// The helper.
+        /// The helper's name.
         node: String,
     },
     /// Blocks were found bad or missing on a helper that is up.
     BlocksLost {
-        /// The helper.
+        /// The helper's name.
         node: String,
-        /// How many.
+        /// Number of these blocks.
         blocks: u64,
-        /// The first of them.
+        /// Names of some of these blocks.
         first: Vec<String>,
-        /// What is wrong with the first.
+        /// The defect of the first block.
         problem: String,
     },
-    /// The blocks of a stripe contradict each other: some are wrong although their own checksums hold.
+    /// The blocks of a stripe contradict each other: some are wrong although their own checksums match.
     Contradiction {
-        /// The stripe.
+        /// The stripe's name.
         stripe: String,
-        /// The blocks of the equations that do not hold.
+        /// The blocks in the equations that failed.
         blocks: Vec<String>,
-        /// What noticed it.
+        /// The operation that found the contradiction.
         found_by: FoundBy,
     },
-    /// Parity holds again over every block of a stripe that counts as good.
+    /// A contradiction is resolved: parity holds again over every block of the stripe that counts as good.
     ContradictionSettled {
-        /// The stripe.
+        /// The stripe's name.
         stripe: String,
     },
     /// A repair was queued.
     RepairBegun {
-        /// Its number.
+        /// The repair's number.
         repair: u64,
-        /// What is repaired.
+        /// The target of the repair.
         target: String,
-        /// Whether nobody asked for it, but a helper was gone for too long.
+        /// True if the repair was started automatically because a helper was absent for too long.
         by_itself: bool,
     },
     /// A repair has ended.
     RepairEnded {
-        /// Its number.
+        /// The repair's number.
         repair: u64,
-        /// What was repaired.
+        /// The target of the repair.
         target: String,
-        /// Whether nobody asked for it.
+        /// True if the repair was started automatically.
         by_itself: bool,
-        /// How it ended.
+        /// The final state of the repair.
         state: RepairState,
-        /// How long it took, in milliseconds.
+        /// Duration of the repair in milliseconds.
         took_ms: u64,
-        /// Blocks rebuilt.
+        /// Number of blocks rebuilt.
         blocks: u64,
-        /// Bytes of those blocks.
+        /// Total size of the rebuilt blocks in bytes.
         bytes: u64,
-        /// Stripes that were not repaired.
+        /// Number of stripes that were not repaired.
         stripes_failed: u64,
-        /// Blocks that were to be rebuilt, by the helper that had them.
+        /// Number of blocks to rebuild, by the helper that held them before.
         lost_from: BTreeMap<String, u64>,
-        /// Blocks that were rebuilt, by the helper that has them.
+        /// Number of blocks rebuilt, by the helper that holds them now.
         rebuilt_on: BTreeMap<String, u64>,
-        /// Why stripes were not repaired, the most frequent reason first.
+        /// The reasons why stripes were not repaired, the most frequent first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<RepairReason>,
     },
 }
 
-/// Why stripes of a repair were not repaired: one entry for all that failed alike.
+/// A reason why stripes of a repair were not repaired, with all stripes that failed for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RepairReason {
     /// The obstacle.
     pub reason: String,
-    /// What to do about it.
+    /// The suggested next step.
     pub next_step: Option<String>,
-    /// How many stripes.
+    /// Number of stripes.
     pub stripes: u64,
-    /// The first blocks that were not rebuilt.
+    /// Names of some of the blocks that were not rebuilt.
     pub blocks: Vec<String>,
 }

@@ -1,7 +1,7 @@
-//! What the coordinator's API takes and gives: plain facts, with units in their names.
+//! Request and response types of the coordinator's API. Units are part of the field names.
 //!
-//! A room of its own because the coordinator and the client both need it and must not import each other. The
-//! same definitions make `docs/reference/openapi.json`.
+//! A separate crate because both the coordinator and the client need these types, and neither may import the
+//! other. `docs/reference/openapi.json` is generated from the same definitions.
 
 #![forbid(unsafe_code)]
 
@@ -33,19 +33,21 @@ use utoipa::ToSchema;
 /// The state of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
-    /// Whether everything can be read and nothing is lost.
+    /// True if all stripes are intact and properly placed, and the coordinator can make changes.
     pub healthy: bool,
-    /// How bad it is, for monitors.
+    /// The severity, for monitoring systems.
     pub severity: Severity,
     /// The answer to "am I safe?" in one line.
     pub summary: String,
-    /// What happens by itself and what could be done, a sentence each.
+    /// Automatic repairs that are pending, and steps the operator could take; one sentence each.
     pub advice: Vec<String>,
-    /// Helpers that are still expected after a start of the coordinator; repairs wait for them for a moment.
+    /// True shortly after a start of the coordinator, while helpers are still expected to register. Repairs
+    /// wait for them.
     pub settling: bool,
-    /// Stripes by what they can still lose.
+    /// Counts of stripes by remaining redundancy.
     pub stripes: Census,
-    /// Whether files are put through Mend. A store that others run has files of its own, which are not counted here.
+    /// Whether Mend stores files of its own. If false, the store belongs to another system, whose files are
+    /// not counted here.
     #[serde(default = "yes")]
     pub own_files: bool,
     /// Number of files.
@@ -56,79 +58,83 @@ pub struct Status {
     pub nodes_up: Vec<String>,
     /// Names of helpers that are down.
     pub nodes_down: Vec<String>,
-    /// Names of nodes whose server is out of service, as the store says, whether or not their helper is up; empty in
-    /// Mend's own store.
+    /// Names of nodes whose server the store reports as out of service, whether or not their helper is up.
+    /// Always empty for Mend's own store.
     #[serde(default)]
     pub servers_down: Vec<String>,
-    /// Names of servers of the store without a helper: their blocks are neither read nor repaired there.
+    /// Names of servers of the store that have no helper. Their blocks can be neither read nor repaired
+    /// there.
     #[serde(default)]
     pub servers_without_helper: Vec<String>,
-    /// The helpers that are down, and what is done about the blocks on them.
+    /// Helpers that are down, and the recovery of their blocks.
     pub gone: Vec<GoneNode>,
-    /// Stripes that have lost so much that their repair begins before that of the helpers which they miss.
+    /// Stripes with so little redundancy left that their repair starts before the grace period of their
+    /// missing helpers ends.
     #[serde(default)]
     pub waiting: Vec<WaitingStripes>,
-    /// Helpers that have room for no further block, or for few.
+    /// Helpers that are full or nearly full.
     #[serde(default)]
     pub full: Vec<FullNode>,
-    /// Parts of files that cannot be read now; the first of them.
+    /// Parts of files that cannot be read now. The list may be truncated.
     pub unreadable: Vec<UnreadablePart>,
-    /// Stripes whose blocks contradict each other; the first of them.
+    /// Stripes whose blocks contradict each other. The list may be truncated.
     #[serde(default)]
     pub contradictions: Vec<ContradictionView>,
-    /// Helpers that are to be emptied.
+    /// Helpers that are being drained.
     pub leaving: Vec<LeavingView>,
-    /// What runs now.
+    /// Jobs that are running.
     pub jobs: Vec<JobView>,
     /// Repairs that have not ended.
     pub repairs: Vec<RepairView>,
-    /// Blocks on helpers that no stripe knows; they are never removed by themselves.
+    /// Blocks on helpers that belong to no known stripe (orphans).
     pub orphans: Vec<OrphanView>,
-    /// Helpers with blocks of stripes that the catalog has yet to count: then it is an old one that was put back, and
-    /// nothing is stored, removed or repaired until somebody decides what to do.
+    /// Helpers that hold blocks of stripes newer than the catalog. Such blocks indicate that an old copy of
+    /// the catalog was restored. If two helpers confirm each other, nothing is stored, removed or repaired
+    /// until an operator decides.
     pub newer: Vec<NewerBlocks>,
-    /// The last scrub, running or ended.
+    /// The most recent scrub, running or ended.
     pub last_scrub: Option<ScrubView>,
-    /// Blocks found bad lately, newest last.
+    /// Blocks found bad recently, newest last.
     pub lost_lately: Vec<LostBlock>,
-    /// The scrub that goes on all the time, if mend.toml has a rate for it.
+    /// The background scrub, if `mend.toml` configures a rate for it.
     #[serde(default)]
     pub steady_scrub: Option<SteadyScrubView>,
-    /// What keeps Mend from its work in a store that others run, a sentence each.
+    /// Problems that hinder Mend's work in a store of another system, one sentence each.
     #[serde(default)]
     pub troubles: Vec<String>,
-    /// Why the catalog cannot be written now. Nothing is stored, repaired or removed until it can.
+    /// The reason why the catalog cannot be written now. Until it can, nothing is stored, repaired or
+    /// removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_fault: Option<String>,
-    /// Stripes of which a store that others run does not tell how they stand: they are in no other count.
+    /// Stripes whose state cannot be determined from the answers of the store. They appear in no other count.
     #[serde(default)]
     pub unjudged: Vec<UnjudgedStripe>,
-    /// Remarks on such a store that call for no action, a sentence each.
+    /// Remarks on the store that need no action, one sentence each.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
 
-/// A stripe of which it is not known how it stands.
+/// A stripe whose state is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnjudgedStripe {
-    /// The stripe.
+    /// The stripe's name.
     pub stripe: String,
-    /// Why that is not known.
+    /// The reason why its state is unknown.
     pub why: String,
-    /// What can be done about it.
+    /// The suggested next step.
     pub next_step: String,
 }
 
-/// Stripes whose lost blocks are waited for, and not for the whole grace period.
+/// Stripes with little redundancy left, whose grace period is therefore shortened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitingStripes {
-    /// Blocks that each can still lose.
+    /// Further blocks that each of these stripes can lose.
     pub survives: u32,
-    /// How many there are.
+    /// Number of these stripes.
     pub stripes: u64,
-    /// Milliseconds until the first is repaired.
+    /// Milliseconds until the first of them is repaired.
     pub starts_in_ms: u64,
-    /// All that in a sentence.
+    /// These facts as a sentence for people.
     pub text: String,
 }
 
@@ -136,134 +142,143 @@ fn yes() -> bool {
     true
 }
 
-/// How far the scrub is that goes on all the time.
+/// Progress of the background scrub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SteadyScrubView {
-    /// What it reads in a second, all helpers together.
+    /// Read rate in bytes per second, summed over all helpers.
     pub rate_bytes_per_s: u64,
-    /// When the round began that it is in, in milliseconds since 1970.
+    /// Start of the current round, in milliseconds since 1970.
     pub round_began_unix_ms: Option<u64>,
-    /// Blocks that it has still to read in this round; unknown until the helpers are there.
+    /// Blocks that remain to be read in this round; absent until the helpers have registered.
     pub left_in_round: Option<u64>,
-    /// When the last whole round ended, in milliseconds since 1970.
+    /// End of the last complete round, in milliseconds since 1970.
     pub last_round_ended_unix_ms: Option<u64>,
-    /// The results of parity checks in this round, if mend.toml wants them.
+    /// Results of parity checks in this round, if `mend.toml` enables them.
     #[serde(default)]
     pub parity: Option<ParityScrubView>,
 }
 
-/// How far a repair has come, and how fast.
+/// Progress and speed of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProgressView {
-    /// Bytes of blocks per second over the last minute, or in the mean once it has ended; absent while it is paused.
+    /// Bytes of blocks rebuilt per second: over the last minute while the repair runs, on average once it has
+    /// ended. Absent while it is paused.
     pub rate_bytes_per_s: Option<u64>,
-    /// Milliseconds until the end, at the fastest rate that was seen lately; absent until enough was seen to tell.
+    /// Milliseconds until the end at the fastest recent rate; absent until enough progress has been observed.
     pub soonest_ms: Option<u64>,
-    /// Milliseconds until the end, at the slowest; absent if something stood still.
+    /// Milliseconds until the end at the slowest recent rate; absent if there was no progress for a while.
     pub latest_ms: Option<u64>,
-    /// What limits it, or limited it most of the time.
+    /// The bottleneck: the current one while the repair runs, the most frequent one once it has ended.
     pub limited_by: Option<String>,
-    /// How long it has taken, since this coordinator knows its stripes and without the time that it was paused.
+    /// Time in milliseconds that the repair has run under this coordinator since its stripes were determined,
+    /// without pauses.
     pub elapsed_ms: u64,
-    /// The least that it can take, by what links and disks are taken to carry within their caps as it began; absent for
-    /// codes that read less than whole blocks, for repairs that ended before all was done, and where it took less.
+    /// Lower bound on the duration in milliseconds, computed at the start of the repair from the rates of
+    /// links and disks and their caps. Absent for codes that read less than whole blocks, for repairs that
+    /// ended incomplete, and for repairs that were faster than the bound.
     pub bound_ms: Option<u64>,
 }
 
 /// A part of a file that cannot be read now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnreadablePart {
-    /// The file; none if the stripe is of no file.
+    /// The file's name; absent if the stripe belongs to no file.
     pub file: Option<String>,
-    /// The stripe.
+    /// The stripe's name.
     pub stripe: String,
-    /// The bytes of the file that cannot be read.
+    /// The unreadable bytes of the file.
     pub ranges: Vec<FileRange>,
-    /// Helpers of which any one would bring it back.
+    /// Helpers that are down, each of which would make this part readable again by its return.
     pub any_of: Vec<String>,
-    /// Otherwise helpers that would do so together; none if there are no such.
+    /// If no single helper suffices: helpers that would make this part readable by returning together. Empty
+    /// if no set of helpers would.
     pub together: Vec<String>,
 }
 
-/// Bytes of a file.
+/// A range of bytes in a file, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileRange {
-    /// The first, counted from 0.
+    /// Offset of the first byte, counted from 0.
     pub first: u64,
-    /// The last.
+    /// Offset of the last byte.
     pub last: u64,
 }
 
-/// The names of all stripes whose blocks contradict each other, for a plug-in: its own system must not rebuild from them.
+/// Names of all stripes whose blocks contradict each other. Plug-ins fetch this list because their own system
+/// must not rebuild blocks from these stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContradictoryStripes {
-    /// Their names.
+    /// The stripes' names.
     pub stripes: Vec<String>,
 }
 
-/// A stripe whose blocks contradict each other: some block is wrong although its own checksums hold. It is forgotten when
-/// parity was seen to hold over every block that counts as good.
+/// A stripe whose blocks contradict each other: some block is wrong although its own checksums match. The
+/// entry is removed once a parity check over all blocks that count as good succeeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContradictionView {
-    /// The stripe.
+    /// The stripe's name.
     pub stripe: String,
-    /// Its file; none if the stripe is of no file.
+    /// The name of its file; absent if the stripe belongs to no file.
     pub file: Option<String>,
-    /// The blocks of the equations that do not hold.
+    /// The blocks in the equations that failed.
     pub blocks: Vec<String>,
-    /// What noticed it first.
+    /// The operation that found the contradiction first.
     pub found_by: FoundBy,
-    /// When, in milliseconds since 1970.
+    /// Time of that discovery, in milliseconds since 1970.
     pub since_unix_ms: u64,
-    /// What to do about it.
+    /// The suggested next step.
     pub next_step: String,
 }
 
-/// Stripes by what they can still lose.
+/// Counts of stripes by remaining redundancy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Census {
-    /// All stripes.
+    /// Number of stripes.
     pub stripes: u64,
-    /// Stripes of which every block is healthy on a live helper.
+    /// Stripes with every block healthy on a live helper.
     pub intact: u64,
     /// Blocks that are lost or on helpers that are down.
     pub blocks_lost: u64,
-    /// Bytes of those blocks.
+    /// Total size of those blocks in bytes.
     pub bytes_lost: u64,
-    /// Stripes of which a helper holds several blocks, in stores that keep one on each: that helper's death loses all
-    /// of these at once.
+    /// Stripes with several blocks on one helper, in stores that place each block of a stripe on a different
+    /// helper. If the shared helper fails, all of these blocks are lost together.
     #[serde(default)]
     pub misplaced: u64,
-    /// Stripes by the number of further helpers that they can surely lose and stay readable, fewest first.
+    /// Stripes grouped by the number of further helpers that they can lose and stay readable in any case,
+    /// fewest first.
     pub redundancy: Vec<Redundancy>,
     /// Stripes that cannot be read now.
     pub unreadable: u64,
-    /// The first of them.
+    /// Names of stripes that cannot be read now. The list may be truncated.
     pub unreadable_stripes: Vec<String>,
-    /// Stripes whose blocks contradict each other: some are wrong although their own checksums hold.
+    /// Stripes whose blocks contradict each other: some are wrong although their own checksums match.
     #[serde(default)]
     pub contradictory: u64,
 }
 
-/// Stripes that can lose as much.
+/// Stripes with equal redundancy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Redundancy {
-    /// Further blocks that they can surely lose.
+    /// Further blocks that each stripe can lose, whichever they are.
     pub survives: u32,
-    /// Further helpers that they can surely lose: fewer than blocks if some helper holds several of a stripe.
+    /// Further helpers that each stripe can lose, whichever they are. Less than `survives` if some helper
+    /// holds several blocks of a stripe.
     #[serde(default)]
     pub helpers: u32,
-    /// Further hosts that they can surely lose, by the addresses of helpers; absent if all are on one host.
+    /// Further hosts that each stripe can lose, whichever they are. Hosts are identified by the helpers'
+    /// addresses. Absent if all helpers are on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<u32>,
-    /// Further racks that they can surely lose; absent unless several are known.
+    /// Further racks that each stripe can lose, whichever they are; absent unless several racks are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub racks: Option<u32>,
-    /// How many stripes.
+    /// Number of stripes in this group.
     pub stripes: u64,
-    /// How many of them lack a block.
+    /// Stripes of this group that lack a block.
     pub degraded: u64,
-    /// How many of them have several blocks on one helper, in stores that keep one on each.
+    /// Stripes of this group with several blocks on one helper, in stores that place each block of a stripe
+    /// on a different helper.
     #[serde(default)]
     pub misplaced: u64,
 }
@@ -271,141 +286,146 @@ pub struct Redundancy {
 /// Blocks on a helper that are newer than the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewerBlocks {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// How many.
+    /// Number of these blocks.
     pub blocks: u64,
-    /// The first of them.
+    /// Names of some of these blocks.
     #[serde(default)]
     pub first: Vec<String>,
-    /// Whether another helper holds blocks of one of their stripes, too: then nothing is changed until somebody decides.
+    /// Whether another helper holds blocks of one of these stripes, too. If so, nothing is changed until an
+    /// operator decides.
     #[serde(default)]
     pub confirmed: bool,
 }
 
-/// How to go on with a catalog that is older than blocks on some helpers.
+/// The operator's decision about a catalog that is older than blocks on some helpers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptRequest {
-    /// A helper whose claims are not believed from now on; all others stand. Without it, nothing that is newer is missed.
+    /// A helper whose claims to hold newer blocks are ignored from now on; claims of other helpers are kept.
+    /// If absent, the catalog is accepted and all newer blocks become orphans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reject: Option<String>,
 }
 
-/// What was decided about blocks that are newer than the catalog.
+/// The outcome of a decision about blocks that are newer than the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedView {
-    /// How many blocks were newer, and belong to no stripe from now on.
+    /// Number of newer blocks, which are orphans from now on.
     pub blocks: u64,
-    /// The helpers that had claimed them.
+    /// The helpers that held these blocks.
     #[serde(default)]
     pub claims: Vec<NewerBlocks>,
 }
 
-/// Orphans that are looked at, to be removed.
+/// Orphans that are being checked for removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphansView {
-    /// How many blocks no stripe knows. Those go of which it can be shown that nothing refers to them.
+    /// Number of blocks that belong to no known stripe. An orphan is removed only if it is proven that
+    /// nothing refers to it.
     pub orphans: u64,
 }
 
 /// A block found bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LostBlock {
-    /// The block.
+    /// The block's name.
     pub block: String,
-    /// The node it was on.
+    /// The helper that held the block.
     pub node: String,
-    /// What is wrong with it.
+    /// The defect.
     pub problem: String,
-    /// When, in milliseconds since 1970.
+    /// Time of the discovery, in milliseconds since 1970.
     pub at_unix_ms: u64,
 }
 
-/// A block on a helper that no stripe knows.
+/// A block on a helper that belongs to no known stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphanView {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
     /// The block's name.
     pub block: String,
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
-    /// Its number.
+    /// The job's number.
     pub job: u64,
-    /// What it is for.
+    /// The purpose of the job.
     pub kind: JobKind,
-    /// The stripe it works on.
+    /// The stripe that the job works on.
     pub stripe: String,
-    /// What it is doing.
+    /// The phase of the job.
     pub phase: JobPhase,
-    /// The scheme of its plan.
+    /// The scheme of the job's current plan.
     pub scheme: String,
     /// Slices delivered.
     pub delivered_slices: u32,
     /// Slices to deliver.
     pub slices: u32,
-    /// Bytes of a slice.
+    /// Bytes per slice.
     pub slice_bytes: u32,
-    /// Why plans were dropped so far.
+    /// The reasons why earlier plans of this job were dropped.
     pub replanned: Vec<String>,
 }
 
 /// A stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StripeView {
-    /// Its name.
+    /// The stripe's name.
     pub stripe: String,
-    /// Its code.
+    /// The code of the stripe.
     pub code: String,
-    /// Bytes of each of its blocks.
+    /// Size of each block in bytes.
     pub block_bytes: u64,
-    /// Bytes of the chunks that its blocks are encoded in; absent if each is a single one.
+    /// Size in bytes of the chunks in which blocks are encoded; absent if each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// Whether it can be read now.
+    /// Whether the stripe can be read now.
     pub readable: bool,
-    /// Further blocks that it can surely lose.
+    /// Further blocks that the stripe can lose, whichever they are.
     pub survives: u32,
-    /// Further helpers that it can surely lose: fewer than blocks if some helper holds several of them.
+    /// Further helpers that the stripe can lose, whichever they are. Less than `survives` if some helper
+    /// holds several of its blocks.
     #[serde(default)]
     pub helpers: u32,
-    /// Its blocks, by index.
+    /// The blocks, by index.
     pub blocks: Vec<BlockView>,
 }
 
-/// A block.
+/// A block of a stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockView {
-    /// Its name.
+    /// The block's name.
     pub block: String,
-    /// Its index in the stripe; the first k are data.
+    /// The block's index in the stripe; the first k are data blocks.
     pub index: u16,
-    /// Its bytes.
+    /// The block's size in bytes.
     pub bytes: u64,
-    /// The helper that holds it, or held it last; none if nobody is known to.
+    /// The helper that holds the block or held it last; absent if none is known.
     pub node: Option<String>,
-    /// How it is.
+    /// The state of the block.
     pub state: BlockState,
-    /// Its digest, `kind:hexadecimal`, once it is stored, if its store has digests.
+    /// The block's digest as `kind:hexadecimal`; absent until the block is stored, and in stores without
+    /// digests.
     pub digest: Option<String>,
-    /// Further helpers that have it, in stores where that can be; any good one does.
+    /// Further helpers with a copy of the block, in stores that allow copies. Any good copy will do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaView>,
 }
 
-/// A block on one more helper.
+/// A copy of a block on a further helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaView {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// How it is there.
+    /// The state of this copy.
     pub state: BlockState,
 }
 
-/// Where a block belongs.
+/// The stripe and index of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockPlace {
     /// The block's index in the stripe.
@@ -418,118 +438,123 @@ pub struct BlockPlace {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GivenStripe {
-    /// The name by which it is asked for from now on; none of this cluster's own.
+    /// The name under which the stripe is read and repaired from now on. It must differ from the names of
+    /// this cluster's own stripes.
     pub stripe: String,
-    /// Its code.
+    /// The code of the stripe.
     pub code: String,
-    /// Bytes of a block for the purpose of coding.
+    /// Size in bytes that every block has for the code; shorter blocks are padded with zeros.
     pub block_bytes: u64,
-    /// Bytes of the chunks that a block is encoded in, each cut into the code's sub-blocks; a single one if absent.
+    /// Size in bytes of the chunks in which blocks are encoded, each cut into the code's sub-blocks; if
+    /// absent, each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
-    /// All its blocks, by index.
+    /// All blocks of the stripe, by index.
     pub blocks: Vec<GivenBlock>,
 }
 
-/// A block of another system.
+/// A block of a stripe of another system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GivenBlock {
-    /// Its name, by which its helper finds it.
+    /// The name by which the helper finds the block.
     pub block: String,
-    /// Its bytes, at most the stripe's `block_bytes`; zeros follow in coding.
+    /// The block's size in bytes, at most the stripe's `block_bytes`. For the code it is padded with zeros.
     pub bytes: u64,
-    /// The helper that holds it; none if it is lost.
+    /// The helper that holds the block; absent if the block is lost.
     pub node: Option<String>,
-    /// Its digest, `kind:hexadecimal`, if that system has digests: a helper that holds something else is not read.
+    /// The block's digest as `kind:hexadecimal`, if that system has digests. A helper whose block has another
+    /// digest is not read.
     pub digest: Option<String>,
 }
 
-/// Where a block of a given stripe shall be.
+/// The target helper of a lost block of a described stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Home {
     /// The block's index.
     pub index: u16,
-    /// The helper.
+    /// The helper's name.
     pub node: String,
 }
 
-/// What to repair: exactly one of `block`, `stripe`, `node`, `drain` and `all`.
+/// A request to repair: exactly one of `block`, `stripe`, `node`, `drain` and `all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {
-    /// This block.
+    /// Repair this block.
     pub block: Option<String>,
-    /// Every lost block of this stripe.
+    /// Repair all lost blocks of this stripe.
     pub stripe: Option<String>,
-    /// Every block of this helper, which is down.
+    /// Rebuild all blocks of this helper, which is down.
     pub node: Option<String>,
-    /// Every block of this helper goes elsewhere, as it is about to fail or to be taken away; it gets none from now on.
+    /// Move all blocks of this helper elsewhere because it is about to fail or to be removed. The helper
+    /// receives no blocks from now on.
     pub drain: Option<String>,
-    /// How a helper is emptied: both (if absent), migrate or rebuild.
+    /// The method of emptying a helper: `both` (the default), `migrate` or `rebuild`.
     pub way: Option<String>,
-    /// Every lost block.
+    /// Repair all lost blocks.
     #[serde(default)]
     pub all: bool,
-    /// How helpers are chosen: even (if absent), free-budget, lowest-index, least-recently-used, load-greedy, m-ppr, push-rep
-    /// or push-sur.
+    /// The policy that chooses helpers: even (the default), free-budget, lowest-index, least-recently-used,
+    /// load-greedy, m-ppr, push-rep or push-sur.
     pub policy: Option<String>,
-    /// The only helpers that get blocks; any if empty.
+    /// The only helpers that may receive blocks; any helper if empty.
     #[serde(default)]
     pub requestors: Vec<String>,
-    /// With a stripe that was described (`POST /v1/stripes`): the lost blocks to rebuild, each with the helper that shall
-    /// have it.
+    /// For a stripe that was described by `POST /v1/stripes`: the lost blocks to rebuild, each with its
+    /// target helper.
     #[serde(default)]
     pub homes: Vec<Home>,
     /// The scheme; the cluster's default if absent.
     pub scheme: Option<String>,
-    /// Bytes of a slice; chosen by the planner if absent.
+    /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Whether parity equations of what was rebuilt are checked; true if absent.
+    /// Whether to check rebuilt blocks against parity equations; true if absent.
     pub verify_parity: Option<bool>,
 }
 
 /// A repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RepairView {
-    /// Its number.
+    /// The repair's number.
     pub repair: u64,
-    /// block NAME, stripe NAME, node NAME, drain NAME or all.
+    /// The target: `block NAME`, `stripe NAME`, `node NAME`, `drain NAME` or `all`.
     pub target: String,
-    /// Whether nobody asked for it, but a helper was gone for too long.
+    /// True if the repair was started automatically because a helper was absent for too long.
     pub by_itself: bool,
-    /// The scheme asked for.
+    /// The scheme that was requested.
     pub scheme: String,
-    /// How helpers are chosen.
+    /// The policy that chooses helpers.
     pub policy: String,
-    /// How far it is.
+    /// The state of the repair.
     pub state: RepairState,
     /// Stripes to repair.
     pub stripes: u64,
     /// Stripes repaired.
     pub stripes_done: u64,
-    /// Stripes given up or impossible.
+    /// Stripes that cannot be repaired or were given up.
     pub stripes_failed: u64,
     /// Blocks rebuilt.
     pub blocks_rebuilt: u64,
-    /// Bytes rebuilt, those under way included.
+    /// Bytes rebuilt, including those of running jobs.
     pub bytes_rebuilt: u64,
     /// Bytes to rebuild.
     pub bytes: u64,
-    /// When it was asked for, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When it ended.
+    /// End of the repair, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// How it goes; absent until its stripes are known.
+    /// Progress and speed; absent until the stripes of the repair are known.
     pub progress: Option<ProgressView>,
-    /// Why stripes of it were not repaired, the most frequent reason first.
+    /// The reasons why some stripes were not repaired, the most frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<RepairReason>,
-    /// Changes with its state and its counters, not with estimates; for `since`.
+    /// A number that changes with the state and the counters of the repair, but not with its estimates. Pass
+    /// it as `since` to wait for a change.
     #[serde(default)]
     pub version: u64,
-    /// Its stripes, by name; left out in lists.
+    /// The stripes of the repair, by name; omitted in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
 }
@@ -537,78 +562,79 @@ pub struct RepairView {
 /// One stripe of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RepairItem {
-    /// The stripe.
+    /// The stripe's name.
     pub stripe: String,
-    /// How far it is.
+    /// The state of this stripe's repair.
     pub state: ItemState,
     /// The blocks to rebuild.
     pub blocks: Vec<String>,
-    /// Where blocks were rebuilt.
+    /// The blocks that were rebuilt, with their helpers.
     pub rebuilt: Vec<RebuiltBlock>,
-    /// The scheme used.
+    /// The scheme that was used.
     pub scheme: Option<String>,
-    /// What came of the check of a parity equation.
+    /// The result of the parity check.
     pub parity: Option<ParityOutcome>,
-    /// Why it failed, or what is worth knowing.
+    /// The reason of a failure, or a remark.
     pub reason: Option<String>,
-    /// What to do about it.
+    /// The suggested next step.
     pub next_step: Option<String>,
-    /// Plans that were dropped on the way, and why.
+    /// The reasons why earlier plans were dropped.
     pub replanned: Vec<String>,
-    /// Its job, while it runs.
+    /// The job that works on this stripe, while it runs.
     pub job: Option<JobView>,
 }
 
 /// A block that was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RebuiltBlock {
-    /// The block.
+    /// The block's name.
     pub block: String,
-    /// The helper that holds it now.
+    /// The helper that holds the block now.
     pub node: String,
 }
 
-/// What to explain.
+/// A request to explain a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequestView {
-    /// The stripe.
+    /// The stripe's name.
     pub stripe: String,
-    /// Indices of the wanted blocks; the lost ones if empty.
+    /// Indices of the wanted blocks; all lost blocks if empty.
     #[serde(default)]
     pub blocks: Vec<u16>,
     /// The scheme; the cluster's default if absent.
     pub scheme: Option<String>,
-    /// Bytes of a slice; chosen by the planner if absent.
+    /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Indices of blocks to be taken as lost, beside those that are; the wanted ones always are.
+    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks always count as
+    /// lost.
     #[serde(default)]
     pub lost: Vec<u16>,
-    /// The helper that gets the wanted blocks, or `client` for a client that reads them; helpers that a
-    /// repair would choose if absent.
+    /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the helpers
+    /// that a repair would choose.
     pub requestor: Option<String>,
 }
 
-/// A plan, explained.
+/// An explained plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanView {
-    /// For people.
+    /// The plan as text for people.
     pub text: String,
-    /// For machines: outputs, lanes, tasks and cost.
+    /// The plan for programs: outputs, lanes, tasks and cost.
     pub summary: serde_json::Value,
-    /// Names of the nodes in the summary, by number.
+    /// Names of the nodes in the summary, by their number.
     pub nodes: BTreeMap<String, String>,
-    /// The scheme that shaped it.
+    /// The scheme of the plan.
     pub scheme: String,
-    /// Who gets the wanted blocks, in their order.
+    /// The requestors of the wanted blocks, in the order of these blocks.
     pub requestors: Vec<String>,
-    /// What the prediction goes by.
+    /// The rates on which the prediction is based.
     pub rates: PlanRates,
-    /// The predicted time in milliseconds, from what is known of links and disks.
+    /// Predicted duration in milliseconds, based on the known rates of links and disks.
     pub predicted_ms: u64,
 }
 
-/// What the links and disks of a plan's nodes are taken to carry, in bytes per second.
+/// Rates of the links and disks in a plan as the planner sees them, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanRates {
     /// The slowest link.
@@ -619,16 +645,16 @@ pub struct PlanRates {
     pub slowest_disk: u64,
     /// The fastest disk.
     pub fastest_disk: u64,
-    /// Nodes whose link nobody has configured, so that 1 Gb/s is assumed.
+    /// Number of nodes without a configured link rate, for which 1 Gb/s is assumed.
     pub assumed_links: u64,
 }
 
 /// A scrub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScrubView {
-    /// Its number.
+    /// The scrub's number.
     pub scrub: u64,
-    /// How far it is.
+    /// The state of the scrub.
     pub state: ScrubState,
     /// Blocks to check.
     pub blocks: u64,
@@ -638,93 +664,94 @@ pub struct ScrubView {
     pub bytes: u64,
     /// Bytes checked.
     pub checked_bytes: u64,
-    /// When it was asked for, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When it ended.
+    /// End of the scrub, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Helpers that were not or not wholly checked, since they are down or do not answer.
+    /// Helpers that were not checked, or only in part, because they are down or do not answer.
     pub skipped: Vec<SkippedNode>,
-    /// What is wrong.
+    /// Bad blocks that were found.
     pub findings: Vec<Finding>,
-    /// Blocks that no stripe knows.
+    /// Blocks that belong to no known stripe.
     pub orphans: Vec<OrphanView>,
-    /// The results of parity checks, if they were asked for.
+    /// Results of parity checks, if the request asked for them.
     #[serde(default)]
     pub parity: Option<ParityScrubView>,
 }
 
-/// Whole stripes that a scrub holds against their code's equations.
+/// Progress and results of a scrub's parity checks, which evaluate the code's equations over whole stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ParityScrubView {
-    /// Stripes to check; of the steady scrub those that it has come to in this round.
+    /// Stripes to check. For the background scrub: stripes reached so far in this round.
     pub stripes: u64,
     /// Stripes whose equations were evaluated.
     pub checked: u64,
-    /// Stripes that could not be checked, by the reason.
+    /// Stripes that could not be checked, grouped by reason.
     pub unchecked: Vec<UncheckedStripes>,
-    /// Stripes whose blocks contradict each other, with nothing to tell which of them is wrong; the first of them.
+    /// Stripes whose blocks contradict each other without any evidence which block is wrong. The list may be
+    /// truncated.
     pub contradictory: Vec<ContradictoryStripe>,
 }
 
-/// Stripes whose parity could not be checked.
+/// Stripes whose parity could not be checked for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UncheckedStripes {
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// How many.
+    /// Number of these stripes.
     pub stripes: u64,
-    /// The first of them.
+    /// Names of some of these stripes.
     pub first: Vec<String>,
 }
 
 /// A stripe whose blocks contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContradictoryStripe {
-    /// The stripe.
+    /// The stripe's name.
     pub stripe: String,
-    /// Its blocks of which some are wrong.
+    /// The blocks among which some are wrong.
     pub suspects: Vec<SuspectBlock>,
 }
 
 /// A block that may be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SuspectBlock {
-    /// The block.
+    /// The block's name.
     pub block: String,
-    /// The helper that was asked about it.
+    /// The helper whose copy of the block was checked.
     pub node: String,
 }
 
-/// A helper that a scrub could not ask, or not about everything.
+/// A helper that a scrub could not check, or only in part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedNode {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// Blocks on it that were not checked.
+    /// Number of its blocks that were not checked.
     pub blocks: u64,
-    /// Why.
+    /// The reason.
     #[serde(default)]
     pub why: String,
 }
 
-/// A bad block.
+/// A bad block that a scrub found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
-    /// The block.
+    /// The block's name.
     pub block: String,
-    /// Its stripe.
+    /// The name of its stripe.
     pub stripe: String,
-    /// The helper.
+    /// The helper that holds the block.
     pub node: String,
-    /// What is wrong with it.
+    /// The defect.
     pub problem: String,
 }
 
-/// Why a request failed.
+/// The error body of a failed request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// What is wrong, with names and numbers.
+    /// The problem, with names and numbers.
     pub error: String,
-    /// What to do about it.
+    /// The suggested next step.
     pub next_step: String,
 }

@@ -1,8 +1,8 @@
-//! The order in which people sort names: h2 before h10.
+//! Natural order of names: h2 before h10.
 
 use std::cmp::Ordering;
 
-/// Compares two names as people do: numbers in them count as numbers.
+/// Compares two names in natural order: runs of digits compare as numbers.
 pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
@@ -21,14 +21,14 @@ pub fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The digits or the other characters that a text begins with.
+/// Returns the longest prefix that consists only of digits or only of other characters.
 fn piece(text: &str) -> &str {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
     &text[..end]
 }
 
-/// The digits of a number, of any length, without leading zeros.
+/// Returns the digits of a number without leading zeros, or `None` if `piece` is not a number.
 fn number(piece: &str) -> Option<&str> {
     piece.starts_with(|c: char| c.is_ascii_digit()).then(|| piece.trim_start_matches('0'))
 }

@@ -1,189 +1,191 @@
-//! Helpers: who there is, who is gone and what happens about it, and what may be stopped or removed.
+//! Helpers: their state, the recovery of absent helpers, and checks before stopping or removing one.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::RecoveryState;
 
-/// A node: a helper, a server of a store that others run, or both beside each other.
+/// A node: a helper, a server of another system's store, or both on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
-    /// Its number.
+    /// The node's number.
     pub node: u32,
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Whether it has a helper, or is a server of the store alone.
+    /// Whether the node has a helper. If not, it is only a server of the store.
     #[serde(default = "crate::yes")]
     pub has_helper: bool,
     /// Whether the helper is connected.
     pub up: bool,
-    /// Whether its server serves what it holds, in stores that say so.
+    /// Whether the node's server serves its blocks; absent in stores that do not report this.
     #[serde(default)]
     pub serves: Option<bool>,
-    /// Where its data port is, or was last.
+    /// Current or last known address of the data port.
     pub address: Option<String>,
-    /// Its rack, if known.
+    /// The node's rack, if known.
     pub rack: Option<String>,
-    /// Its link in bytes per second, if configured.
+    /// The configured rate of the node's link in bytes per second, if any.
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// Bytes free for blocks, if it is up.
+    /// Free space for blocks in bytes, if the helper is up.
     pub free_bytes: Option<u64>,
-    /// Tasks in hand, if it is up.
+    /// Number of tasks the helper is working on, if it is up.
     pub tasks: Option<u32>,
-    /// Blocks that the catalog places on it.
+    /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
-    /// Blocks on it that no stripe knows.
+    /// Number of blocks on the node that belong to no known stripe.
     pub orphans: u64,
-    /// Whether it is to be emptied, and gets no blocks.
+    /// Whether the node is being drained and receives no blocks.
     pub leaving: bool,
-    /// Blocks that it shall remove.
+    /// Number of blocks that the helper has yet to remove.
     pub to_remove: u64,
-    /// When its maintenance ends, in milliseconds since 1970, if it is in maintenance.
+    /// End of the maintenance in milliseconds since 1970; absent if the node is not in maintenance.
     pub maintenance_until_unix_ms: Option<u64>,
 }
 
-/// A helper that is to be emptied, and gets no blocks.
+/// A helper that is being drained and receives no blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeavingView {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// Blocks that the catalog still places on it.
+    /// Number of blocks that the catalog still places on the helper.
     pub blocks: u64,
-    /// Whether nothing is on it that is needed.
+    /// Whether the helper holds no needed blocks any more.
     pub safe_to_remove: bool,
-    /// The same for people: how far it is, what keeps blocks there, and what can be done.
+    /// The state of the drain as text for people: its progress, obstacles, and the suggested next step.
     #[serde(default)]
     pub text: String,
 }
 
-/// A helper that has room for no further block, or for few.
+/// A helper that is full or nearly full.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FullNode {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// Bytes free for blocks.
+    /// Free space for blocks in bytes.
     pub free_bytes: u64,
-    /// Whether there is room for none; otherwise it is nearly full.
+    /// True if no further block fits, false if the helper is nearly full.
     pub full: bool,
 }
 
-/// A helper that is not connected, and what becomes of its blocks.
+/// A helper that is not connected, and the recovery of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GoneNode {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// Since when it is gone, in milliseconds since 1970.
+    /// Start of its absence, in milliseconds since 1970.
     pub since_unix_ms: u64,
-    /// Blocks that the catalog places on it.
+    /// Number of blocks that the catalog places on the helper.
     pub blocks: u64,
-    /// What is done about them.
+    /// The state of the recovery of these blocks.
     pub recovery: RecoveryState,
-    /// In how many milliseconds its repair starts by itself, if it does.
+    /// Milliseconds until their repair starts automatically; absent if it will not.
     pub starts_in_ms: Option<u64>,
-    /// The repair, while it goes on.
+    /// The number of their repair while it runs.
     pub repair: Option<u64>,
-    /// The same for people, with what can be done.
+    /// The state as text for people, with the suggested next step.
     pub text: String,
 }
 
-/// A helper that is to be left alone for some time.
+/// A request to put a helper into maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MaintenanceRequest {
-    /// For how many milliseconds from now.
+    /// Duration of the maintenance in milliseconds from now.
     pub for_ms: u64,
 }
 
-/// By which helper another one is replaced.
+/// A request to replace a helper by another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceRequest {
-    /// The name of the one that gets the blocks.
+    /// The name of the helper that receives the blocks.
     pub by: String,
 }
 
-/// Whether helpers may be stopped or removed.
+/// The result of a check whether helpers may be stopped or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SafetyView {
-    /// Whether they may.
+    /// Whether the helpers may be stopped or removed.
     pub safe: bool,
-    /// The helpers.
+    /// The helpers' names.
     pub nodes: Vec<String>,
-    /// Stripes with blocks on them that can be read now.
+    /// Number of readable stripes with blocks on these helpers.
     pub stripes: u64,
-    /// How many of those could not be read without the helpers.
+    /// Number of those stripes that would be unreadable without these helpers.
     pub unreadable: u64,
-    /// The first of them.
+    /// Names of stripes that would be unreadable. The list may be truncated.
     pub unreadable_stripes: Vec<String>,
-    /// Further blocks that the weakest of the others could lose without the helpers.
+    /// The number of further helpers that each of the other stripes could lose in addition to these helpers.
+    /// Absent if there are no other stripes.
     pub survives: Option<u32>,
-    /// The answer for people.
+    /// The result as text for people.
     pub text: String,
-    /// What to do if they may not.
+    /// The suggested next step if the check failed.
     pub next_step: Option<String>,
 }
 
-/// What the coordinator does by itself.
+/// Settings of automatic repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettingsView {
-    /// How long a helper may be gone before its blocks are rebuilt elsewhere, such as `10m`, or `never`.
+    /// The grace period: how long a helper may be absent before its blocks are rebuilt elsewhere, such as
+    /// `10m`, or `never`.
     pub repair_after: String,
-    /// The same in milliseconds; `null` if never.
+    /// The grace period in milliseconds; `null` for `never`.
     pub repair_after_ms: Option<u64>,
-    /// What `mend.toml` says, which holds while nothing else was set.
+    /// The grace period in `mend.toml`, which applies unless it was changed at run time.
     pub configured_repair_after: String,
 }
 
-/// A change of the settings; what is absent stays.
+/// A change of settings. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettingsRequest {
-    /// How long a helper may be gone, such as `10m`; `never`; or `default` for what `mend.toml` says.
+    /// The grace period, such as `10m`; `never`; or `default` for the value in `mend.toml`.
     pub repair_after: Option<String>,
 }
 
-/// Whether blocks are to be moved, or only to be named.
+/// A request to move blocks from full helpers to empty ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebalanceRequest {
-    /// Only say what would be moved.
+    /// Only list the moves without carrying them out.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// Blocks that move from full helpers to empty ones.
+/// The moves of a rebalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RebalanceView {
-    /// The repair that moves them; none if nothing is to be moved, or was only asked about.
+    /// The number of the repair that moves the blocks; absent for a dry run and if there are no moves.
     pub repair: Option<u64>,
-    /// What moves. Where a block goes is decided when its turn comes; this is what would be best now.
+    /// The best moves at this time. The target of a block is decided when its move starts, so it may differ.
     pub moves: Vec<BlockMove>,
-    /// Bytes of all of it.
+    /// Total size of the moved blocks in bytes.
     pub bytes: u64,
-    /// Helpers as they are, and as they would be.
+    /// The helpers' fill levels before and after the moves.
     pub nodes: Vec<NodeFill>,
 }
 
-/// A block that moves.
+/// The move of one block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockMove {
-    /// The block.
+    /// The block's name.
     pub block: String,
-    /// The helper that has it.
+    /// The helper that holds the block.
     pub from: String,
-    /// The helper that may get it.
+    /// The likely target helper.
     pub to: String,
-    /// Its bytes.
+    /// The block's size in bytes.
     pub bytes: u64,
 }
 
-/// How full a helper is.
+/// The fill level of a helper before and after a rebalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeFill {
-    /// The helper.
+    /// The helper's name.
     pub node: String,
-    /// Its blocks now.
+    /// Number of blocks on the helper now.
     pub blocks: u64,
-    /// Its blocks after the moves.
+    /// Number of blocks on the helper after the moves.
     pub blocks_after: u64,
 }

@@ -3,43 +3,43 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is to be measured.
+/// A request to measure links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProbeRequest {
-    /// Helpers; all that are up if empty.
+    /// Names of the helpers to measure; all that are up if empty.
     pub nodes: Vec<String>,
-    /// Whether every pair of them is measured, and what a pair carries is kept for the pair. Otherwise each sends to a few
-    /// others, which tells what its own ports carry.
+    /// Whether to measure every pair of helpers and keep a rate for each pair. Otherwise each helper sends to
+    /// a few others, which yields the rates of its own ports.
     pub pairs: bool,
-    /// Bytes of each measurement; 32 MiB if absent.
+    /// Bytes to send over each link; 32 MiB if absent.
     pub bytes: Option<u64>,
 }
 
 /// A measurement of links, running or ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProbeView {
-    /// Whether it runs.
+    /// Whether the measurement is running.
     pub running: bool,
-    /// Whether pairs are measured.
+    /// Whether every pair of helpers is measured.
     pub pairs: bool,
-    /// Bytes of each measurement.
+    /// Bytes sent over each link.
     pub bytes: u64,
-    /// Links that are still to be measured.
+    /// Number of links that remain to be measured.
     pub left: u64,
-    /// Links that were measured.
+    /// The links measured so far.
     pub links: Vec<ProbedLink>,
 }
 
-/// A link that was measured.
+/// The result of measuring one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProbedLink {
-    /// The sender.
+    /// The sending helper.
     pub from: String,
-    /// The receiver.
+    /// The receiving helper.
     pub to: String,
-    /// What came in a second.
+    /// The measured rate in bytes per second; absent if the measurement failed.
     pub bytes_per_s: Option<u64>,
-    /// Why that is not known.
+    /// The reason why the measurement failed.
     pub error: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! What things can be doing, each as a type that a program can match. The text is that of the JSON.
+//! States of blocks, repairs, scrubs and jobs as enums. `Display` prints the same text as the JSON.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// States whose text, for people as for programs, is that of their JSON.
+/// Defines enums of states whose text is the same in JSON and in output for people.
 macro_rules! states {
     ($($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $each:literal])+ $state:ident = $text:literal,)+ })+) => { $(
         $(#[doc = $doc])+
@@ -15,10 +15,10 @@ macro_rules! states {
         }
 
         impl $name {
-            /// All of them.
+            /// All states.
             pub const ALL: &[Self] = &[$(Self::$state),+];
 
-            /// Its text.
+            /// The text of the state in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$state => $text,)+
@@ -35,127 +35,128 @@ macro_rules! states {
 }
 
 states! {
-    /// How a block is.
+    /// The state of a block.
     BlockState {
-        /// It is good, as far as is known, and can be read.
+        /// As far as is known, the block is good and can be read.
         Healthy = "healthy",
-        /// Its helper does not have it.
+        /// Its helper does not have the block.
         Missing = "missing",
-        /// Its helper found that its bytes differ from their checksums.
+        /// Its helper found that the block's bytes do not match their checksums.
         Corrupt = "corrupt",
-        /// It was good on a helper that is down.
+        /// The block was good, but its helper is down.
         Down = "down",
-        /// Its store has it in service, and no helper is there to read it.
+        /// The store has the block in service, but no helper is there to read it.
         OutOfReach = "out-of-reach",
-        /// It is on its way to its helper for the first time.
+        /// The block is still being written for the first time.
         NotStored = "not-stored",
     }
 
-    /// How far a repair is.
+    /// The state of a repair.
     RepairState {
-        /// Nothing of it has begun.
+        /// No stripe has been started.
         Waiting = "waiting",
-        /// Some of it has begun.
+        /// At least one stripe has been started.
         Running = "running",
-        /// Nothing more of it starts until it is resumed.
+        /// The repair is paused until an operator resumes it.
         Paused = "paused",
-        /// All its stripes are repaired.
+        /// All stripes are repaired.
         Done = "done",
-        /// It has ended, and some stripes are not repaired.
+        /// The repair has ended with some stripes not repaired.
         Failed = "failed",
-        /// It was called off.
+        /// The repair was cancelled.
         Cancelled = "cancelled",
     }
 
-    /// How far one stripe of a repair is.
+    /// The state of one stripe in a repair.
     ItemState {
-        /// It waits for its turn.
+        /// The stripe is queued.
         Waiting = "waiting",
-        /// A job works on it.
+        /// A job works on the stripe.
         Running = "running",
-        /// What was lost is rebuilt, or nothing was lost.
+        /// All lost blocks are rebuilt, or none was lost.
         Done = "done",
-        /// It was given up.
+        /// The repair of this stripe was given up.
         Failed = "failed",
-        /// Too much is lost.
+        /// Too many blocks are lost.
         Unrepairable = "unrepairable",
-        /// Its blocks contradict each other, and nothing tells which of them is wrong.
+        /// The blocks contradict each other, without any evidence which of them is wrong.
         Contradictory = "contradictory",
-        /// It was called off.
+        /// The repair was cancelled.
         Cancelled = "cancelled",
     }
 
-    /// How far a scrub is.
+    /// The state of a scrub.
     ScrubState {
         /// Blocks are being read.
         Running = "running",
-        /// It has ended.
+        /// The scrub has ended.
         Done = "done",
-        /// It was stopped before its end; what it had found stays.
+        /// The scrub was stopped early. Its findings are kept.
         Stopped = "stopped",
     }
 
-    /// What is done about the blocks of a helper that is gone.
+    /// The state of the recovery of a helper that is down.
     RecoveryState {
-        /// Nothing is on it.
+        /// The helper holds no blocks.
         Needless = "needless",
-        /// They are rebuilt by themselves if it is not back in time.
+        /// The blocks are rebuilt automatically unless the helper returns in time.
         Waiting = "waiting",
-        /// It is in maintenance, and they are not rebuilt before that is over.
+        /// The helper is in maintenance; its blocks are not rebuilt before the maintenance ends.
         Maintenance = "maintenance",
-        /// They are being rebuilt.
+        /// The blocks are being rebuilt.
         Running = "running",
-        /// Nothing is done by itself, as the settings say so.
+        /// The settings disable automatic repair.
         Off = "off",
-        /// The repair that began by itself was called off.
+        /// The automatic repair was cancelled.
         Cancelled = "cancelled",
-        /// Nothing is begun by itself now.
+        /// Automatic repairs are on hold: too many helpers are down, or the catalog is older than the blocks.
         Held = "held",
-        /// No helper can take any of them; their repair begins when one can.
+        /// No helper has room for any of the blocks. Their repair begins when one has.
         NoRoom = "no-room",
-        /// A repair did not bring all of them back, and is tried again.
+        /// A repair did not restore all blocks and will be retried.
         Failed = "failed",
-        /// The store itself says what is in service, and repairs go by that.
+        /// The store itself determines which servers are in service, and repairs follow the store.
         Store = "store",
     }
 
-    /// How bad the state of the cluster is; `mend status --check` exits with it.
+    /// The severity of the cluster's state. `mend status --check` uses it as its exit code.
     Severity {
-        /// Everything is whole.
+        /// Every stripe has all its blocks.
         Ok = "ok",
-        /// Something is lost, and no stripe is at its limit.
+        /// Blocks are lost, but every stripe can lose more.
         Warning = "warning",
-        /// A stripe cannot be read, or cannot lose another block, or its blocks contradict each other, or nothing can be changed.
+        /// A stripe is unreadable, cannot lose another block, or has blocks that contradict each other; or
+        /// the coordinator cannot make changes.
         Critical = "critical",
-        /// The coordinator has just started and does not know yet.
+        /// The coordinator has just started and does not know the state yet.
         Unknown = "unknown",
     }
 
-    /// What noticed that the blocks of a stripe contradict each other.
+    /// The operation that found a contradiction between the blocks of a stripe.
     FoundBy {
-        /// A repair that checked what it had rebuilt.
+        /// A repair that checked the rebuilt blocks.
         Repair = "repair",
-        /// A read that was verified.
+        /// A verified read.
         Read = "read",
-        /// A scrub that compared parity.
+        /// A scrub with parity checks.
         Scrub = "scrub",
     }
 
-    /// What a job is for.
+    /// The purpose of a job.
     JobKind {
-        /// A client reads.
+        /// A client's read.
         Read = "read",
-        /// A client stores a stripe.
+        /// A client's put: storing one stripe.
         Put = "put",
         /// A repair.
         Repair = "repair",
-        /// A link is measured, or a node tried that may be slow.
+        /// A measurement of a link, or a trial of a node that may be slow.
         Probe = "probe",
     }
 }
 
 impl RepairState {
-    /// Whether nothing of it is left to do.
+    /// Whether the repair has ended.
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_for_people_is_that_of_the_json() {
+    fn display_text_equals_the_json() {
         for &state in ItemState::ALL {
             assert_eq!(serde_json::to_value(state).unwrap(), state.to_string());
             assert_eq!(serde_json::from_value::<ItemState>(state.name().into()).unwrap(), state);

@@ -1,4 +1,4 @@
-//! The network as the planner sees it, and where each figure comes from.
+//! The network as the planner sees it, with the source of each rate.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,76 +6,79 @@ use utoipa::ToSchema;
 /// The network as the planner sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TopologyView {
-    /// Helpers, as people sort their names.
+    /// Helpers in natural order of their names.
     pub nodes: Vec<NodeRates>,
     /// Racks, by name.
     pub racks: Vec<PlaceView>,
     /// Regions, by name.
     pub regions: Vec<PlaceView>,
-    /// Links that carry less than the ports of their ends: of pairs of nodes, and of pairs of racks or regions.
+    /// Links that are slower than the ports at their ends: between pairs of nodes, racks or regions.
     pub links: Vec<LinkView>,
 }
 
-/// What a helper's ports and its disk carry.
+/// Rates of a helper's ports and disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeRates {
-    /// Its name.
+    /// The helper's name.
     pub node: String,
-    /// Whether it is connected.
+    /// Whether the helper is connected.
     pub up: bool,
-    /// Its rack, if known.
+    /// The helper's rack, if known.
     pub rack: Option<String>,
     /// The region of its rack, if known.
     pub region: Option<String>,
-    /// What it can send.
+    /// Rate at which the helper can send.
     pub uplink: RateView,
-    /// What it can receive.
+    /// Rate at which the helper can receive.
     pub downlink: RateView,
-    /// What its disk reads.
+    /// Rate at which its disk reads.
     pub disk_read: RateView,
-    /// What its disk writes.
+    /// Rate at which its disk writes.
     pub disk_write: RateView,
-    /// The most that slices made of its uplink in the last hour, in bytes per second: it carries so much at least.
+    /// Highest rate of slices on the uplink in the last hour, in bytes per second: a lower bound on the rate
+    /// of the uplink.
     pub seen_up_bytes_per_s: Option<u64>,
-    /// The same of its downlink.
+    /// Highest rate of slices on the downlink in the last hour, in bytes per second.
     pub seen_down_bytes_per_s: Option<u64>,
 }
 
-/// A rate, and how it is known.
+/// A rate and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RateView {
     /// Bytes per second.
     pub bytes_per_s: u64,
-    /// How it is known.
+    /// The source of the rate.
     pub source: RateSource,
-    /// When that was, in milliseconds since 1970, if it was measured or found to be slow.
+    /// Time of the measurement or of the discovery that the link is slow, in milliseconds since 1970; absent
+    /// for other sources.
     pub since_unix_ms: Option<u64>,
 }
 
-/// How a rate is known.
+/// The source of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateSource {
-    /// mend.toml says so.
+    /// Configured in `mend.toml`.
     Configured,
-    /// `mend bench links` has measured it.
+    /// Measured by `mend bench links`.
     Measured,
-    /// A repair was held up by it a short while ago; it counts for some minutes.
+    /// Observed as slow: the resource recently delayed a repair. This rate expires after some minutes.
     Slow,
-    /// Nothing is known of it: what most others have shown, and 1 Gb/s at least; for disks 500 MB/s.
+    /// Assumed, since nothing is known of this port or disk: 1 Gb/s for ports, adjusted to the rates observed
+    /// on other helpers; 500 MB/s for disks.
     Assumed,
 }
 
 /// A rack or a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlaceView {
-    /// Its name.
+    /// Name of the rack or region.
     pub name: String,
-    /// The region of a rack, if known.
+    /// The region that a rack belongs to, if known.
     pub region: Option<String>,
-    /// What all of its nodes together can send out of it, in bytes per second, if that is limited.
+    /// Rate in bytes per second at which its nodes together can send to outside; absent if unlimited.
     pub up_bytes_per_s: Option<u64>,
-    /// What all of its nodes together can receive from outside, in bytes per second, if that is limited.
+    /// Rate in bytes per second at which its nodes together can receive from outside; absent if unlimited.
     pub down_bytes_per_s: Option<u64>,
     /// Names of its helpers.
     pub nodes: Vec<String>,
@@ -84,10 +87,10 @@ pub struct PlaceView {
 /// A link in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LinkView {
-    /// The sender: a helper or `client`, or a rack or region.
+    /// The sender: a helper, `client`, a rack or a region.
     pub from: String,
     /// The receiver.
     pub to: String,
-    /// What it carries.
+    /// The rate of the link.
     pub rate: RateView,
 }

@@ -1,4 +1,4 @@
-//! FastPR's simulated experiments by its own model of time: supplement, Experiments 1, 2, 3 and 6.
+//! FastPR's simulated experiments in the paper's own time model: supplement, Experiments 1, 2, 3 and 6.
 
 use sim::Dice;
 use sim::fastpr::{Chunk, Model, RoundOrder, published_sets, schedule, sets};
@@ -10,7 +10,7 @@ pub const SAVINGS: &str =
 pub const STRIPES: &str = "FastPR by the number of chunks, scattered (9,6) (Experiment 3)";
 pub const SETS: &str = "FastPR's numbers of sets, (9,6), of which the largest has 16 chunks (Experiment 6)";
 
-/// Nodes beside the one that will fail.
+/// Number of nodes besides the failing one.
 const OTHERS: usize = 99;
 
 pub fn savings() {
@@ -40,9 +40,9 @@ struct Drain {
     model: Model,
     needs: usize,
     sets: f64,
-    /// Seconds for each chunk, both ways at once.
+    /// Seconds per chunk if copying and rebuilding run at the same time.
     both: f64,
-    /// The same with nothing copied.
+    /// Seconds per chunk if all chunks are rebuilt.
     rebuilds: f64,
 }
 
@@ -93,7 +93,7 @@ pub fn numbers_of_sets() {
     }
 }
 
-/// Sets without the paper's exchanges: each takes what fits of the chunks that are left, in their order.
+/// The number of sets without the paper's exchanges: each set takes all remaining chunks that fit, in order.
 fn filled_in_turn(chunks: &[Chunk]) -> usize {
     let mut rest = chunks.to_vec();
     let mut number = 0;

@@ -1,5 +1,5 @@
-//! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p sim --example recovery_tables`, and with a word
-//! behind `--` only those whose titles contain it.
+//! Prints the tables of `docs/results/recovery.md`: `cargo run --release -p sim --example recovery_tables`. A
+//! word after `--` selects the tables whose titles contain it.
 
 mod fastpr;
 mod papers;
@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// So many parts of jobs on a node, and as many bytes as usual.
+/// Limits on the work in flight: `jobs` jobs per node, and the usual number of bytes.
 fn jobs(jobs: u64) -> Concurrency {
     Concurrency { jobs, ..Concurrency::default() }
 }
@@ -82,7 +82,7 @@ fn cases() -> [(&'static str, Cluster); 6] {
     ]
 }
 
-/// The mean over seeds of what `of` says, and the last run.
+/// The mean of `of` over seeds, and the last run.
 fn mean(cluster: &Cluster, of: impl Fn(&Finish) -> f64) -> f64 {
     let run = |seed| {
         let finish = Cluster { seed, ..cluster.clone() }.run();

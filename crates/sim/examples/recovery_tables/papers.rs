@@ -1,4 +1,4 @@
-//! Whole nodes as the papers measured them, beside what they published.
+//! Recovery of whole nodes in the papers' settings, next to the published results.
 
 use recovery::{HelperPolicy, RepairSpec};
 use repair::{NodeId, Pacing, Rates, Scheme};
@@ -15,14 +15,14 @@ pub const CRR: &str = "Three clients, one read of a lost block to 30 others, (8,
 const CONVENTIONAL: Shape = Shape::Scheme(Scheme::Conventional);
 const CHAINS: Shape = Shape::Scheme(Scheme::Pipelined);
 
-/// Seconds, by this policy and shape.
+/// Mean duration in seconds with this helper policy and shape.
 fn seconds(base: &Cluster, helpers: HelperPolicy, shape: Shape) -> f64 {
     let spec = RepairSpec { helpers, ..base.spec.clone() };
     mean(&Cluster { spec, shape, ..base.clone() }, |finish| finish.seconds)
 }
 
-/// So many blocks of a dead node among 17, rebuilt on so many nodes beside, or on the 16 others if there are
-/// none beside.
+/// A dead node among 17 had `blocks` blocks. They are rebuilt on `beside` additional nodes, or on the 16
+/// others if `beside` is 0.
 fn seventeen(code: &str, blocks: u32, beside: u32) -> Cluster {
     let requestors = (17..17 + beside).map(NodeId).collect();
     let spec = RepairSpec { requestors, ..RepairSpec::default() };
@@ -44,7 +44,8 @@ pub fn requestors() {
     }
 }
 
-/// PUSH rebuilds on one node (Rep) or on all (Sur), block by block; so do chains of slices.
+/// PUSH rebuilds block by block, on one node (Rep) or on all nodes (Sur). For comparison, chains of slices do
+/// the same.
 pub fn push() {
     println!(
         "| blocks under way on a node | one: PUSH | one: slices | one: dealt | all: PUSH | all: slices | all: dealt |"
@@ -66,7 +67,7 @@ pub fn push() {
     }
 }
 
-/// HDFS has two reconstructions under way on a node, and what the other schemes have is the default.
+/// HDFS runs two reconstructions at a time on a node. The other schemes use the default limits.
 pub fn hdfs() {
     println!(
         "| code | one: stars, two at once | one: stars | one: chains | ratio | all: stars, two at once | all: stars | all: dealt | ratio |"
@@ -87,7 +88,7 @@ pub fn hdfs() {
     }
 }
 
-/// All repairs at once, as the paper starts them.
+/// All repairs start at once, as in the paper.
 pub fn m_ppr() {
     println!(
         "| blocks lost | stars | stars by m-PPR's weights | m-PPR in rounds | less than stars | m-PPR in slices | less | dealt | less |"
@@ -135,7 +136,7 @@ pub fn crr() {
     }
 }
 
-/// The mean over seeds.
+/// Mean read times over seeds.
 fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
     let run = |seed| {
         let rates = Rates { up: 125e6, down: 125e6, read: 600e6, write: 600e6 };

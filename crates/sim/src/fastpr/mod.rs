@@ -3,11 +3,11 @@
 //!
 //! A *reconstruction set* is a set of chunks that can be rebuilt at the same time with disjoint helpers.
 //! [`sets`] is our algorithm for finding such sets, and [`published_sets`] is the paper's Algorithm 1.
-//! [`schedule`] is its Algorithm 2: large sets are rebuilt in rounds, and in each round the failing node
-//! copies as many chunks of the smallest sets as the time of the round allows.
+//! [`schedule`] is the paper's Algorithm 2: large sets are rebuilt in rounds, and in each round the failing
+//! node copies as many chunks of the smallest sets as the time of the round allows.
 //!
-//! Nodes and chunks have numbers here, from 0. The scheduler's own drains ([`Kind::Drain`](recovery::Kind::Drain)) have no
-//! rounds; this is what they are measured against.
+//! Nodes and chunks are numbered from 0 here. The drains of the scheduler
+//! ([`Kind::Drain`](recovery::Kind::Drain)) have no rounds; this module is their baseline.
 
 mod matching;
 mod rounds;
@@ -28,7 +28,7 @@ pub struct Chunk {
 /// A reconstruction set: chunks and their helpers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    /// Chunks and their helpers, `needs` of each. No node helps twice.
+    /// The numbers of the chunks, each with its helpers, `needs` of them. No node helps twice.
     pub chunks: Vec<(usize, Vec<usize>)>,
 }
 

@@ -45,8 +45,8 @@ impl Model {
 
     /// The maximum number of chunks in a set.
     ///
-    /// With hot standbys it is rounded down to a multiple of the standbys that take rebuilt chunks. One
-    /// standby takes the copied ones.
+    /// With hot standbys this number is rounded down to a multiple of the standbys that take rebuilt chunks.
+    /// One standby takes the copied chunks.
     pub fn largest_set(&self, needs: usize) -> usize {
         let most = (self.nodes - 1) / needs;
         match self.standbys {
@@ -62,14 +62,14 @@ pub enum RoundOrder {
     /// Largest sets first (the paper's Algorithm 2).
     Size,
     /// Highest rate first, counting the chunks repaired per second while the set is rebuilt. The paper uses
-    /// it for LRC, where sets of local and of global chunks take different times.
+    /// this order for LRC, where sets of local and of global chunks take different times.
     Weight,
 }
 
 /// Work done at the same time. The next round begins when all of it is done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// Rebuilt chunks and their helpers.
+    /// The rebuilt chunks with their helpers.
     pub rebuilt: Set,
     /// Chunks that are copied from the failing node.
     pub migrated: Vec<usize>,
@@ -140,7 +140,7 @@ pub fn destinations(
 }
 
 /// Chooses a hot standby for each chunk of a round. The first standby takes the copied chunks, and the others
-/// take the rebuilt ones in turn. If there is only one kind, all standbys take it in turn.
+/// take the rebuilt ones in turn. If the round has only one kind of chunks, all standbys take them in turn.
 pub fn hot_standbys(round: &Round, standbys: usize) -> Vec<(usize, usize)> {
     let rebuilt = round.rebuilt.chunks.iter().map(|&(chunk, _)| chunk);
     let mixed = standbys > 1 && !round.rebuilt.is_empty() && !round.migrated.is_empty();

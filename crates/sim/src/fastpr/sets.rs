@@ -1,19 +1,19 @@
 //! Reconstruction sets: the paper's algorithm, and ours.
 //!
-//! The paper's algorithm fills one set after another. It exchanges a member of the set for a chunk outside as
-//! long as that allows further chunks in. Each exchange tries all such pairs, and each pair tries all other
-//! chunks.
+//! The paper's algorithm fills one set after another. While an exchange of a member for a chunk outside lets
+//! further chunks into the set, the algorithm makes this exchange. To find the best exchange, it tries all
+//! pairs of a member and a chunk outside, and for each pair all other chunks.
 //!
-//! Our algorithm does the same with two changes. While many chunks are left, it looks at the next few only
-//! and takes the first exchange that helps, because other exchanges can follow later. Then it takes the
-//! smallest sets apart, as in bin packing: each of their chunks goes into another set, or replaces a chunk
-//! that moves to a third set. If the number of chunks is within the look-ahead, it starts from the sets of
-//! the paper and never ends with more of them.
+//! Our algorithm does the same with two changes. First, while many chunks are left, it considers only the
+//! next few and makes the first exchange that helps, because other exchanges can follow later. Second, it
+//! finally dissolves the smallest sets, as in bin packing: each of their chunks goes into another set, or
+//! replaces a chunk that moves to a third set. If all chunks are within the look-ahead, the algorithm starts
+//! from the paper's sets and never ends with more of them.
 
 use super::matching::Group;
 use super::{Chunk, Set};
 
-/// Insertions to try when taking sets apart, per chunk.
+/// Number of insertions to try per chunk when dissolving sets.
 const TRIES_PER_CHUNK: usize = 300;
 /// Number of chunks to look at for an exchange.
 const LOOKED_AT: usize = 100;
@@ -72,13 +72,13 @@ fn greedy<'a>(chunks: &'a [Chunk], nodes: usize, most: usize, rest: &[usize]) ->
 /// Which of the helpful exchanges is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
-    /// The first one found.
+    /// The first helpful exchange.
     First,
-    /// The one that adds the most chunks.
+    /// The exchange that adds the most chunks.
     Best,
 }
 
-/// Exchanges one member for a chunk outside, if that lets further chunks in.
+/// Exchanges one member for a chunk outside, if the exchange lets further chunks in.
 fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choice) -> Option<Group<'a>> {
     let mut best: Option<Group> = None;
     for &new in outside {
@@ -107,12 +107,12 @@ fn exchange<'a>(group: &Group<'a>, outside: &[usize], most: usize, choice: Choic
 
 struct Packing {
     most: usize,
-    /// Insertions left to try.
+    /// Number of insertions left to try.
     tries: usize,
 }
 
 impl Packing {
-    /// Takes sets apart, the smallest first, until one cannot be emptied.
+    /// Dissolves sets, the smallest first, until a set cannot be dissolved.
     fn pack(&mut self, groups: &mut Vec<Group>) {
         loop {
             groups.sort_by_key(|group| std::cmp::Reverse(group.members().len()));
@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn few_chunks_are_packed_as_well_as_can_be(chunks in chunks(9, 2, 3, 8)) {
+        fn few_chunks_are_packed_nearly_optimally(chunks in chunks(9, 2, 3, 8)) {
             let best = fewest(&chunks, 9, 4);
             prop_assert!(best <= sets(&chunks, 9, 4).len());
             prop_assert!(sets(&chunks, 9, 4).len() <= best + 1);

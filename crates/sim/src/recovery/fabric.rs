@@ -1,4 +1,4 @@
-//! The links and disks of a large cluster: what each carries, and the jobs that share them.
+//! The links and disks of a large cluster: their rates, and the jobs that share them.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::flows::{Flows, Ports, ResourceNo};
 use super::large::Cluster;
 use super::sharing::Sharing;
 
-/// Events within so many seconds count as simultaneous.
+/// Events within this many seconds count as simultaneous.
 const NOW: f64 = 1e-9;
 
-/// See the module's documentation.
+/// The links and disks of a large cluster.
 pub(super) struct Fabric {
     flows: Flows,
     ports: Ports,
-    /// Out of racks, and into them.
+    /// For each rack, the trunk out of it and the trunk into it.
     trunks: Vec<(ResourceNo, ResourceNo)>,
     pairs: BTreeMap<(u32, u32), ResourceNo>,
     sharing: Option<Sharing>,
@@ -34,30 +34,30 @@ impl Fabric {
         Self { flows, ports, trunks, pairs, sharing: None }
     }
 
-    /// Caps what all nodes send together. `rate` is what each uplink carries without a cap.
+    /// Caps the total sending rate of all nodes. `rate` is the rate of each uplink without the cap.
     pub fn set_cap(&mut self, cap: f64, rate: f64, topology: &Topology) {
         let uplinks = self.ports.uplinks();
         self.sharing = Some(Sharing::new(cap, topology, uplinks, rate, &mut self.flows));
     }
 
-    /// The set of live nodes has changed.
+    /// Handles a change in the set of live nodes.
     pub fn set_nodes(&mut self, topology: &Topology) {
         if let Some(sharing) = &mut self.sharing {
             sharing.set_nodes(topology, &mut self.flows);
         }
     }
 
-    /// When shares of the cap are dealt next, if there is one.
+    /// The time of the next adjustment of the cap's shares, if there is a cap.
     pub fn deals_at(&self) -> Option<f64> {
         self.sharing.as_ref().map(Sharing::due)
     }
 
-    /// Seconds until the next jobs end, and these jobs.
+    /// Seconds until the next jobs end, and the numbers of these jobs.
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.flows.next_ends()
     }
 
-    /// Lets `seconds` pass, until `now`.
+    /// Advances the time by `seconds`, to `now`.
     pub fn advance(&mut self, seconds: f64, now: f64, scheduler: &Scheduler) {
         if let Some(sharing) = &mut self.sharing {
             sharing.pass(seconds, &mut self.flows);
@@ -68,7 +68,7 @@ impl Fabric {
         }
     }
 
-    /// Lets the bytes of a job flow, which takes no less than `least_seconds`.
+    /// Starts the transfers of a job, which takes at least `least_seconds`.
     pub fn start(&mut self, job: u64, loads: &Loads, least_seconds: f64) {
         self.flows.start(job, self.uses(loads), least_seconds);
     }

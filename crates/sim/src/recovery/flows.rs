@@ -1,10 +1,9 @@
-//! Many jobs that share links and disks, as fluids: no bytes, only rates.
+//! A fluid model of jobs that share links and disks: rates only, no bytes.
 //!
-//! A job uses resources in fixed proportions, as its slices pass all its nodes at one pace: whichever of its
-//! links is slowest sets the pace of all. Rates are max-min fair: the paces of all jobs grow alike until some
-//! resource is used up; the jobs that use it stay at that pace, and the others grow on. A job that is carried
-//! out in rounds takes as long as its rounds even if nothing else is under way, so that it has a pace that it
-//! never exceeds.
+//! A job uses its resources in fixed proportions, because its slices pass all its nodes at one pace: its
+//! slowest link sets the pace of all. Rates are max-min fair. The paces of all jobs grow equally until some
+//! resource is saturated; the jobs that use this resource keep their pace, and the others continue to grow. A
+//! job that runs in rounds has a minimum duration even without competitors, and therefore a maximum pace.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,28 +11,28 @@ use std::collections::{BTreeMap, BinaryHeap};
 use recovery::Loads;
 use repair::Rates;
 
-/// A resource's place in [`Flows`].
+/// The index of a resource in [`Flows`].
 pub(super) type ResourceNo = usize;
 
-/// What is left of a job that is less than this has been done: rounding.
+/// Tolerance for rounding errors.
 const NOTHING: f64 = 1e-9;
 
 #[derive(Debug)]
 struct Flow {
-    /// Bytes over each resource in all.
+    /// Each resource of the job, with the total bytes that the job moves over it.
     uses: Vec<(ResourceNo, f64)>,
-    /// Parts per second, at most.
+    /// The maximum pace.
     most: f64,
-    /// The part that is still to be done.
+    /// The fraction of the job that is left.
     left: f64,
-    /// Parts per second.
+    /// The current pace: the fraction of the job that is done per second.
     pace: f64,
 }
 
-/// See the module's documentation.
+/// All jobs and resources.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
-    /// Bytes per second.
+    /// The rate of each resource in bytes per second.
     rates: Vec<f64>,
     flows: BTreeMap<u64, Flow>,
     stale: bool,
@@ -45,7 +44,7 @@ impl Flows {
         self.rates.len() - 1
     }
 
-    /// A job that takes `least_seconds` at least, whatever is free.
+    /// Starts a job that takes at least `least_seconds`.
     pub fn start(&mut self, id: u64, mut uses: Vec<(ResourceNo, f64)>, least_seconds: f64) {
         uses.retain(|&(_, bytes)| bytes > 0.0);
         self.flows.insert(id, Flow { uses, most: 1.0 / least_seconds, left: 1.0, pace: 0.0 });
@@ -57,13 +56,13 @@ impl Flows {
         self.stale = true;
     }
 
-    /// A resource carries so many bytes per second from now on.
+    /// Changes the rate of a resource, in bytes per second.
     pub fn set_rate(&mut self, resource: ResourceNo, rate: f64) {
         self.stale |= self.rates[resource] != rate;
         self.rates[resource] = rate;
     }
 
-    /// How many bytes per second of each resource are used.
+    /// The bytes per second that jobs use of each resource.
     pub fn used(&mut self) -> Vec<f64> {
         self.settle();
         let mut used = vec![0.0; self.rates.len()];
@@ -73,7 +72,7 @@ impl Flows {
         used
     }
 
-    /// The jobs that end next, and in how many seconds.
+    /// The seconds until the next jobs end, and the numbers of these jobs.
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.settle();
         let time = |flow: &Flow| flow.left / flow.pace;
@@ -82,7 +81,7 @@ impl Flows {
         Some((first, ends.map(|(&id, _)| id).collect()))
     }
 
-    /// Lets time pass, no more than until the next end.
+    /// Advances the time by `seconds`, at most to the next end of a job.
     pub fn advance(&mut self, seconds: f64) {
         self.settle();
         for flow in self.flows.values_mut() {
@@ -90,7 +89,7 @@ impl Flows {
         }
     }
 
-    /// Shares the resources out anew, if something started, ended or changed.
+    /// Recomputes all paces if a job or a rate has changed.
     fn settle(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;
@@ -106,7 +105,7 @@ impl Flows {
     }
 }
 
-/// The links and the disk of each of some nodes.
+/// The uplink, downlink and disk of each node.
 #[derive(Debug, Default)]
 pub(super) struct Ports(Vec<[ResourceNo; 3]>);
 
@@ -121,7 +120,7 @@ impl Ports {
         self.0.iter().map(|&[up, ..]| up).collect()
     }
 
-    /// What a job uses of them; its nodes have their places here as numbers.
+    /// The bytes that a job moves over each port. The numbers of its nodes are indices into the ports.
     pub fn uses(&self, loads: &Loads) -> Vec<(ResourceNo, f64)> {
         let used = |load: &recovery::NodeLoad| {
             let bytes = [load.sent_bytes, load.received_bytes, load.read_bytes + load.stored_bytes];
@@ -132,18 +131,19 @@ impl Ports {
     }
 }
 
-/// Progressive filling: resources by the pace at which they are used up.
+/// Max-min fair sharing by progressive filling: saturates one resource after another, in the order of their
+/// paces.
 struct Filling<'a> {
     flows: Vec<&'a Flow>,
     paces: Vec<Option<f64>>,
     room: Vec<f64>,
-    /// Bytes per part of the jobs that still grow.
+    /// For each resource, the bytes per unit of pace of the jobs that still grow.
     weights: Vec<f64>,
     users: Vec<Vec<u32>>,
     queue: BinaryHeap<Level>,
 }
 
-/// A resource is used up at this pace; an entry that is out of date is looked at and put back.
+/// The pace at which a resource is saturated. An outdated entry is recomputed and queued again.
 struct Level {
     pace: f64,
     resource: ResourceNo,
@@ -175,7 +175,7 @@ impl<'a> Filling<'a> {
         filling
     }
 
-    /// A pace that a job never exceeds is a resource that only this job uses.
+    /// Models the maximum pace of a job as a resource that only this job uses.
     fn add_own_limits(&mut self) {
         for (number, flow) in self.flows.iter().enumerate().filter(|(_, flow)| flow.most.is_finite()) {
             self.room.push(flow.most);
@@ -194,7 +194,7 @@ impl<'a> Filling<'a> {
                 continue;
             }
             let now = self.pace(resource);
-            // Paces only grow, as those that stay behind leave more to the rest.
+            // Paces only grow: jobs that are limited elsewhere leave more to the rest.
             if now > pace * (1.0 + NOTHING) {
                 self.queue.push(Level { pace: now, resource });
                 continue;
@@ -204,7 +204,7 @@ impl<'a> Filling<'a> {
         None
     }
 
-    /// The jobs of a resource that is used up grow no more.
+    /// Fixes the pace of all jobs that use a saturated resource.
     fn fill(&mut self, resource: ResourceNo) {
         let pace = self.pace(resource);
         for flow in std::mem::take(&mut self.users[resource]) {
@@ -235,7 +235,7 @@ impl PartialOrd for Level {
 }
 
 impl Ord for Level {
-    /// The least pace is the greatest, as the heap gives that first.
+    /// Reversed, because the heap returns the greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.pace.total_cmp(&self.pace).then(other.resource.cmp(&self.resource))
     }
@@ -246,13 +246,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shares_a_link_gets_equal_parts_and_leaves_the_rest_to_others() {
+    fn jobs_share_a_link_equally_and_leave_the_rest_to_others() {
         let mut flows = Flows::default();
         let (narrow, wide) = (flows.add_resource(10.0), flows.add_resource(100.0));
         flows.start(1, vec![(narrow, 100.0)], 0.0);
         flows.start(2, vec![(narrow, 100.0), (wide, 100.0)], 0.0);
         flows.start(3, vec![(wide, 100.0)], 0.0);
-        // 1 and 2 have 5 B/s each, and 3 the other 95.
+        // Jobs 1 and 2 get 5 B/s each, job 3 the other 95.
         let (seconds, ends) = flows.next_ends().unwrap();
         assert!((seconds - 100.0 / 95.0).abs() < 1e-9 && ends == [3], "{seconds} {ends:?}");
         flows.advance(seconds);
@@ -261,12 +261,12 @@ mod tests {
         assert!((seconds + rest - 20.0).abs() < 1e-9 && ends == [1, 2], "{rest} {ends:?}");
     }
     #[test]
-    fn what_goes_in_rounds_leaves_what_it_cannot_use_to_others() {
+    fn a_job_in_rounds_leaves_unused_rate_to_others() {
         let mut flows = Flows::default();
         let link = flows.add_resource(100.0);
         flows.start(1, vec![(link, 100.0)], 4.0);
         flows.start(2, vec![(link, 150.0)], 0.0);
-        // 1 has 25 B/s, and 2 the other 75.
+        // Job 1 gets 25 B/s, job 2 the other 75.
         let (seconds, ends) = flows.next_ends().unwrap();
         assert!((seconds - 2.0).abs() < 1e-9 && ends == [2], "{seconds} {ends:?}");
         flows.advance(seconds);

@@ -1,12 +1,12 @@
-//! Recoveries and drains of nodes in large clusters, without bytes: jobs of the coordinator's scheduler and
-//! planner are fluids.
+//! Recoveries and drains of nodes in large clusters, without bytes. The coordinator's scheduler and planner
+//! run as they are; their jobs are modelled as fluids.
 //!
-//! A job moves what its plan moves ([`Loads`]) and shares links and disks with all other jobs
-//! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from one end
-//! of a job to the next; a thousand nodes take seconds.
+//! A job moves the bytes of its plan ([`Loads`]) and shares links and disks with all other jobs
+//! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from the end
+//! of one job to the next. Simulating a thousand nodes takes seconds.
 //!
-//! **Always true**, and checked: what is delivered was lost or on the node that is emptied, and goes to a
-//! node without a block of its stripe; at the end everything that could be repaired is.
+//! **Invariants**, which are checked: every delivered block was lost or on the drained node, and goes to a
+//! node without a block of its stripe. At the end, every repairable stripe is repaired.
 //!
 //! Deliberately absent: slices, control messages, and faults other than a death. The scheduler and the
 //! planner decide; this module lets time pass between their decisions.
@@ -29,26 +29,27 @@ use super::fabric::Fabric;
 use crate::dice::Dice;
 
 const REPAIR: RepairId = RepairId(1);
-/// The node that is lost or emptied.
+/// The node that is lost or drained.
 const NODE: NodeId = NodeId(0);
 
-/// Limits on traffic between nodes; none by default.
+/// Limits on traffic between nodes. There are none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bottlenecks {
-    /// Racks, to which nodes belong in turn, and bytes per second of each one's trunk.
+    /// Number of racks, and the rate of each rack's trunk in bytes per second. Nodes are assigned to racks in
+    /// turn.
     pub racks: Option<(u32, f64)>,
-    /// Bytes per second from one node to another, where that is less than their links.
+    /// Rate from one node to another in bytes per second, for pairs that are slower than their links.
     pub pairs: BTreeMap<(u32, u32), f64>,
-    /// Bytes per second that all nodes may send together.
+    /// Cap in bytes per second on the total sending rate of all nodes.
     pub cap: Option<f64>,
 }
 
-/// The most that repairs have in flight on a node; by default the limits of the coordinator.
+/// Limits on the work that repairs have in flight on a node. The coordinator's limits by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Concurrency {
-    /// Parts of jobs.
+    /// Maximum number of jobs that involve the node.
     pub jobs: u64,
-    /// Bytes of jobs, in seconds of the node's links and its disk.
+    /// Maximum bytes of jobs in flight, in seconds of work for the node's links and disk.
     pub seconds: f64,
 }
 
@@ -58,107 +59,107 @@ impl Default for Concurrency {
     }
 }
 
-/// A large cluster, and the loss that it suffers.
+/// A large cluster with the loss of a node.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Decides where blocks are.
+    /// The seed of the placement of blocks.
     pub seed: u64,
     /// The code of all stripes.
     pub code: CodeSpec,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Nodes among them that hold nothing at first.
+    /// Number of these nodes that hold no blocks at first.
     pub standbys: u32,
-    /// Stripes in all; those with a block on the node are repaired.
+    /// Number of stripes. Those with a block on the node are repaired.
     pub stripes: u32,
     /// Whether every stripe has a block on the node.
     pub all_on_node: bool,
-    /// Where the blocks of each stripe are, by nodes' numbers of which that of the lost one is 0; drawn by
-    /// lot if `None`.
+    /// The nodes that hold the blocks of each stripe; number 0 is the node that is lost. Random if `None`.
     pub homes: Option<Vec<Vec<u32>>>,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Bytes per second of each node's links and disk.
+    /// Rates of each node's links and disk.
     pub rates: Rates,
     /// Limits on traffic between nodes.
     pub bottlenecks: Bottlenecks,
-    /// The most that a node has in flight.
+    /// Limits on the work in flight on a node.
     pub concurrency: Concurrency,
     /// The repair's specification.
     pub spec: RepairSpec,
-    /// How.
+    /// The fate of the node.
     pub loss: Loss,
-    /// The shape of repairs.
+    /// How blocks are rebuilt.
     pub shape: Shape,
-    /// How nodes move slices on; the scheme's own way if `None`.
+    /// How nodes forward slices; the scheme's own pacing if `None`.
     pub pacing: Option<Pacing>,
 }
 
 /// The fate of the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// It is dead.
+    /// The node is dead.
     Dead,
-    /// It is emptied, in the way of this kind of items.
+    /// The node is drained by items of this kind.
     Drained(Kind),
-    /// It is emptied, and dies after so many seconds.
+    /// The node is drained by items of this kind and dies after this many seconds.
     DiesDrained(Kind, f64),
 }
 
 /// How blocks are rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// By the chains that the scheduler deals, where it does; else pipelined.
+    /// Along the chains that the scheduler deals, if it does; otherwise pipelined.
     Dealt,
-    /// As the planner does it by this scheme.
+    /// By the planner with this scheme.
     Scheme(Scheme),
 }
 
-/// How it ended.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finish {
     /// Seconds until the last job ended.
     pub seconds: f64,
-    /// Seconds until a block was back, in the mean.
+    /// Mean number of seconds until a block was restored.
     pub mean_seconds: f64,
-    /// The least that it could take, if the node is dead.
+    /// Lower bound on the duration if the node is dead.
     pub bound: Bound,
-    /// Jobs that were started.
+    /// Number of jobs that were started.
     pub jobs: u64,
-    /// The most that ran at once.
+    /// Maximum number of concurrent jobs.
     pub at_once: usize,
-    /// Blocks that were rebuilt.
+    /// Number of blocks that were rebuilt.
     pub rebuilt: u64,
-    /// Blocks that were copied.
+    /// Number of blocks that were copied.
     pub copied: u64,
-    /// How much of the survivors' uplinks was in use.
+    /// Utilization of the survivors' uplinks.
     pub up: Share,
-    /// The same of their downlinks.
+    /// Utilization of the survivors' downlinks.
     pub down: Share,
-    /// The same of their disks.
+    /// Utilization of the survivors' disks.
     pub disk: Share,
-    /// Violated invariants.
+    /// The violated invariants.
     pub violations: Vec<String>,
 }
 
-/// How much of a resource that each survivor has was in use, from the start to the end.
+/// Utilization of one kind of resource over the whole run, as a fraction. Each survivor has one such
+/// resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
-    /// In the mean over the survivors.
+    /// The mean over the survivors.
     pub mean: f64,
-    /// Of the busiest survivor.
+    /// The utilization on the busiest survivor.
     pub most: f64,
 }
 
 impl Finish {
-    /// The part of the possible speed that was reached.
+    /// The fraction of the maximum speed that was reached.
     pub fn of_bound(&self) -> f64 {
         self.bound.seconds / self.seconds
     }
 }
 
 impl Cluster {
-    /// A node of `nodes` is dead; RS(n, k), 64 MiB blocks, 1 Gb/s links, fast disks.
+    /// A cluster with one dead node: 64 MiB blocks, 1 Gb/s links, fast disks.
     pub fn new(code: &str, nodes: u32, stripes: u32) -> Self {
         Self {
             seed: 1,
@@ -179,14 +180,15 @@ impl Cluster {
         }
     }
 
-    /// More lost blocks than this take long to play; times grow in proportion to them.
+    /// Above this number of lost blocks a simulation takes long. Durations are proportional to the number of
+    /// blocks.
     pub const MOST_LOST: u32 = 5_000;
 
-    /// A node is dead that had one block each of so many stripes, by turns the first of them, the second and
-    /// so on; other blocks are anywhere.
+    /// A cluster with one dead node that held one block of each of `lost` stripes: the first block of the
+    /// first stripe, the second block of the next, and so on. The other blocks are placed at random.
     ///
     /// # Panics
-    /// If the code is beyond its limits, or wider than there are nodes.
+    /// If the code exceeds its limits or needs more nodes than there are.
     pub fn losing(code: CodeSpec, nodes: u32, lost: u32) -> Self {
         let blocks = code.build().expect("a possible code").blocks();
         assert!(nodes as usize >= blocks, "a stripe has a block on each of {blocks} nodes");
@@ -201,26 +203,26 @@ impl Cluster {
         Self { homes: Some(homes), stripes: lost, code, ..Self::new("rs-3-2", nodes, lost) }
     }
 
-    /// The same without a limit on the work in flight.
+    /// The same cluster without limits on the work in flight.
     pub fn all_at_once(self) -> Self {
         Self { concurrency: Concurrency { jobs: 1 << 20, seconds: 1e6 }, ..self }
     }
 
-    /// Whether the planner can rebuild the lost blocks in this shape.
+    /// Checks that the planner can rebuild the lost blocks in this shape.
     ///
     /// # Errors
-    /// [`PlanError`] if it cannot; running it would panic.
+    /// [`PlanError`] if it cannot. [`run`](Self::run) would panic then.
     ///
     /// # Panics
-    /// If the code is beyond its limits, or wider than there are nodes.
+    /// If the code exceeds its limits or needs more nodes than there are.
     pub fn check_shape(&self) -> Result<(), PlanError> {
         Run::new(self).check_shape()
     }
 
-    /// Plays it.
+    /// Simulates the recovery or drain.
     ///
     /// # Panics
-    /// If the code is beyond its limits, or wider than there are nodes, or cannot be rebuilt in this shape.
+    /// If the code exceeds its limits, needs more nodes than there are, or cannot be rebuilt in this shape.
     pub fn run(&self) -> Finish {
         Run::new(self).run()
     }
@@ -237,7 +239,7 @@ struct Run<'a> {
     scheduler: Scheduler,
     topology: Topology,
     fabric: Fabric,
-    /// The stripes that have a block on the node, and their homes.
+    /// The nodes of each stripe that has a block on the node.
     homes: Vec<Vec<NodeId>>,
     running: BTreeMap<u64, Job>,
     death: Option<f64>,
@@ -254,7 +256,7 @@ struct Tally {
     at_once: usize,
     rebuilt: u64,
     copied: u64,
-    /// Seconds until each block was back, added up.
+    /// Sum over all restored blocks of the seconds until each was restored.
     waited: f64,
     /// Bytes that each node has sent, received, and read or written.
     moved: Vec<[u64; 3]>,
@@ -275,7 +277,7 @@ impl Tally {
         }
     }
 
-    /// A block is back after so many seconds.
+    /// Counts a block that was restored after `seconds`.
     fn note_block(&mut self, kind: Kind, seconds: f64) {
         self.waited += seconds;
         match kind {
@@ -284,7 +286,7 @@ impl Tally {
         }
     }
 
-    /// How much of a resource was in use over so many seconds, if each survivor's carries `rate`.
+    /// The utilization of a resource over `seconds`, if each survivor's resource has the rate `rate`.
     fn share(&self, resource: usize, rate: f64, seconds: f64) -> Share {
         let survivors = &self.moved[1..];
         let part = |bytes: u64| bytes as f64 / (rate * seconds);
@@ -422,7 +424,7 @@ impl<'a> Run<'a> {
         Duration::from_secs_f64(self.now)
     }
 
-    /// Goes to the next thing that happens; `false` if there is none.
+    /// Advances the time to the next event. Returns `false` if there is none.
     fn pass_time(&mut self) -> bool {
         let wake = self.scheduler.wakes_at().map(|at| at.as_secs_f64() + 1e-9);
         let deal = self.fabric.deals_at().filter(|_| !self.running.is_empty());
@@ -502,7 +504,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The load of a proposal, and the time that its rounds take alone, if it has rounds.
+    /// The loads of a proposal, and its minimum duration if its plan runs in rounds.
     fn loads(&self, proposal: &Proposal) -> (Loads, f64) {
         let scheme = match (self.cluster.shape, proposal.kind) {
             (_, Kind::Migrate { .. }) => Scheme::Migration,
@@ -518,7 +520,7 @@ impl<'a> Run<'a> {
         (Loads::of(&plan, true), least_seconds(&plan, &self.topology))
     }
 
-    /// `hides` tells whether the node that is lost or emptied is not read.
+    /// Plans the repair of a stripe. If `hides`, the node that is lost or drained is not read.
     fn plan(
         &self,
         number: usize,
@@ -555,7 +557,7 @@ impl<'a> Run<'a> {
         plan(&stripe, &request, &self.topology)
     }
 
-    /// Whether the lost blocks of the first stripes can be rebuilt in this shape.
+    /// Checks that the lost blocks of the first stripes can be rebuilt in this shape.
     fn check_shape(&self) -> Result<(), PlanError> {
         let scheme = match self.cluster.shape {
             Shape::Dealt => Scheme::Pipelined,
@@ -585,7 +587,7 @@ impl<'a> Run<'a> {
         self.scheduler.handle_done(proposal.item, self.clock());
     }
 
-    /// The node that is emptied dies, and with it the jobs in which it has a part.
+    /// Lets the drained node die. Jobs that involve it fail.
     fn die(&mut self) {
         self.dead = true;
         self.scheduler.handle_node(NODE, false);
@@ -602,7 +604,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The time that a plan takes alone if it waits between rounds; pipelined plans are as fast as links and
+/// The minimum duration of a plan that waits between rounds. A pipelined plan is limited only by links and
 /// disks.
 pub(super) fn least_seconds(plan: &Plan, topology: &Topology) -> f64 {
     match plan.pacing() {
@@ -615,7 +617,7 @@ fn stripe_of(proposal: &Proposal) -> usize {
     proposal.stripe.0.parse().expect("stripes are numbers")
 }
 
-/// The homes of the stripes that have a block on the node.
+/// The nodes of the stripes that have a block on the node.
 fn homes(cluster: &Cluster, blocks: usize) -> Vec<Vec<NodeId>> {
     let of_numbers = |homes: &Vec<u32>| homes.iter().copied().map(NodeId).collect::<Vec<_>>();
     let all = match &cluster.homes {

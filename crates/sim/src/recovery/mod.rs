@@ -1,6 +1,6 @@
-//! The recovery of whole nodes: many jobs at once on the same machines, started by [`recovery::Scheduler`].
+//! Recovery of whole nodes: many concurrent jobs on the same machines, started by [`recovery::Scheduler`].
 //!
-//! Recoveries with bytes, faults and the whole coordinator are played by [`system`](crate::system).
+//! [`system`](crate::system) simulates recoveries with bytes, faults and the whole coordinator.
 
 mod fabric;
 mod flows;

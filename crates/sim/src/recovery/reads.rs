@@ -1,7 +1,7 @@
-//! Clients that read whole blocks one after the other, some of which are lost: rebuilt for the read, and not
-//! kept.
+//! Clients that read whole blocks one after the other. Some blocks are lost and are rebuilt for the read
+//! only.
 //!
-//! Every read is a plan of the real planner, and shares links and disks with all others as [`Flows`] says.
+//! Every read is a plan of the real planner. All reads share links and disks as in [`Flows`].
 //!
 //! Deliberately absent: caches, and recoveries at the same time.
 
@@ -18,41 +18,41 @@ use super::flows::{Flows, Ports};
 use super::large::least_seconds;
 use crate::dice::Dice;
 
-/// Clients on links of their own.
+/// An experiment with reading clients. Each client has a link of its own.
 #[derive(Clone, Debug)]
 pub struct Reads {
-    /// Decides where blocks are, and which are read.
+    /// The seed of the placement of blocks.
     pub seed: u64,
     /// The code of all stripes.
     pub code: CodeSpec,
-    /// Nodes that hold blocks.
+    /// Number of nodes that hold blocks.
     pub nodes: u32,
-    /// Clients, each of which reads one block at a time.
+    /// Number of clients. Each reads one block at a time.
     pub clients: u32,
-    /// Blocks that each client reads.
+    /// Number of blocks that each client reads.
     pub each: u32,
-    /// One block in so many is lost.
+    /// One of this many blocks is lost.
     pub lost_in: u32,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Bytes per second of each link and disk.
+    /// Rates of each node's links and disk.
     pub rates: Rates,
-    /// How lost blocks are rebuilt.
+    /// The scheme that rebuilds lost blocks.
     pub scheme: Scheme,
-    /// How nodes move slices on; the scheme's own way if `None`.
+    /// How nodes forward slices; the scheme's own pacing if `None`.
     pub pacing: Option<Pacing>,
 }
 
-/// Mean times of reads.
+/// Mean durations of reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadTimes {
-    /// Seconds, of all.
+    /// Mean over all reads, in seconds.
     pub all: f64,
-    /// Seconds, of lost blocks.
+    /// Mean over the reads of lost blocks, in seconds.
     pub lost: f64,
 }
 
-/// Reads that have ended.
+/// Sums over finished reads.
 #[derive(Default)]
 struct Ended {
     reads: u32,
@@ -62,7 +62,7 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Reading {
     began: f64,
-    /// How many its client has read, this one included.
+    /// Number of blocks that the client has read, including this one.
     number: u32,
     is_lost: bool,
 }
@@ -75,17 +75,17 @@ struct Run<'a> {
     flows: Flows,
     ports: Ports,
     now: f64,
-    /// By client.
+    /// The current read of each client.
     reading: Vec<Reading>,
     healthy: Ended,
     lost: Ended,
 }
 
 impl Reads {
-    /// Plays it.
+    /// Runs the experiment.
     ///
     /// # Panics
-    /// If the code is beyond its limits or wider than there are nodes, and if nothing is lost.
+    /// If the code exceeds its limits or needs more nodes than there are, or if no block is lost.
     pub fn run(&self) -> ReadTimes {
         let mut flows = Flows::default();
         let (mut ports, mut topology) = (Ports::default(), Topology::new());
@@ -143,7 +143,7 @@ impl Run<'_> {
         }
     }
 
-    /// The clients' reads of lost blocks are as far apart from each other as can be.
+    /// Starts a client's next read. The clients' reads of lost blocks are spread evenly over time.
     fn begin(&mut self, client: u32, number: u32) -> Reading {
         let Reads { clients, lost_in, .. } = *self.reads;
         let is_lost = (number + client * lost_in / clients).is_multiple_of(lost_in);
@@ -167,7 +167,7 @@ impl Run<'_> {
         Reading { began: self.now, number, is_lost }
     }
 
-    /// A stripe somewhere, of which the first block is read.
+    /// A randomly placed stripe, whose first block is read.
     fn stripe(&mut self, is_lost: bool) -> Stripe {
         let mut nodes: Vec<u32> = (0..self.reads.nodes).collect();
         self.dice.shuffle(&mut nodes);

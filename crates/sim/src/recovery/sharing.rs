@@ -1,28 +1,28 @@
-//! A cap on what all nodes send together, shared as the coordinator shares it.
+//! A cap on the total sending rate of all nodes, shared among them in the same way as by the coordinator.
 
 use recovery::{Caps, Dealer, Scheduler, Unused};
 use repair::{NodeId, Topology};
 
 use super::flows::{Flows, ResourceNo};
 
-/// Shares are dealt anew this often, in seconds.
+/// Interval between adjustments of the shares, in seconds.
 const DEAL_EVERY: f64 = 1.0;
 
-/// See the module's documentation.
+/// The shares of the cap.
 #[derive(Debug)]
 pub(super) struct Sharing {
     cap: f64,
     dealer: Dealer,
     uplinks: Vec<ResourceNo>,
-    /// Bytes per second that each uplink carries without a cap.
+    /// Rate of each uplink without a cap, in bytes per second.
     rate: f64,
-    /// Bytes that each node sent since the last dealing.
+    /// Bytes that each node has sent since the last adjustment.
     sent: Vec<f64>,
     began: f64,
 }
 
 impl Sharing {
-    /// Shares a cap, in bytes per second.
+    /// Shares a cap of `cap` bytes per second.
     pub fn new(
         cap: f64,
         topology: &Topology,
@@ -36,7 +36,7 @@ impl Sharing {
         sharing
     }
 
-    /// The set of live nodes has changed.
+    /// Handles a change in the set of live nodes.
     pub fn set_nodes(&mut self, topology: &Topology, flows: &mut Flows) {
         let caps = Caps { cluster: Some(self.cap), ..Caps::default() };
         let nodes = (0..self.uplinks.len()).map(|node| NodeId(node as u32));
@@ -44,12 +44,12 @@ impl Sharing {
         self.set_rates(flows);
     }
 
-    /// When shares are dealt next.
+    /// The time of the next adjustment in seconds.
     pub fn due(&self) -> f64 {
         self.began + DEAL_EVERY
     }
 
-    /// So many seconds pass at the paces that jobs have now.
+    /// Counts the bytes that jobs send at their current rates in `seconds`.
     pub fn pass(&mut self, seconds: f64, flows: &mut Flows) {
         let used = flows.used();
         for (sent, &uplink) in self.sent.iter_mut().zip(&self.uplinks) {
@@ -57,7 +57,7 @@ impl Sharing {
         }
     }
 
-    /// It is so late: deals anew if that is due.
+    /// Adjusts the shares if it is time to.
     pub fn deal(&mut self, now: f64, scheduler: &Scheduler, flows: &mut Flows) {
         if now < self.due() {
             return;

@@ -1,5 +1,5 @@
-//! Requests of the API and their answers in flight. Each request is answered once, or its connection breaks
-//! with the coordinator.
+//! API requests and answers in flight. Each request is answered exactly once, unless its connection breaks
+//! because the coordinator ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::operator::Wanted;
 use crate::event::Event;
 use crate::scene::Scene;
 
-/// The longest delay of a request, and of its answer.
+/// The longest delay of a request or an answer.
 const DELAY: Duration = Duration::from_millis(5);
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A client, for something that it does.
+    /// A client, for one of its operations.
     Flow { process: ProcessId, life: u32, flow: u64 },
     /// The operator.
     Operator(Wanted),
@@ -25,7 +25,7 @@ pub(crate) enum Asker {
     Nobody,
 }
 
-/// Requests that are not answered yet.
+/// Requests without an answer yet.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     next: u64,
@@ -35,17 +35,17 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 struct Open {
     asker: Asker,
-    /// The command, until the coordinator has it.
+    /// The command, until it has reached the coordinator.
     command: Option<Command>,
 }
 
 impl Requests {
-    /// Requests that are open.
+    /// Number of requests without an answer.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Sends a request on its way to the coordinator.
+    /// Sends a request to the coordinator.
     pub(crate) fn ask<T: Send + 'static, C: Into<Command>>(
         &mut self,
         asker: Asker,
@@ -61,19 +61,19 @@ impl Requests {
         scene.after(delay, Event::System(Happening::Asked { request }));
     }
 
-    /// Takes the command of a request that has arrived.
+    /// Takes the command of a request that has reached the coordinator.
     pub(crate) fn take_command(&mut self, request: RequestId) -> Option<Command> {
         self.open.get_mut(&request).and_then(|open| open.command.take())
     }
 
-    /// Sends an answer back; `None` if the connection broke.
+    /// Sends the answer to a request; `None` if the connection broke.
     pub(crate) fn send_answer(request: RequestId, answer: Option<Answer>, scene: &mut Scene) {
         let delay = scene.dice.up_to(DELAY);
         let answer = answer.map(Box::new);
         scene.after(delay, Event::System(Happening::Answered { request, answer }));
     }
 
-    /// Closes a request and returns its asker; `None` if there is no such request.
+    /// Closes a request and returns its sender; `None` if there is no such request.
     pub(crate) fn close(&mut self, request: RequestId) -> Option<Asker> {
         self.open.remove(&request).map(|open| open.asker)
     }

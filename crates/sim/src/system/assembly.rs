@@ -1,8 +1,8 @@
 //! The system under test: the coordinator, helpers and clients as processes, their control connections and
 //! the network between them, and the truth about what they store.
 //!
-//! It carries messages and does what the coordinator's driver does. Decisions of people are made elsewhere:
-//! `clients`, the `operator` and the faults of the script act on it.
+//! The system transports messages and acts as the coordinator's driver. Decisions of people are made
+//! elsewhere: clients, the operator and the faults of the script act on the system.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::edge::Network;
 use crate::event::{Agenda, Event, NodeEvent};
 use crate::scene::{Control, Scene, Trace, Tracing};
 
-/// A process that could not connect dials again after this time.
+/// Time until a process that could not connect tries again.
 const DIAL_AGAIN: Duration = Duration::from_millis(500);
 
-/// See the module's documentation.
+/// The system under test.
 pub(crate) struct System {
     pub(crate) script: Script,
     pub(crate) code: Arc<dyn Code>,
@@ -38,12 +38,12 @@ pub(crate) struct System {
     pub(crate) processes: Processes,
     pub(crate) requests: Requests,
     pub(crate) truth: Truth,
-    /// Faults that have struck and have an end.
+    /// Faults in effect that will end.
     pub(crate) struck: Vec<Fault>,
 }
 
 impl System {
-    /// A system in which nothing runs yet.
+    /// Creates a system in which no process runs yet.
     pub(crate) fn new(script: &Script, tracing: Tracing) -> Self {
         let mut dice = Dice::new(script.seed);
         let coordinator = Coordinator::new(script);
@@ -78,7 +78,8 @@ impl System {
 
     // ---- the coordinator and its driver ----
 
-    /// Starts the coordinator's process, now or again after a pause; whether there is a new one.
+    /// Starts the coordinator's process, or schedules another attempt if the start fails. Returns `false` if
+    /// the process was running already.
     pub(crate) fn start_coordinator(&mut self) -> bool {
         if self.coordinator.running.is_some() {
             return false;
@@ -91,7 +92,7 @@ impl System {
         true
     }
 
-    /// The storage has carried out a batch.
+    /// Handles the end of a batch in the storage.
     pub(crate) fn storage_done(&mut self) {
         let (events, answers) = self.coordinator.storage_done();
         answers.into_iter().for_each(|answer| self.answer(answer));
@@ -107,13 +108,13 @@ impl System {
         }
     }
 
-    /// Hands an event to the control plane.
+    /// Passes an event to the control plane and carries out its effects.
     pub(crate) fn control(&mut self, event: ToControl) {
         self.coordinator.handle(event, self.scene.now);
         self.carry_out();
     }
 
-    /// Carries out the effects of the control plane; whether there were any.
+    /// Carries out the effects of the control plane. Returns whether there were any.
     fn carry_out(&mut self) -> bool {
         let mut acted = false;
         loop {
@@ -149,7 +150,7 @@ impl System {
         self.wires.disconnect(connection, &mut self.scene);
     }
 
-    /// A connection has ended for the coordinator.
+    /// Tells the coordinator that a connection has ended.
     pub(crate) fn left(&mut self, connection: ConnectionId, why: &str) {
         if self.coordinator.running.is_some() {
             self.coordinator.forget_connection(connection);
@@ -157,8 +158,8 @@ impl System {
         }
     }
 
-    /// Sends what the coordinator and the processes have to say to each other, and schedules the
-    /// coordinator's next steps. Whether the storage got a batch.
+    /// Transports the messages between the coordinator and the processes, and schedules the coordinator's
+    /// next steps. Returns whether the storage was given a batch.
     pub(crate) fn settle(&mut self) -> bool {
         loop {
             let mut moved = self.carry_out();
@@ -185,8 +186,8 @@ impl System {
         fed.is_some()
     }
 
-    /// The coordinator's process has ended, and starts again after a while. `quietly`: its connections fall
-    /// silent.
+    /// Handles the end of the coordinator's process and schedules its restart. If `quietly`, its connections
+    /// become silent instead of closed.
     pub(crate) fn coordinator_ended(
         &mut self,
         open: Option<BTreeSet<RequestId>>,
@@ -201,7 +202,7 @@ impl System {
 
     // ---- requests ----
 
-    /// Asks the coordinator's API for something.
+    /// Sends a request to the coordinator's API.
     pub(crate) fn ask<T: Send + 'static, C: Into<Command>>(
         &mut self,
         asker: Asker,
@@ -210,7 +211,7 @@ impl System {
         self.requests.ask(asker, command, &mut self.scene);
     }
 
-    /// A request reaches the coordinator's machine.
+    /// Handles a request that reaches the coordinator's machine.
     pub(crate) fn asked(&mut self, request: RequestId) {
         match self.requests.take_command(request) {
             Some(command) if self.coordinator.running.is_some() => {
@@ -220,12 +221,12 @@ impl System {
         }
     }
 
-    /// A request whose connection broke.
+    /// Handles a request whose connection broke.
     fn unanswered(&mut self, request: RequestId) {
         Requests::send_answer(request, None, &mut self.scene);
     }
 
-    /// The coordinator answers a request.
+    /// Sends the coordinator's answer to a request.
     fn answer(&mut self, answer: Answer) {
         let request = answer.request;
         if !self.coordinator.has_answered(request) {
@@ -236,12 +237,12 @@ impl System {
 
     // ---- processes ----
 
-    /// A process says something to the coordinator.
+    /// Sends a message from a process to the coordinator.
     pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode) {
         self.wires.say(connection, message, &mut self.scene);
     }
 
-    /// A process connects to the coordinator, now or after a pause.
+    /// Connects a process to the coordinator, or schedules another attempt.
     pub(crate) fn dial(&mut self, id: ProcessId) {
         let process = self.processes.get(id);
         if !process.alive || process.session != Session::None {
@@ -262,21 +263,21 @@ impl System {
         self.after(DIAL_AGAIN, Happening::Dials { process, life });
     }
 
-    /// A process has lost the coordinator, drops its tasks, and dials again.
+    /// Handles the loss of a process's session: the process drops its tasks and connects again.
     pub(crate) fn lose_session(&mut self, id: ProcessId) {
         self.scene.note(|| format!("{} has lost the coordinator", super::process::name_of(id)));
         self.processes.get_mut(id).lose_session(&mut self.scene);
         self.dial_again(id);
     }
 
-    /// A process closes its end of its connection.
+    /// Closes the process's end of its connection.
     pub(crate) fn hang_up(&mut self, id: ProcessId, quietly: bool) {
         if let Some(connection) = self.processes.get(id).session.connection() {
             self.wires.hang_up(connection, quietly, &mut self.scene);
         }
     }
 
-    /// Tells a task of its node's event.
+    /// Passes an event to the task of its node.
     pub(crate) fn notice(&mut self, event: Event) {
         match event {
             Event::Node { node, job, what } => {
@@ -304,21 +305,21 @@ impl System {
         });
     }
 
-    /// A helper begins something that it is asked outside of jobs.
+    /// Starts a request outside of jobs on a helper.
     pub(crate) fn begin_chore(&mut self, id: ProcessId, connection: ConnectionId, chore: ToNode) {
         let delay = self.processes.get_mut(id).chore_takes(&chore, &mut self.scene);
         self.after(delay, Happening::ChoreDone { process: id, connection, chore: Box::new(chore) });
     }
 
-    // ---- what is stored ----
+    // ---- stored blocks ----
 
-    /// Blocks of a stripe that are where the catalog says and hold the right bytes, on disks that are not
-    /// gone for good.
+    /// The good blocks of a stripe: where the catalog places them, with the right bytes, on helpers that have
+    /// not left for good.
     pub(crate) fn good_blocks(&self, stripe: &StripeRecord) -> Vec<(BlockIndex, ProcessId)> {
         self.processes.good_blocks(stripe, &self.truth)
     }
 
-    /// Whether a stripe can be read from these blocks.
+    /// Whether these blocks suffice to read a stripe.
     pub(crate) fn decodes(&self, stripe: &StripeRecord, good: &[BlockIndex]) -> bool {
         let all = (0..stripe.blocks.len() as u16).map(BlockIndex);
         let lost: Vec<BlockIndex> = all.filter(|index| !good.contains(index)).collect();

@@ -1,8 +1,8 @@
-//! Clients: they put files stripe by stripe, read them back and remove them, as the client library does.
+//! Clients. Like the client library, they put files stripe by stripe, read them and remove them.
 //!
-//! A put is begun and committed through the API; its stripes are stored on the control connection. A stripe
-//! counts as stored if the helpers report the digests of the file's bytes. A read asks for the layout, then
-//! for all data blocks of each stripe, and holds each block against its recorded digest.
+//! A put begins and commits through the API; its stripes are stored over the control connection. A stripe
+//! counts as stored if the helpers report the right digests. A read requests the layout, then all data blocks
+//! of each stripe, and checks each block against its recorded digest.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,18 +26,18 @@ use crate::dice::Dice;
 use crate::disk::{Deliveries, Stored, hash_of};
 use crate::stripe::encode_data;
 
-/// A client gives up an operation after this time.
+/// Time after which a client gives up an operation.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A file that was asked for can be read at least this long, also if it is replaced.
+/// Time for which a file stays readable after a reader has requested its layout, even if it is replaced.
 const LEASE: Duration = Duration::from_secs(20);
 /// The pause before a failed step is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// A client's requests, and the operations that they are for.
+/// A client's requests and operations.
 #[derive(Debug, Default)]
 struct Client {
     next: u64,
-    /// Open requests on its connection, by tag.
+    /// Open requests on the client's connection, by tag.
     requests: BTreeMap<u64, Request>,
     flows: BTreeMap<u64, Flow>,
 }
@@ -47,41 +47,42 @@ struct Client {
 struct Request {
     flow: u64,
     job: Option<JobId>,
-    /// The data blocks of a stripe that is put.
+    /// The data blocks, for a put of a stripe.
     sources: Vec<Vec<u8>>,
 }
 
 /// All clients.
 pub(crate) struct Clients {
     all: BTreeMap<ProcessId, Client>,
-    /// Files that were read.
+    /// Number of files that were read.
     pub(crate) reads: u64,
-    /// Files that were stored.
+    /// Number of files that were stored.
     pub(crate) puts: u64,
 }
 
-/// A put, read or removal of a file.
+/// An operation: a put, read or removal of a file.
 #[derive(Debug)]
 struct Flow {
     file: String,
     since: Duration,
-    /// Failed attempts.
+    /// Number of failed attempts.
     tries: u32,
-    /// Whether it must succeed.
+    /// Whether a failure of the operation is a violation.
     must: bool,
     what: What,
 }
 
-/// The coordinator keeps the stripes of a file for a reader that has asked for its layout, also if the file is replaced.
+/// A reader's lease on a file. For a reader that has requested the layout, the coordinator keeps the file's
+/// stripes, even if the file is replaced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lease {
-    /// The start of the coordinator that gave it.
+    /// The number of the coordinator's start that granted the lease.
     run: u32,
     since: Duration,
 }
 
 impl Lease {
-    /// Whether it certainly holds.
+    /// Whether the lease is certainly valid.
     fn holds(self, system: &System) -> bool {
         self.run == system.coordinator.run && system.scene.now < self.since + LEASE
     }
@@ -99,7 +100,7 @@ enum What {
 }
 
 impl Clients {
-    /// Clients that do nothing yet.
+    /// Creates clients without operations.
     pub(crate) fn new(script: &Script) -> Self {
         let all = script.client_ids().map(|id| (id, Client::default()));
         Self { all: all.collect(), reads: 0, puts: 0 }
@@ -109,7 +110,7 @@ impl Clients {
         self.all.get_mut(&process).expect("the script names clients that exist")
     }
 
-    /// Whether no client does anything.
+    /// Whether no client has an operation.
     pub(crate) fn are_idle(&self) -> bool {
         self.all.values().all(|client| client.flows.is_empty())
     }
@@ -164,7 +165,7 @@ impl Clients {
         self.go_on(process, flow, system);
     }
 
-    /// Takes the next step of a flow.
+    /// Takes the next step of an operation.
     pub(crate) fn go_on(&mut self, process: ProcessId, number: u64, system: &mut System) {
         let life = system.processes.get(process).life;
         let session = system.processes.get(process).session;
@@ -226,7 +227,7 @@ impl Clients {
         }
     }
 
-    /// Opens a request on the control connection, if there is one.
+    /// Opens a request on the control connection, or retries later if there is no connection.
     fn open(
         &mut self,
         process: ProcessId,
@@ -244,7 +245,7 @@ impl Clients {
         system.say(connection, FromNode::Open { tag, request });
     }
 
-    /// Retries a step after a pause, unless the client has run out of patience.
+    /// Retries a step after a pause, unless the operation has taken too long.
     fn later(&mut self, process: ProcessId, number: u64, system: &mut System) {
         let (now, life) = (system.scene.now, system.processes.get(process).life);
         let Some(flow) = self.client(process).flows.get(&number) else { return };
@@ -257,7 +258,7 @@ impl Clients {
             .after(TRY_AGAIN, crate::event::Event::System(Happening::GoesOn { process, life, flow: number }));
     }
 
-    /// The API has answered, or its connection broke.
+    /// Handles an answer of the API. `answer` is `None` if the connection broke.
     pub(crate) fn answered(
         &mut self,
         process: ProcessId,
@@ -306,7 +307,8 @@ impl Clients {
         }
     }
 
-    /// A change of a file is over.
+    /// Ends a change of a file. With `is`, the file is known to have these contents; otherwise the outcome is
+    /// unknown.
     fn end_change(
         &mut self,
         process: ProcessId,
@@ -324,7 +326,7 @@ impl Clients {
         }
     }
 
-    /// A flow is given up.
+    /// Gives up an operation.
     fn fail(&mut self, process: ProcessId, number: u64, why: &str, system: &mut System) {
         let Some(flow) = self.client(process).flows.get(&number) else { return };
         let (file, must) = (flow.file.clone(), flow.must);
@@ -348,7 +350,7 @@ impl Clients {
         }
     }
 
-    /// A request on the control connection has ended.
+    /// Handles the end of a request on the control connection.
     pub(crate) fn closed(
         &mut self,
         process: ProcessId,
@@ -388,7 +390,8 @@ impl Clients {
         }
     }
 
-    /// The data blocks of a stripe have arrived: they have the stored bytes, or their digests differ.
+    /// Checks the received data blocks of a stripe. Wrong bytes are a violation, unless the client can detect
+    /// them by the digest.
     fn take_stripe(&mut self, process: ProcessId, number: u64, received: &Deliveries, system: &mut System) {
         let Some(Flow { what: What::Read { layout: Some(layout), next, .. }, .. }) =
             self.client(process).flows.get(&number)
@@ -474,7 +477,8 @@ impl Clients {
 
     // ---- tasks ----
 
-    /// An assignment for a client: it brings along what the request is about.
+    /// Handles an assignment for a client. Returns `false` if the assignment belongs to no request of the
+    /// client. For a put, the client provides the data blocks.
     pub(crate) fn assigned(
         &mut self,
         process: ProcessId,
@@ -504,7 +508,7 @@ impl Clients {
         true
     }
 
-    /// Notes the right bytes of a stripe that is being stored.
+    /// Records the true blocks of a stripe that is being stored.
     fn note_stripe(&mut self, assignment: &Assignment, data: &[Vec<u8>], system: &mut System) {
         let Some(local) = assignment.locals.first() else { return };
         let Some((stripe, _)) = local.id.0.rsplit_once('.') else { return };
@@ -520,7 +524,7 @@ impl Clients {
         system.truth.stripes.insert(stripe, Rc::new(blocks));
     }
 
-    /// A client has no blocks but those that it puts.
+    /// Removes the data blocks of puts from the client's disk once no put needs them.
     fn forget_sources(&mut self, process: ProcessId, system: &mut System) {
         let busy = self.client(process).requests.values().any(|request| !request.sources.is_empty());
         if !busy {
@@ -528,7 +532,8 @@ impl Clients {
         }
     }
 
-    /// The session of a client is lost, and its requests with it. Reads are retried, changes are given up.
+    /// Handles the loss of a client's session. All its requests are lost: reads are retried, changes are
+    /// given up.
     pub(crate) fn lost_session(&mut self, process: ProcessId, system: &mut System) {
         let requests = std::mem::take(&mut self.client(process).requests);
         for request in requests.into_values() {
@@ -542,7 +547,7 @@ impl Clients {
         }
     }
 
-    /// A client's process has died, and its operations with it.
+    /// Handles the death of a client's process, which ends all its operations.
     pub(crate) fn died(&mut self, process: ProcessId, system: &mut System) {
         let client = self.client(process);
         client.requests.clear();
@@ -556,7 +561,7 @@ impl Clients {
         system.processes.get_mut(process).disk.blocks.clear();
     }
 
-    /// A message to a client outside of jobs.
+    /// Handles a message to a client outside of jobs.
     pub(crate) fn hears(&mut self, process: ProcessId, message: ToNode, system: &mut System) {
         if let ToNode::Closed { tag, result } = message {
             self.closed(process, tag, result, system);
@@ -564,7 +569,8 @@ impl Clients {
     }
 }
 
-/// A read of all data blocks of a stripe; with dice by some scheme, and as if a block were lost.
+/// A request to read all data blocks of a stripe. With `dice`, by a random scheme and possibly as if a block
+/// were lost.
 fn read_request(stripe: &FileStripe, k: usize, alpha: usize, dice: Option<&mut Dice>) -> ClientRequest {
     let (mut scheme, mut verify, mut pretend_lost) = (Scheme::Auto, false, Vec::new());
     if let Some(dice) = dice {

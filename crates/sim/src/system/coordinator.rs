@@ -1,9 +1,8 @@
-//! The coordinator's process: the real [`Control`] over the real catalog, and what its driver does around
-//! them.
+//! The coordinator's process: the real [`Control`] over the real catalog, with a model of its driver.
 //!
-//! One batch is with the storage at a time, as in the driver. Whether its transaction happens when it is
-//! handed over or when it is answered is chance: a coordinator that dies in between has stored it, or has
-//! not.
+//! As in the driver, the storage processes one batch at a time. A batch's transaction takes effect at random
+//! either when the batch is handed over or when it is answered. A coordinator that dies in between has
+//! therefore stored it or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,25 +23,25 @@ use crate::dice::Dice;
 
 pub(crate) const CLUSTER: &str = "00000000000000000000000000000001";
 const CATALOG: &str = "catalog.redb";
-/// Some day in 2026.
+/// A day in 2026.
 const START_UNIX_MS: u64 = 1_790_000_000_000;
-/// Asks that are carried out together, at most.
+/// Maximum number of requests in a batch.
 const TOGETHER: usize = 256;
-/// A coordinator that cannot start is started again after this time.
+/// Time until a coordinator that could not start is restarted.
 pub(crate) const START_AGAIN: Duration = Duration::from_secs(2);
 
-/// The usual limit of the time that a batch takes.
+/// The longest duration of a batch, except where a fault changes it.
 pub(crate) const STORAGE_DELAY: Duration = Duration::from_millis(3);
 
-/// See the module's documentation.
+/// The coordinator's process and the catalog's medium.
 pub(crate) struct Coordinator {
     pub(crate) platter: Platter,
-    /// Counts starts.
+    /// Number of starts so far.
     pub(crate) run: u32,
     pub(crate) running: Option<Running>,
-    /// The error of its wall clock, in seconds.
+    /// The error of the wall clock in seconds.
     pub(crate) skew_s: i64,
-    /// The longest that a batch takes.
+    /// The longest duration of a batch.
     pub(crate) storage_delay: Duration,
     settings: Settings,
 }
@@ -54,17 +53,17 @@ pub(crate) struct Running {
     term: Term,
     started: Duration,
     ticked: Duration,
-    /// When the next tick is due for which there is an event.
+    /// The time of the next tick that is scheduled.
     pub(crate) tick_at: Option<Duration>,
     batch: Option<Batch>,
-    /// Connections that are open at its end.
+    /// Connections whose coordinator end is open.
     connections: BTreeSet<ConnectionId>,
-    /// Requests that it has not answered.
+    /// Requests without an answer.
     open: BTreeSet<RequestId>,
 }
 
 enum Batch {
-    /// Carried out already, and not answered.
+    /// Carried out, but not answered yet.
     Done(Vec<Event>, Vec<Answer>),
     /// Not carried out yet.
     Waiting(Vec<Ask>),
@@ -90,7 +89,7 @@ impl Coordinator {
         Self { platter, run: 0, running: None, skew_s: 0, storage_delay: STORAGE_DELAY, settings }
     }
 
-    /// Starts a process, if the catalog can be opened.
+    /// Starts a process. Fails if the catalog cannot be opened.
     pub(crate) fn start(&mut self, now: Duration, dice: &mut Dice) -> Result<(), String> {
         self.run += 1;
         self.platter.let_go();
@@ -121,8 +120,8 @@ impl Coordinator {
         opened.map_err(|error| error.to_string())
     }
 
-    /// Kills the process; with `power` its machine loses power, and writes that were not synced may be lost.
-    /// Returns the requests that it has not answered.
+    /// Kills the process. With `power`, its machine loses power, and unsynced writes may be lost. Returns the
+    /// requests that are not answered.
     pub(crate) fn die(&mut self, power: bool, dice: &mut Dice) -> Option<BTreeSet<RequestId>> {
         let running = self.running.take()?;
         match power {
@@ -136,7 +135,7 @@ impl Coordinator {
         (START_UNIX_MS + now.as_millis() as u64).saturating_add_signed(self.skew_s * 1000)
     }
 
-    /// The time as the process knows it.
+    /// The time as the process sees it.
     fn clock(&self, now: Duration) -> Now {
         let started = self.running.as_ref().map_or(now, |running| running.started);
         Now { since_start: now.saturating_sub(started), unix_ms: self.unix_ms(now) }
@@ -156,7 +155,7 @@ impl Coordinator {
         self.handle(Event::Asked(Box::new(command)), now);
     }
 
-    /// The next effect of the control plane.
+    /// Returns the next effect of the control plane.
     pub(crate) fn poll(&mut self) -> Option<Effect> {
         self.running.as_mut()?.control.poll()
     }
@@ -177,12 +176,12 @@ impl Coordinator {
         }
     }
 
-    /// Notes that a request is answered; `false` if it was before.
+    /// Records that a request is answered. Returns `false` if it was answered before.
     pub(crate) fn has_answered(&mut self, request: RequestId) -> bool {
         self.running.as_mut().is_some_and(|running| running.open.remove(&request))
     }
 
-    /// Looks at the clock, if it is time.
+    /// Lets the control plane handle a tick, if one is due.
     pub(crate) fn tick(&mut self, now: Duration) {
         let clock = self.clock(now);
         let Some(running) = &mut self.running else { return };
@@ -193,7 +192,7 @@ impl Coordinator {
         }
     }
 
-    /// When it has to look at the clock, if no event is there for that.
+    /// The time of the next tick, if it must be scheduled.
     pub(crate) fn next_tick(&mut self, now: Duration) -> Option<Duration> {
         let running = self.running.as_mut()?;
         let due = (running.started + running.ticked + running.control.tick()).max(now);
@@ -204,7 +203,8 @@ impl Coordinator {
         Some(due)
     }
 
-    /// Hands a batch to the storage, if there is one and the last one was answered; when it is answered.
+    /// Hands a batch to the storage, if there is one and the previous batch is answered. Returns the time of
+    /// its answer.
     pub(crate) fn feed(&mut self, now: Duration, dice: &mut Dice) -> Option<Duration> {
         let delay = self.storage_delay;
         let running = self.running.as_mut().filter(|running| running.batch.is_none())?;
@@ -219,7 +219,7 @@ impl Coordinator {
         Some(now + dice.up_to(delay))
     }
 
-    /// The storage's answers to its batch.
+    /// Returns the storage's answers to its batch.
     pub(crate) fn storage_done(&mut self) -> (Vec<Event>, Vec<Answer>) {
         let Some(running) = &mut self.running else { return Default::default() };
         match running.batch.take() {
@@ -232,8 +232,8 @@ impl Coordinator {
         }
     }
 
-    /// Stops the process once the storage has carried out everything. Returns the requests that it has not
-    /// answered.
+    /// Stops the process after the storage has carried out all requests. Returns the API requests that are
+    /// not answered.
     pub(crate) fn stop(&mut self) -> Option<BTreeSet<RequestId>> {
         let mut running = self.running.take()?;
         if let Some(Batch::Waiting(asks)) = running.batch.take() {
@@ -252,7 +252,7 @@ impl Coordinator {
         Some(running.open)
     }
 
-    /// How many files and how many unfinished puts the catalog has.
+    /// The number of files and of unfinished puts in the catalog.
     pub(crate) fn files(&self) -> (u64, u64) {
         let (mut files, mut puts) = (0, 0);
         if let Some(running) = &self.running {
@@ -264,7 +264,7 @@ impl Coordinator {
         (files, puts)
     }
 
-    /// A copy of the catalog, as `mend catalog snapshot` makes it.
+    /// Copies the catalog as `mend catalog snapshot` does.
     pub(crate) fn copy(&self) -> Option<Platter> {
         let copy = Platter::default();
         self.running.as_ref()?;
@@ -273,8 +273,8 @@ impl Coordinator {
         snapshot.write_on(copy.handle()).ok().map(|()| copy)
     }
 
-    /// The stripes as the catalog has them now, whether a process runs or not, and whether each is part of a
-    /// file.
+    /// The stripes in the catalog, whether a process runs or not. The flag tells whether the stripe belongs
+    /// to a file.
     pub(crate) fn stripes(&self) -> Vec<(StripeRecord, bool)> {
         let mut stripes = Vec::new();
         let mut visit = |stripe, is_pending: bool| stripes.push((stripe, !is_pending));

@@ -1,4 +1,4 @@
-//! Events of a whole system, apart from those of slices and disks.
+//! Events of a whole system, except those of slices and disks.
 
 use control::{Answer, ConnectionId, RequestId};
 use repair::wire::control::ToNode;
@@ -6,20 +6,20 @@ use repair::wire::control::ToNode;
 use super::script::Fault;
 use super::wires::Way;
 
-/// A helper or a client.
+/// Identifies a helper or a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
-/// Something that happens at some time.
+/// An event of a whole system.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// The coordinator's process starts.
     CoordinatorStarts,
-    /// The coordinator looks at the clock.
+    /// The coordinator's timer fires.
     Tick {
         run: u32,
     },
-    /// The storage has carried out a batch.
+    /// The storage has completed a batch.
     StorageDone {
         run: u32,
     },
@@ -28,7 +28,7 @@ pub(crate) enum Happening {
         process: ProcessId,
         life: u32,
     },
-    /// A process dials the coordinator.
+    /// A process connects to the coordinator.
     Dials {
         process: ProcessId,
         life: u32,
@@ -38,26 +38,26 @@ pub(crate) enum Happening {
         connection: ConnectionId,
         way: Way,
     },
-    /// The coordinator pings, and both ends look how long the other one has been silent.
+    /// The coordinator sends a ping, and both ends check for how long the peer has been silent.
     Heartbeat {
         connection: ConnectionId,
     },
-    /// A helper has done something outside of jobs that it was asked on a connection.
+    /// A helper has completed a request outside of jobs, which came on this connection.
     ChoreDone {
         process: ProcessId,
         connection: ConnectionId,
         chore: Box<ToNode>,
     },
-    /// A request of the API reaches the coordinator.
+    /// An API request reaches the coordinator.
     Asked {
         request: RequestId,
     },
-    /// Its answer arrives.
+    /// The answer to an API request arrives.
     Answered {
         request: RequestId,
         answer: Option<Box<Answer>>,
     },
-    /// A client goes on with something after a pause.
+    /// A client continues an operation after a pause.
     GoesOn {
         process: ProcessId,
         life: u32,
@@ -65,9 +65,9 @@ pub(crate) enum Happening {
     },
     /// An operation of the script begins.
     Operation(usize),
-    /// The time of a fault of the script has come.
+    /// A fault of the script becomes due.
     Arms(usize),
-    /// A fault strikes, at a helper if its trigger was about one.
+    /// A fault strikes. If it waited for a trigger at a helper, it strikes that helper.
     Fault {
         number: usize,
         at: Option<ProcessId>,

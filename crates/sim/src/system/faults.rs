@@ -1,4 +1,4 @@
-//! Faults of the script, and their ends. A fault that would lose more than the code tolerates is skipped.
+//! Starts and ends the faults of a script. A fault that would lose more than the code tolerates is skipped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::script::{Fault, Trigger};
 use super::wires::Way;
 use super::world::World;
 
-/// The interval of catalog backups, in scripts that restore one.
+/// Interval between catalog backups, in scripts that restore one.
 pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
 
 /// A backup of the catalog.
@@ -23,13 +23,13 @@ pub(crate) const COPY_EVERY: Duration = Duration::from_secs(8);
 pub(crate) struct Copy {
     at: Duration,
     platter: Platter,
-    /// How often each file had been changed.
+    /// The number of changes of each file at the time of the backup.
     changes: BTreeMap<String, u64>,
 }
 
-/// Faults that clients or the judge have to know of.
+/// Faults that concern clients or the judge.
 impl World {
-    /// The time of a fault has come: it strikes, or waits for its trigger.
+    /// Handles a fault that is due: it strikes now or waits for its trigger.
     pub(crate) fn arm(&mut self, number: usize) {
         match self.system.script.faults[number].0.on {
             Some(trigger) => self.armed.push((trigger, number)),
@@ -37,7 +37,8 @@ impl World {
         }
     }
 
-    /// A moment has come, at some helper: faults that waited for it strike in the middle of what it began.
+    /// Handles a trigger at a helper. Faults that waited for it strike soon, while the helper's work is in
+    /// progress.
     pub(crate) fn pull(&mut self, trigger: Trigger, helper: Option<ProcessId>) {
         let is_due = |&mut (on, _): &mut (Trigger, usize)| on == trigger;
         for (_, number) in self.armed.extract_if(.., is_due).collect::<Vec<_>>() {
@@ -48,7 +49,7 @@ impl World {
         }
     }
 
-    /// Has a fault strike, at a helper if it is about one, unless it would lose too much.
+    /// Lets a fault strike, at helper `at` if given, unless too much would be lost.
     pub(crate) fn strike(&mut self, number: usize, at: Option<ProcessId>) {
         let fault = self.system.script.faults[number].1;
         let fault = at.map_or(fault, |helper| fault.aimed_at(helper));
@@ -112,8 +113,8 @@ impl World {
         }
     }
 
-    /// Stops the coordinator, restores a backup of its catalog, and starts it again. Changes of files since
-    /// then are forgotten.
+    /// Stops the coordinator, restores a backup of its catalog and starts it again. Later changes of files
+    /// are lost.
     fn restore_catalog(&mut self, age: Duration, back_after: Duration) {
         let system = &mut self.system;
         let before = system.scene.now.saturating_sub(age);
@@ -128,7 +129,7 @@ impl World {
 }
 
 impl System {
-    /// Begins a fault that concerns nothing but the system.
+    /// Starts a fault that concerns only the system.
     fn begin_fault(&mut self, fault: Fault) {
         match fault {
             Fault::CoordinatorDies { power, back_after } => {
@@ -183,7 +184,7 @@ impl System {
         }
     }
 
-    /// Ends all faults; processes that are to come back start again.
+    /// Ends all faults and restarts all processes that have not left for good.
     pub(crate) fn cease(&mut self) {
         self.scene.note(|| "calm".to_owned());
         for fault in std::mem::take(&mut self.struck) {
@@ -199,7 +200,7 @@ impl System {
         }
     }
 
-    /// Does something to a block on a helper's disk.
+    /// Damages or removes a block on a helper's disk.
     fn harm(&mut self, fault: Fault, helper: ProcessId, block: &BlockId) {
         self.scene.note(|| format!("{block} on {}", name_of(helper)));
         let dice = &mut self.scene.dice;
@@ -218,7 +219,7 @@ impl System {
         }
     }
 
-    /// The block that a fault strikes.
+    /// The block that a fault strikes, and its helper.
     fn struck(&self, fault: Fault) -> Option<(ProcessId, BlockId)> {
         let (Fault::BlockLost { helper, nth }
         | Fault::BlockCorrupt { helper, nth }
@@ -231,8 +232,8 @@ impl System {
         Some((helper, block.clone()))
     }
 
-    /// Whether everything that is stored can still be read after a fault, from good blocks on disks that are
-    /// not gone for good.
+    /// Whether every stripe stays readable after a fault, counting only good blocks on helpers that have not
+    /// left for good.
     fn is_tolerable(&self, fault: Fault) -> bool {
         let (gone, struck) = match fault {
             Fault::HelperDies { helper, back_after: None, .. } => (Some(helper), None),
@@ -255,7 +256,7 @@ impl System {
             };
             let good = self.good_blocks(stripe).into_iter().filter(stays);
             let good: Vec<BlockIndex> = good.map(|(index, _)| index).collect();
-            // To tell a wrong block, one block more is needed than to read.
+            // Identifying a wrong block takes one more block than reading the stripe.
             let spare = usize::from(forges || self.truth.forged.contains(&stripe.id));
             self.decodes(stripe, &good) && good.len() >= self.code.data_blocks() + spare
         })

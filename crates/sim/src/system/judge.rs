@@ -1,11 +1,11 @@
-//! Invariants.
+//! The judge checks the invariants of a whole system.
 //!
 //! **Always**: a stripe has at most one job that publishes; every request is answered once; a read returns
-//! the bytes that were stored; queues are bounded.
+//! the stored bytes; queues are bounded.
 //!
 //! **In the end**, when all faults have ceased: everything is repaired within a bounded time, and the status
-//! says so; then, after a scrub, every block of every file is where the catalog says, on a helper that is up,
-//! and what it has to be; every file that may be there reads as what it may be; nothing is in flight.
+//! confirms it. Then, after a scrub, every block of every file is intact, where the catalog places it, on a
+//! helper that is up. Every file reads as one of its possible contents, and nothing is in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,42 +19,42 @@ use super::client::Clients;
 use super::event::{Happening, ProcessId};
 use super::operator::{Operator, Wanted};
 
-/// The operator looks this often.
+/// Interval between the operator's looks at the status.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Everything is repaired within this time: the sum of all pauses that the coordinator makes, many times
-/// over.
+/// Time limit for all repairs: many times the sum of all pauses that the coordinator makes.
 const BOUND: Duration = Duration::from_secs(3600);
-/// No more jobs run at once, and no more writes wait.
+/// Limits on concurrent jobs and on waiting writes.
 const MOST_JOBS: usize = 512;
 const MOST_WRITES: usize = 4096 + 64;
 
 /// The judge's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The script is being played.
+    /// The script is running.
     Busy,
-    /// That the status says that all is well.
+    /// Waiting until the status reports that all is well.
     Calming,
-    /// A scrub, which has this number.
+    /// Waiting for the end of the scrub with this number.
     Scrubbing(Option<u64>),
-    /// That all is well after the scrub.
+    /// Waiting until the status reports that all is well after the scrub.
     Settling,
-    /// That all files are read.
+    /// Waiting until all files have been read.
     Reading,
-    /// Nothing: everything was judged.
+    /// Everything has been judged.
     Over,
 }
 
-/// Observations of the system, and the progress of its judgement.
+/// The judge's observations and progress.
 pub(crate) struct Judge {
     pub(crate) phase: Phase,
-    /// When the last fault ceased.
+    /// The time at which all faults had ceased.
     calm_since: Option<Duration>,
-    /// The coordinator's last status, or what is left to do, for the message of a violation.
+    /// Summary of the coordinator's last status, or a list of unfinished work, for the message of a
+    /// violation.
     last_summary: String,
-    /// Bad blocks that the running coordinator was told of, with their holders.
+    /// Bad blocks, with their holders, that were reported to the running coordinator.
     told_bad: BTreeSet<(BlockId, ProcessId)>,
-    /// The most jobs that published blocks at the same time.
+    /// Maximum number of concurrent jobs that publish blocks.
     pub(crate) at_once: usize,
 }
 
@@ -68,17 +68,17 @@ impl Judge {
         self.calm_since.is_some()
     }
 
-    /// A coordinator starts, which knows only what the one before it has stored.
+    /// Handles a start of the coordinator, which keeps only stored facts from the previous run.
     pub(crate) fn coordinator_starts(&mut self) {
         self.told_bad.clear();
     }
 
-    /// A fault strikes a block: earlier reports about it no longer count.
+    /// Drops earlier reports about a block, because a fault strikes it.
     pub(crate) fn forget_told(&mut self, block: &BlockId, holder: ProcessId) {
         self.told_bad.remove(&(block.clone(), holder));
     }
 
-    /// Notes the bad blocks that the coordinator is told of.
+    /// Records a bad block that is reported to the coordinator.
     pub(crate) fn note_bad(&mut self, process: ProcessId, message: &FromNode) {
         let (block, problem) = match message {
             FromNode::Verified { block, result: Err(problem), .. } => (block, problem),
@@ -106,7 +106,7 @@ impl Judge {
         }
     }
 
-    /// All faults have ceased.
+    /// Handles the end of all faults.
     pub(crate) fn calm(&mut self, system: &mut System) {
         self.calm_since = Some(system.scene.now);
         self.phase = Phase::Calming;
@@ -114,7 +114,7 @@ impl Judge {
         system.after(LOOK_EVERY, Happening::Look);
     }
 
-    /// The operator looks.
+    /// Lets the operator look at the system, as the phase requires.
     pub(crate) fn look(&mut self, clients: &Clients, system: &mut System) {
         if self.calm_since.is_some_and(|since| system.scene.now > since + BOUND) {
             let phase = self.phase;
@@ -138,7 +138,7 @@ impl Judge {
         }
     }
 
-    /// Judges a status: goes on to the next phase if all is well, or has the operator help.
+    /// Judges a status: enters the next phase if all is well, otherwise lets the operator react.
     pub(crate) fn judge_status(&mut self, status: &Status, clients: &mut Clients, system: &mut System) {
         if self.calm_since.is_none() {
             return;
@@ -179,7 +179,8 @@ impl Judge {
         };
     }
 
-    /// The status says that all is well: no block that the coordinator was told to be bad counts as good.
+    /// Called when the status reports that all is well: checks that no block counts as good that was reported
+    /// as bad.
     fn judge_told(&self, system: &mut System) {
         let mut wrong = Vec::new();
         for (stripe, is_of_a_file) in system.coordinator.stripes() {
@@ -197,7 +198,7 @@ impl Judge {
         wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
     }
 
-    /// Checks that nothing is in flight any more. A read of the steady scrub ends before the next one begins.
+    /// Checks that nothing is in flight.
     fn judge_end(&mut self, system: &System) {
         let in_flight = system.coordinator.running.as_ref().map(|running| running.control.in_flight());
         let mut left: Vec<String> = system
@@ -223,7 +224,7 @@ impl Judge {
     }
 }
 
-/// The coordinator knows the stripes and files of its catalog.
+/// Checks that the status counts all stripes and files of the catalog.
 fn judge_counts(status: &Status, system: &mut System) {
     let (stripes, files) = (system.coordinator.stripes().len() as u64, system.coordinator.files().0);
     if (status.stripes.stripes, status.files) != (stripes, files) {
@@ -234,7 +235,8 @@ fn judge_counts(status: &Status, system: &mut System) {
     }
 }
 
-/// The status says that all is well: every block of every file is good where the catalog places it.
+/// Called when the status reports that all is well: checks that every block of every file is good where the
+/// catalog places it.
 fn judge_blocks(system: &mut System) {
     let mut wrong = Vec::new();
     for (stripe, is_of_a_file) in system.coordinator.stripes() {
@@ -252,8 +254,7 @@ fn judge_blocks(system: &mut System) {
     wrong.into_iter().for_each(|wrong| system.scene.violate(wrong));
 }
 
-/// Blocks on helpers that are up which the catalog does not place there, and of which the status does not
-/// speak.
+/// Blocks on live helpers that neither the catalog nor the status mentions.
 fn untidy(status: &Status, system: &System) -> Vec<String> {
     let mut placed = BTreeSet::new();
     for (stripe, _) in system.coordinator.stripes() {
@@ -273,7 +274,7 @@ fn untidy(status: &Status, system: &System) -> Vec<String> {
         .collect()
 }
 
-/// Every file that may be there can be read.
+/// Starts reads of all files that may exist.
 fn read_everything(clients: &mut Clients, system: &mut System) {
     let client = system.script.client_ids().next().expect("there is one at least");
     for file in system.truth.files.keys().cloned().collect::<Vec<_>>() {

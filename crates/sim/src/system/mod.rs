@@ -1,15 +1,16 @@
-//! Whole systems on virtual time: the very coordinator ([`control::Control`]) over the very catalog
-//! ([`dir::DirCatalog`]), helpers around the very [`repair::Part`], clients, an operator, and faults, all decided by
-//! one seed.
+//! Simulation of whole systems on virtual time: the real coordinator ([`control::Control`]) over the real
+//! catalog ([`dir::DirCatalog`]), helpers around the real [`repair::Part`], clients, an operator, and faults.
+//! One seed decides every choice.
 //!
-//! [`check`] plays the [`Script`] of a seed and checks the invariants of `judge.rs`. A violation prints the
-//! command that replays it, and the replay ends with the shortest part of the script that still fails.
+//! [`check`] simulates the [`Script`] of a seed and checks the invariants of `judge.rs`. A violation prints
+//! the command that replays it. The replay ends with the shortest version of the script that still fails.
 //!
-//! `world.rs` routes events. The state is split: the system under test with its coordinator, processes and wires
-//! (`assembly.rs`), the clients, the operator, and the judge.
+//! `world.rs` routes events. The state is split: the system under test with its coordinator, processes and
+//! wires (`assembly.rs`), the clients, the operator, and the judge.
 //!
-//! Deliberately absent: any knowledge of what the coordinator should do. It is surrounded by connections that
-//! break and fall silent, a storage that is slow and fails, disks, and people who ask for things.
+//! Deliberately absent: any knowledge of what the coordinator should do. The simulation only provides its
+//! surroundings: connections that break or become silent, storage that is slow or fails, disks, and requests
+//! of people.
 
 mod api;
 mod assembly;
@@ -41,32 +42,32 @@ use world::World;
 /// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The seed.
+    /// The script's seed.
     pub seed: u64,
-    /// Files that were read.
+    /// Number of files that were read.
     pub reads: u64,
-    /// Files that were stored.
+    /// Number of files that were stored.
     pub puts: u64,
-    /// How often helpers were told to make deliveries blocks of the store.
+    /// Number of commit orders to helpers.
     pub commits: u64,
-    /// The most jobs that published blocks at the same time.
+    /// Maximum number of concurrent jobs that publish blocks.
     pub at_once: usize,
-    /// Starts of the coordinator.
+    /// Number of starts of the coordinator.
     pub starts: u32,
-    /// When everything was over, in virtual time.
+    /// Virtual time at the end of the run.
     pub after: Duration,
-    /// Events that happened.
+    /// Number of events that were handled.
     pub events: u64,
-    /// The trace, if it was kept.
+    /// The trace, if it was recorded.
     pub trace: Vec<String>,
 }
 
-/// A run that violated an invariant.
+/// A run that violated invariants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The script.
+    /// The script of the run.
     pub script: Box<Script>,
-    /// The violations.
+    /// The violated invariants.
     pub what: Vec<String>,
 }
 
@@ -78,18 +79,18 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Plays the script of a seed.
+/// Simulates the script of a seed.
 ///
 /// # Errors
-/// [`Violation`] of an invariant, or of an assertion in the code under test.
+/// [`Violation`] if an invariant or an assertion in the code under test fails.
 pub fn check(seed: u64) -> Result<Summary, Violation> {
     play(&Script::random(seed), Tracing::Off)
 }
 
-/// Plays a script.
+/// Simulates a script.
 ///
 /// # Errors
-/// [`Violation`] of an invariant, or of an assertion in the code under test.
+/// [`Violation`] if an invariant or an assertion in the code under test fails.
 pub fn play(script: &Script, tracing: Tracing) -> Result<Summary, Violation> {
     let violation = |what| Violation { script: Box::new(script.clone()), what };
     let ended = catch_unwind(AssertUnwindSafe(|| World::new(script, tracing).run()));

@@ -1,4 +1,4 @@
-//! The operator: what people ask of the coordinator, and what they do about a status that is not well.
+//! The operator: a person's requests to the coordinator, and the reactions to an unhealthy status.
 
 use std::time::Duration;
 
@@ -23,19 +23,19 @@ use super::script::Operation;
 /// The operator's use of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Nothing.
+    /// The answer is ignored.
     Nothing,
-    /// Pauses all open repairs, or resumes them.
+    /// All open repairs in the answer are paused or resumed.
     Pause(bool),
-    /// Cancels all open repairs.
+    /// All open repairs in the answer are cancelled.
     Cancel,
-    /// Judges the status.
+    /// The status in the answer is judged.
     Status,
-    /// Notes the scrub's number and state.
+    /// The scrub's number and state in the answer are recorded.
     Scrub,
 }
 
-/// See the module's documentation.
+/// The operator of a system.
 pub(crate) struct Operator<'s> {
     system: &'s mut System,
 }
@@ -45,7 +45,7 @@ impl<'s> Operator<'s> {
         Self { system }
     }
 
-    /// Carries out an operation of the script, unless it is a client's.
+    /// Carries out an operation of the script, unless a client does so.
     pub(crate) fn operate(&mut self, operation: Operation) {
         match operation {
             Operation::Put { .. } | Operation::Read { .. } | Operation::Remove { .. } => {}
@@ -84,7 +84,7 @@ impl<'s> Operator<'s> {
         }
     }
 
-    /// A repair by any scheme and any choice of helpers; half of them by the defaults.
+    /// A repair by a random scheme and helper policy; in half of the cases by the defaults.
     fn any_way(&mut self) -> RepairRequest {
         let dice = &mut self.system.scene.dice;
         if dice.one_in(2) {
@@ -97,7 +97,7 @@ impl<'s> Operator<'s> {
         RepairRequest { scheme, policy, ..RepairRequest::default() }
     }
 
-    /// Asks for something and ignores the answer.
+    /// Sends a request and ignores the answer.
     fn order<T: Send + 'static, C: Into<Command>>(&mut self, command: impl FnOnce(control::Reply<T>) -> C) {
         self.system.ask(Asker::Operator(Wanted::Nothing), command);
     }
@@ -125,7 +125,7 @@ impl<'s> Operator<'s> {
         self.system.ask(Asker::Operator(wanted), RepairCommand::List);
     }
 
-    /// Asks for every view.
+    /// Requests every kind of view.
     fn look_around(&mut self) {
         let names: Vec<String> = self.system.processes.ids().into_iter().map(name_of).take(2).collect();
         let safe = names.clone();
@@ -143,7 +143,7 @@ impl<'s> Operator<'s> {
         self.order(|reply| RepairCommand::Change(1, None, Duration::from_secs(3), reply));
     }
 
-    /// Takes back every order that would keep the system from becoming whole.
+    /// Reverts all orders that would keep the system from becoming healthy.
     pub(crate) fn take_back(&mut self) {
         self.look_at_repairs(Wanted::Pause(false));
         self.cap(None);
@@ -153,7 +153,7 @@ impl<'s> Operator<'s> {
         }
     }
 
-    /// Does what an operator does about a status that is not well.
+    /// Reacts to an unhealthy status as an operator would.
     pub(crate) fn help(&mut self, status: &Status) {
         if !status.newer.is_empty() {
             return self.order(|reply| CatalogCommand::Accept(AcceptRequest { reject: None }, reply));
@@ -167,10 +167,10 @@ impl<'s> Operator<'s> {
         }
         let scrubs = status.last_scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
         if status.stripes.contradictory > 0 && !scrubs {
-            self.order(|reply| ScrubCommand::Start(true, reply)); // It tells which of the blocks is wrong.
+            self.order(|reply| ScrubCommand::Start(true, reply)); // It identifies the wrong block.
         }
         for part in &status.unreadable {
-            // What was removed, and is back with an old catalog, goes again.
+            // Files that were removed and came back with a restored catalog are removed again.
             if let Some(file) = part.file.clone().filter(|file| self.system.truth.file(file).is_forgotten) {
                 self.order(|reply| FileCommand::Remove(file, reply));
             }
@@ -195,7 +195,7 @@ impl<'s> Operator<'s> {
         self.system.ask(Asker::Operator(Wanted::Scrub), |reply| ScrubCommand::State(scrub, reply));
     }
 
-    /// Pauses, resumes or cancels the repairs that an answer lists as open.
+    /// Pauses, resumes or cancels the open repairs in an answer.
     pub(crate) fn change_repairs(&mut self, wanted: Wanted, listed: Answer) {
         for repair in open_repairs(listed) {
             match wanted {

@@ -1,5 +1,5 @@
-//! The medium of the coordinator's catalog, as a storage backend of redb: synced writes stay, others may be
-//! lost with the machine, and writes may fail.
+//! The medium of the coordinator's catalog, as a storage backend of redb. Synced writes are durable, others
+//! may be lost on a power failure, and writes may fail.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use redb::StorageBackend;
 
 use crate::dice::Dice;
 
-/// A medium, which outlives the processes that use it.
+/// A medium. It outlives the processes that use it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Platter(Arc<Mutex<Medium>>);
 
-/// A process's access to a platter, which ends with the process.
+/// A process's access to a medium. It becomes invalid when the process ends.
 #[derive(Debug)]
 pub(crate) struct Handle {
     platter: Platter,
@@ -22,11 +22,11 @@ pub(crate) struct Handle {
 #[derive(Debug, Default)]
 struct Medium {
     bytes: Vec<u8>,
-    /// Writes since the last sync, with what was there before.
+    /// Writes since the last sync, with the overwritten bytes.
     unsynced: Vec<Unsynced>,
-    /// Counts processes: handles of earlier ones are of no use.
+    /// Number of processes so far. Handles of earlier processes are invalid.
     life: u32,
-    /// How many writes and syncs go well before one fails, and whether only that one does.
+    /// Number of writes and syncs that succeed before the next one fails, and whether only that one fails.
     fails_after: Option<(u32, bool)>,
 }
 
@@ -38,24 +38,24 @@ struct Unsynced {
 }
 
 impl Platter {
-    /// A copy of its contents.
+    /// Copies the contents to a new medium.
     pub(crate) fn copy(&self) -> Self {
         let bytes = self.medium().bytes.clone();
         Self(Arc::new(Mutex::new(Medium { bytes, ..Medium::default() })))
     }
 
-    /// Access for the process that runs now.
+    /// Opens the medium for the running process.
     pub(crate) fn handle(&self) -> Handle {
         let life = self.medium().life;
         Handle { platter: self.clone(), life }
     }
 
-    /// The process that uses it has ended; its writes stay.
+    /// Handles the end of the process. Its writes are kept.
     pub(crate) fn let_go(&self) {
         self.medium().life += 1;
     }
 
-    /// The machine loses power, and any part of the unsynced writes.
+    /// Handles a power failure: any part of the unsynced writes is lost.
     pub(crate) fn lose_power(&self, dice: &mut Dice) {
         let medium = &mut *self.medium();
         medium.life += 1;
@@ -71,13 +71,13 @@ impl Platter {
         }
     }
 
-    /// The write or sync after so many fails, alone (`true`) or with all that follow; `None`: none does any
-    /// more.
+    /// Lets a write or sync fail after a number of others, only once (`true`) or with all that follow. `None`
+    /// ends the failures.
     pub(crate) fn fail_after(&self, writes: Option<(u32, bool)>) {
         self.medium().fails_after = writes;
     }
 
-    /// Another catalog is put in its place.
+    /// Replaces the contents by those of another medium.
     pub(crate) fn replace(&self, other: &Self) {
         let bytes = other.medium().bytes.clone();
         let medium = &mut *self.medium();
@@ -97,7 +97,7 @@ impl Medium {
         }
     }
 
-    /// Whether a write may be carried out.
+    /// Fails if a write has to fail.
     fn check_write(&mut self) -> io::Result<()> {
         match &mut self.fails_after {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Helpers and clients: their sessions with the coordinator, their tasks of jobs, and what helpers are asked
+//! Helpers and clients: their sessions with the coordinator, their tasks of jobs, and a helper's requests
 //! outside of jobs.
 
 use std::collections::BTreeMap;
@@ -21,29 +21,29 @@ use crate::event::{NodeEvent, TaskId};
 use crate::scene::Scene;
 use crate::task::JobTask;
 
-/// Bytes of slices that a relay may hold.
+/// Memory for slices in a relay, in bytes.
 const BUDGET_BYTES: usize = 512 << 10;
-/// Bytes free on a disk that is not full.
+/// Free bytes on a disk that is not full.
 const FREE_BYTES: u64 = 1 << 30;
-/// Bytes per second of disks.
+/// Rate of disks in bytes per second.
 const DISK_RATE: f64 = 200e6;
 
-/// See the module's documentation.
+/// A helper or a client.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    /// Counts its starts: events for an earlier run are dropped.
+    /// Number of starts so far. Events of an earlier run are dropped.
     pub(crate) life: u32,
     pub(crate) alive: bool,
-    /// It never comes back.
+    /// Whether the process has left for good.
     pub(crate) gone: bool,
     pub(crate) disk: Disk,
     pub(crate) session: Session,
-    /// Its number, as the coordinator said last.
+    /// The node number that the coordinator assigned last.
     pub(crate) node: Option<NodeId>,
     pub(crate) tasks: BTreeMap<JobId, JobTask>,
     numbers: TaskId,
-    /// Deliveries to a client, of jobs whose tasks have forgotten them since.
+    /// Deliveries of finished jobs to a client, whose tasks do not keep them any longer.
     received: BTreeMap<JobId, Deliveries>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     None,
-    /// It has said hello.
+    /// The process has sent its first message.
     Hello(ConnectionId),
     Up(ConnectionId),
 }
@@ -102,12 +102,12 @@ impl Process {
         if self.is_client() { Role::Client(name) } else { Role::Helper(name) }
     }
 
-    /// Whether it is registered.
+    /// Whether the process is registered.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.session, Session::Up(_))
     }
 
-    /// Its first message on a connection.
+    /// The first message on a connection.
     pub(crate) fn hello(&self) -> FromNode {
         match self.is_client() {
             true => FromNode::RegisterClient { version: control::VERSION, bandwidth: None, rack: None },
@@ -140,7 +140,7 @@ impl Process {
         FromNode::Pong { free_bytes: self.free_bytes(), tasks: self.tasks.len() as u32 }
     }
 
-    /// Its process ends.
+    /// Ends the process. If `unheard`, its machine vanishes without closing connections.
     pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
         (self.alive, self.life, self.session) = (false, self.life + 1, Session::None);
         if let Some(node) = self.node {
@@ -150,7 +150,7 @@ impl Process {
         self.received.clear();
     }
 
-    /// The connection to the coordinator is gone: everything that is not committed is dropped.
+    /// Handles the loss of the connection to the coordinator: all uncommitted state is dropped.
     pub(crate) fn lose_session(&mut self, scene: &mut Scene) {
         self.session = Session::None;
         for task in self.tasks.values_mut() {
@@ -160,7 +160,7 @@ impl Process {
         self.received.clear();
     }
 
-    /// A message for a task.
+    /// Passes a message to the task of a job.
     pub(crate) fn take(&mut self, job: JobId, message: ToNode, scene: &mut Scene) {
         let Some(node) = self.node else { return };
         self.numbers += 1 << 20;
@@ -169,7 +169,7 @@ impl Process {
         self.after(job);
     }
 
-    /// An event for a task.
+    /// Passes an event to the task of a job.
     pub(crate) fn notice(&mut self, job: JobId, what: NodeEvent, scene: &mut Scene) {
         if let Some(task) = self.tasks.get_mut(&job) {
             task.handle(what, &mut self.disk, scene);
@@ -177,7 +177,8 @@ impl Process {
         }
     }
 
-    /// Keeps what a client's task has forgotten, and drops the task once nothing is left of it.
+    /// Saves the deliveries that a client's task has dropped, and removes the task once it has no state of
+    /// the job.
     fn after(&mut self, job: JobId) {
         let Some(task) = self.tasks.get_mut(&job) else { return };
         let (is_client, is_known) = (self.id.0 >= FIRST_CLIENT, task.knows_job());
@@ -189,13 +190,13 @@ impl Process {
         }
     }
 
-    /// Takes what a job has delivered to a client.
+    /// Takes the deliveries of a job to a client.
     pub(crate) fn take_received(&mut self, job: JobId) -> Deliveries {
         let delivered = || self.tasks.get(&job).map(|task| task.deliveries.clone()).unwrap_or_default();
         self.received.remove(&job).unwrap_or_else(delivered)
     }
 
-    /// How long a request outside of jobs takes.
+    /// The duration of a request outside of jobs.
     pub(crate) fn chore_takes(&mut self, chore: &ToNode, scene: &mut Scene) -> Duration {
         let bytes = match chore {
             ToNode::Verify { block, .. } => {
@@ -206,7 +207,7 @@ impl Process {
         self.disk.takes(bytes as u64, scene)
     }
 
-    /// Carries out a request outside of jobs, and answers it.
+    /// Carries out a request outside of jobs and returns the answer.
     pub(crate) fn chore(&mut self, chore: ToNode) -> Option<FromNode> {
         Some(match chore {
             ToNode::Remove { block } => {
@@ -236,14 +237,14 @@ impl Process {
 /// All processes.
 pub(crate) struct Processes {
     all: BTreeMap<ProcessId, Process>,
-    /// The process behind each node number.
+    /// The process of each node number.
     ids: BTreeMap<NodeId, ProcessId>,
-    /// Bytes per second of each link.
+    /// Rate of each link in bytes per second.
     link_rate: u64,
 }
 
 impl Processes {
-    /// Processes that do not run yet.
+    /// Creates processes that do not run yet.
     pub(crate) fn new(script: &Script, dice: &mut Dice) -> Self {
         let processes = script.helper_ids().chain(script.client_ids()).map(|id| {
             let latency = dice.up_to(script.disk_latency);
@@ -268,7 +269,7 @@ impl Processes {
         self.all.keys().copied().collect()
     }
 
-    /// The process that has a node number.
+    /// The process with a node number.
     pub(crate) fn of_node(&self, node: NodeId) -> Option<&Process> {
         self.all.get(self.ids.get(&node)?)
     }
@@ -277,7 +278,7 @@ impl Processes {
         self.all.get_mut(self.ids.get(&node)?)
     }
 
-    /// The coordinator has registered a process under a number.
+    /// Handles the registration of a process at the coordinator under a node number.
     pub(crate) fn register(
         &mut self,
         id: ProcessId,
@@ -304,8 +305,8 @@ impl Processes {
         }
     }
 
-    /// Blocks of a stripe that are where the catalog says, with the bytes that they have to have, on disks
-    /// that are not gone for good.
+    /// The good blocks of a stripe: where the catalog places them, with the right bytes, on helpers that have
+    /// not left for good.
     pub(crate) fn good_blocks(&self, stripe: &StripeRecord, truth: &Truth) -> Vec<(BlockIndex, ProcessId)> {
         let good = (0..).map(BlockIndex).zip(&stripe.blocks).filter_map(|(index, block)| {
             let process = self.of_node(block.node?)?;

@@ -1,4 +1,4 @@
-//! Scripts: a cluster, the operations of its clients and its operator, and faults, all from a seed.
+//! Scripts: a cluster, the operations of its clients and its operator, and faults. A seed decides them all.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use repair::wire::control::{FromNode, ToNode};
 use super::event::ProcessId;
 use crate::dice::Dice;
 
-/// Operations and faults happen within this time.
+/// Time within which operations and faults start.
 const BUSY: Duration = Duration::from_secs(60);
-/// Clients have numbers from here on.
+/// The number of the first client.
 pub(crate) const FIRST_CLIENT: u32 = 1000;
 
-/// Codes that are played, all small.
+/// Codes of random scripts, all small.
 const CODES: [&str; 9] = [
     "rs-3-2",
     "rs-4-2",
@@ -30,59 +30,58 @@ const CODES: [&str; 9] = [
 /// Codes of scripts with many stripes.
 const RECOVERED: [&str; 4] = ["rs-4-2", "rs-6-4", "rs-9-6", "lrc-4-2-2"];
 
-/// A whole run.
+/// The script of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Decides every delay, every byte and every choice.
+    /// The seed of all delays, bytes and choices.
     pub seed: u64,
-    /// The code of puts.
+    /// The code of all puts.
     pub code: CodeSpec,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Helpers.
+    /// Number of helpers.
     pub helpers: u32,
-    /// Clients.
+    /// Number of clients.
     pub clients: u32,
-    /// How long a helper may be away before its blocks are rebuilt.
+    /// The grace period: how long a helper may be absent before its blocks are rebuilt.
     pub repair_after: Duration,
     /// Whether damage is repaired automatically.
     pub heals: bool,
-    /// Bytes per second of the steady scrub, if it runs.
+    /// Rate of the background scrub in bytes per second, if it runs.
     pub scrub_bytes_per_s: Option<u64>,
-    /// Bytes per second of each link.
+    /// Rate of each link in bytes per second.
     pub link_rate: u64,
-    /// The longest that a disk takes beyond moving bytes.
+    /// The longest latency of a disk operation, in addition to the transfer of its bytes.
     pub disk_latency: Duration,
-    /// The longest that a control message usually takes.
+    /// The longest delay of a control message, except where a fault changes it.
     pub message_delay: Duration,
-    /// Whether control messages go through their bytes on the wire.
+    /// Whether control messages are encoded and decoded on their way.
     pub json: bool,
-    /// Operations, and when they begin.
+    /// Operations, each with its start time.
     pub operations: Vec<(Duration, Operation)>,
-    /// Faults, and when they strike.
+    /// Faults, each with the time at which it strikes.
     pub faults: Vec<(When, Fault)>,
 }
 
-/// When a fault strikes.
+/// The time at which a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    /// At this time,
+    /// The time at which the fault strikes, or starts to wait for `on`.
     pub at: Duration,
-    /// or at the first of these moments from then on.
+    /// The trigger that the fault waits for, if any.
     pub on: Option<Trigger>,
 }
 
-/// A moment in the middle of something. A fault that names a helper strikes the helper that the moment is
-/// about.
+/// A moment in the middle of an activity. A fault that names a helper strikes the helper of this activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     /// A helper registers.
     Registers,
-    /// A helper gets its tasks of a plan.
+    /// A helper receives its tasks of a plan.
     Assigned,
     /// A helper is told to commit its deliveries.
     Commits,
-    /// A helper has committed it.
+    /// A helper has committed its deliveries.
     Committed,
     /// A helper is told to read a block back.
     Rereads,
@@ -90,11 +89,11 @@ pub enum Trigger {
     Removes,
     /// A helper is told to verify a block.
     Verifies,
-    /// A helper is asked what its blocks are.
+    /// A helper is told to describe its blocks.
     Describes,
     /// A helper reports a bad block.
     FindsBad,
-    /// The storage gets a batch.
+    /// The storage receives a batch.
     Stores,
 }
 
@@ -112,7 +111,7 @@ impl Trigger {
         Self::Stores,
     ];
 
-    /// The moment when a helper is told this.
+    /// The trigger for an order to a helper, if there is one.
     pub(crate) fn of_order(message: &ToNode) -> Option<Self> {
         Some(match message {
             ToNode::Registered { .. } => Self::Registers,
@@ -126,7 +125,7 @@ impl Trigger {
         })
     }
 
-    /// The moment when a helper says this.
+    /// The trigger for a report of a helper, if there is one.
     pub(crate) fn of_report(message: &FromNode) -> Option<Self> {
         match message {
             FromNode::Report { report: Report::Committed, .. } => Some(Self::Committed),
@@ -141,7 +140,7 @@ impl Trigger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Operation {
-    /// A client stores a file.
+    /// A client puts a file.
     Put {
         client: ProcessId,
         file: u32,
@@ -158,20 +157,20 @@ pub enum Operation {
         client: ProcessId,
         file: u32,
     },
-    /// The operator orders the repair of all lost blocks.
+    /// The operator requests the repair of all lost blocks.
     RepairAll,
-    /// The operator orders the recovery of a helper that is down.
+    /// The operator requests the recovery of a helper that is down.
     RepairNode {
         helper: ProcessId,
     },
-    /// The operator drains a helper, or stops the drain.
+    /// The operator drains a helper.
     Drain {
         helper: ProcessId,
     },
     StopDrain {
         helper: ProcessId,
     },
-    /// The operator pauses open repairs, lets them go on, or calls them off.
+    /// The operator pauses or resumes all open repairs.
     PauseRepairs {
         paused: bool,
     },
@@ -180,7 +179,7 @@ pub enum Operation {
     Scrub {
         parity: bool,
     },
-    /// The operator announces a maintenance, and its end.
+    /// The operator begins the maintenance of a helper.
     Maintain {
         helper: ProcessId,
         lasts: Duration,
@@ -188,17 +187,17 @@ pub enum Operation {
     EndMaintenance {
         helper: ProcessId,
     },
-    /// The operator caps what all helpers send together.
+    /// The operator caps the total sending rate of all helpers.
     Cap {
         bytes_per_s: Option<u64>,
     },
     /// The operator rebalances helpers.
     Rebalance,
-    /// The operator removes blocks that no stripe knows.
+    /// The operator removes orphans.
     RemoveOrphans,
     /// The operator measures links.
     Probe,
-    /// The operator looks at everything.
+    /// The operator requests every kind of view.
     Look,
 }
 
@@ -206,14 +205,15 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields say no more than their names")]
 pub enum Fault {
-    /// The coordinator's process is killed, or its machine loses power and what was not synced.
+    /// The coordinator's process is killed. If `power`, its machine loses power, and unsynced writes may be
+    /// lost.
     CoordinatorDies { power: bool, back_after: Duration },
-    /// The coordinator is stopped in order and started again.
+    /// The coordinator is shut down properly and restarted.
     CoordinatorRestarts { back_after: Duration },
-    /// A helper's process is killed; `unheard`: its machine vanishes without closing connections. Without
-    /// `back_after` it stays away for good, with its disk.
+    /// A helper's process is killed. If `unheard`, its machine vanishes without closing connections. Without
+    /// `back_after` the helper and its disk leave for good.
     HelperDies { helper: ProcessId, unheard: bool, back_after: Option<Duration> },
-    /// A client's process is killed and started again.
+    /// A client's process is killed and restarted.
     ClientDies { client: ProcessId, back_after: Duration },
     /// A control connection is reset.
     WireBreaks { process: ProcessId },
@@ -221,54 +221,55 @@ pub enum Fault {
     Partition { process: ProcessId, up: bool, down: bool, lasts: Duration },
     /// A partition of the data path between two helpers.
     DataPartition { a: ProcessId, b: ProcessId, lasts: Duration },
-    /// Control messages of a process take long.
+    /// Control messages of a process become slow.
     SlowControl { process: ProcessId, limit: Duration, lasts: Duration },
     /// A bit flips in a frame that a helper sends.
     FlipFrame { from: ProcessId },
-    /// Links and disk of a helper are slow.
+    /// The links and the disk of a helper become slow.
     Slow { helper: ProcessId, factor: u32, lasts: Duration },
-    /// The catalog's medium refuses a write or a sync after some more, and all that follow if not `once`.
+    /// The catalog's medium fails a write or a sync after `after_writes` others: once, or with all that
+    /// follow.
     StorageFails { after_writes: u32, once: bool, lasts: Duration },
-    /// The catalog's medium takes long.
+    /// The catalog's medium becomes slow.
     StorageSlow { limit: Duration, lasts: Duration },
-    /// A helper's disk takes nothing more.
+    /// A helper's disk is full.
     DiskFull { helper: ProcessId, lasts: Duration },
     /// A helper loses a block.
     BlockLost { helper: ProcessId, nth: u32 },
-    /// A block of a helper differs from its checksums.
+    /// A block of a helper no longer matches its checksums.
     BlockCorrupt { helper: ProcessId, nth: u32 },
-    /// A block of a helper has other bytes, with which its checksums agree.
+    /// A block of a helper is corrupted silently: its checksums match the wrong bytes.
     BlockForged { helper: ProcessId, nth: u32 },
-    /// The catalog is replaced by a copy of so long ago, or the oldest there is.
+    /// The catalog is replaced by a backup of at least this age, or by the oldest one.
     CatalogRestored { age: Duration, back_after: Duration },
-    /// The coordinator's clock on the wall jumps.
+    /// The coordinator's wall clock jumps.
     ClockJumps { by_s: i32 },
 }
 
-/// The kinds of faults that a script has.
+/// The severity of a script's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weather {
-    /// None.
+    /// No faults.
     Calm,
-    /// Processes that die and come back.
+    /// Processes die and come back.
     Crashes,
-    /// Networks that break as well.
+    /// In addition, networks break.
     Storms,
-    /// Disks that fail as well.
+    /// In addition, disks fail.
     Disasters,
 }
 
 impl Script {
-    /// The script of a seed. All kinds of faults take part, more of them in some seeds than in others.
+    /// Generates the script of a seed. The seed also decides the severity of the faults.
     pub fn random(seed: u64) -> Self {
         let weather = [Weather::Calm, Weather::Crashes, Weather::Storms, Weather::Disasters];
         Self::in_weather(seed, weather[[0, 1, 2, 2, 3, 3, 3, 3][(seed % 8) as usize]])
     }
 
-    /// The script of a seed with such faults.
+    /// Generates the script of a seed with faults of this severity.
     ///
     /// # Panics
-    /// If the codes that are played are none.
+    /// If a name in `CODES` is not a code.
     pub fn in_weather(seed: u64, weather: Weather) -> Self {
         let dice = &mut Dice::new(seed ^ 0x7379_7374);
         let code: CodeSpec = dice.pick(&CODES).parse().expect("it is a code");
@@ -289,7 +290,7 @@ impl Script {
             faults: Vec::new(),
             code,
         };
-        // Some files are there before anything else happens.
+        // Some files exist before anything else happens.
         for file in 0..4 {
             let put = script.put(dice, file);
             script.operations.push((Duration::from_secs(2), put));
@@ -314,8 +315,8 @@ impl Script {
         script
     }
 
-    /// Many stripes on nodes that die and come back; the operator has each dead node recovered. There are no
-    /// other faults.
+    /// Generates a script with many stripes on nodes that die and may come back. The operator requests the
+    /// recovery of each dead node. There are no other faults.
     pub fn recovery(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x7265_636f);
         let base = Self::in_weather(seed, Weather::Calm);
@@ -334,7 +335,7 @@ impl Script {
         script
     }
 
-    /// The recovery of one of twelve helpers, to which nothing else happens.
+    /// A script in which one of twelve helpers dies and is recovered, without other faults.
     pub fn one_node(stripes: u64) -> Self {
         let base = Self::in_weather(0, Weather::Calm);
         let mut script = Self {
@@ -354,7 +355,7 @@ impl Script {
         script
     }
 
-    /// Files of four stripes each, put one after the other.
+    /// Adds puts of files with four stripes each, one after the other.
     fn put_stripes(&mut self, stripes: u64) {
         let (stripe, client) = (self.block_bytes * self.code.data_blocks() as u64, ProcessId(FIRST_CLIENT));
         for file in 0..stripes.div_ceil(4) {
@@ -365,7 +366,7 @@ impl Script {
         }
     }
 
-    /// When its last fault is over at the latest, and everything has begun.
+    /// The time at which all faults end. All operations have started by then.
     pub fn calm_at(&self) -> Duration {
         BUSY + Duration::from_secs(10)
     }
@@ -380,7 +381,7 @@ impl Script {
         (0..self.clients).map(|client| ProcessId(FIRST_CLIENT + client))
     }
 
-    /// Whether the processes that its operations and faults name exist.
+    /// Whether all processes exist that the operations and faults name.
     pub(crate) fn is_possible(&self) -> bool {
         let is_there = |process: ProcessId| match process.0.checked_sub(FIRST_CLIENT) {
             Some(client) => client < self.clients,
@@ -391,14 +392,14 @@ impl Script {
         operations.chain(faults).all(is_there)
     }
 
-    /// A time in the middle of another operation.
+    /// A random time shortly after another operation has started.
     fn soon_after_another(&self, dice: &mut Dice) -> Duration {
         let other = self.operations[dice.below(self.operations.len() as u64) as usize].0;
         let soon = Duration::from_millis(dice.pick(&[10, 100, 1_000, 10_000]));
         other + dice.up_to(soon)
     }
 
-    /// When a fault strikes: mostly in the middle of something else.
+    /// A random time for a fault, mostly shortly after another operation or fault.
     fn moment(&self, dice: &mut Dice) -> When {
         let at = match dice.below(4) {
             0 => Duration::from_secs(3) + dice.up_to(BUSY),
@@ -411,7 +412,7 @@ impl Script {
         When { at, on: dice.one_in(2).then(|| self.trigger(dice)) }
     }
 
-    /// A moment in the middle of something; often the discovery of a bad block, if there are any.
+    /// A random trigger. Often the discovery of a bad block, if some fault makes blocks bad.
     fn trigger(&self, dice: &mut Dice) -> Trigger {
         match self.faults.iter().any(|(_, fault)| fault.spoils()) && dice.one_in(2) {
             true => Trigger::FindsBad,
@@ -433,8 +434,8 @@ impl Script {
         ProcessId(FIRST_CLIENT + dice.below(self.clients.into()) as u32)
     }
 
-    /// In half of the scripts, most operations and faults are about one helper and two files, so that they
-    /// meet.
+    /// In half of the scripts, most operations and faults concern one helper and two files, which makes
+    /// collisions likely.
     fn focus(&self) -> Option<ProcessId> {
         (self.seed / 8)
             .is_multiple_of(2)
@@ -452,7 +453,7 @@ impl Script {
 
     fn operation(&self, dice: &mut Dice, weather: Weather) -> Operation {
         let (client, file, helper) = (self.client(dice), self.file(dice), self.helper(dice));
-        // Helpers are emptied only where the others suffice.
+        // Drains only helpers that the stripes can do without.
         let drained = ProcessId(dice.below(u64::from(self.helpers) - self.code.blocks() as u64) as u32);
         let operates = weather > Weather::Calm || dice.one_in(2);
         match dice.below(if operates { 28 } else { 14 }) {
@@ -537,7 +538,7 @@ impl Operation {
 }
 
 impl Fault {
-    /// How long it lasts, if it has an end.
+    /// The duration of the fault, if it ends.
     pub(crate) fn lasts(&self) -> Option<Duration> {
         match *self {
             Self::Partition { lasts, .. }
@@ -551,12 +552,12 @@ impl Fault {
         }
     }
 
-    /// Whether it makes a block bad.
+    /// Whether the fault makes a block bad.
     fn spoils(&self) -> bool {
         matches!(self, Self::BlockLost { .. } | Self::BlockCorrupt { .. } | Self::BlockForged { .. })
     }
 
-    /// The same fault at another helper, if it is about one.
+    /// Directs the fault at another helper, if it concerns one.
     pub(crate) fn aimed_at(mut self, id: ProcessId) -> Self {
         match &mut self {
             Self::HelperDies { helper, .. }

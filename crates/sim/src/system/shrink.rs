@@ -1,9 +1,9 @@
-//! Makes a script that fails shorter: without faults first, then without operations, then with fewer nodes.
+//! Shrinks a failing script: removes faults first, then operations, then nodes.
 
 use super::{Script, Violation, play};
 use crate::Tracing;
 
-/// The shortest script found that still fails, and how.
+/// Returns the shortest script found that still fails, with its violations.
 pub fn shrink(violation: Violation) -> Violation {
     let mut shortest = violation;
     loop {
@@ -20,7 +20,7 @@ pub fn shrink(violation: Violation) -> Violation {
     }
 }
 
-/// Scripts with one thing less.
+/// All scripts with one element less.
 fn shorter_than(script: &Script) -> Vec<Script> {
     let mut shorter = Vec::new();
     for at in (0..script.faults.len()).rev() {

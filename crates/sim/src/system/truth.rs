@@ -1,4 +1,4 @@
-//! The truth: what every file may hold, and the bytes of every block.
+//! The truth: the possible contents of every file, and the bytes of every block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -8,23 +8,24 @@ use repair::{BlockId, StripeId};
 /// The bytes of a file.
 pub(crate) type Bytes = Rc<Vec<u8>>;
 
-/// The contents that a file may have; `None` stands for no file.
+/// The possible contents of a file; `None` stands for no file.
 ///
-/// A change that was never answered may have happened or not. A reader that overlaps with a change may see
-/// either content.
+/// A change without an answer may have happened or not. A reader that overlaps with a change may see either
+/// content.
 #[derive(Clone, Debug)]
 pub(crate) struct FileTruth {
     pub(crate) possible: Vec<Option<Bytes>>,
-    /// Everything that it may have held at some time.
+    /// All contents that the file may have had at any time.
     pub(crate) ever: Vec<Option<Bytes>>,
-    /// Changes in flight.
+    /// Number of changes in flight.
     pub(crate) writers: u32,
-    /// The catalog was once put back to before a change: what it says of the file may be neither there nor
-    /// whole.
+    /// Whether the catalog was once restored to a state before a change of this file. The file may then be
+    /// missing or incomplete.
     pub(crate) is_forgotten: bool,
-    /// The same happened during the change in flight: its answer tells nothing of the file any more.
+    /// Whether such a restore happened during the change in flight. The answer to the change is then no
+    /// evidence.
     forgets_change: bool,
-    /// Counts changes: a reader compares the counts before and after.
+    /// Number of changes so far. A reader compares the numbers before and after.
     pub(crate) changes: u64,
 }
 
@@ -41,18 +42,18 @@ impl Default for FileTruth {
     }
 }
 
-/// See the module's documentation.
+/// The truth about all files and blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) files: BTreeMap<String, FileTruth>,
     /// All blocks of every stripe that was ever stored.
     pub(crate) stripes: BTreeMap<StripeId, Rc<Vec<Vec<u8>>>>,
-    /// Stripes that have a block with other bytes, with which its checksums agree.
+    /// Stripes with a block that was corrupted silently: its checksums match the wrong bytes.
     pub(crate) forged: BTreeSet<StripeId>,
 }
 
 impl Truth {
-    /// A client begins to change a file; `false` if another one is at it already.
+    /// Begins a change of a file. Returns `false` if another change is in flight.
     pub(crate) fn begin(&mut self, file: &str) -> bool {
         let file = self.files.entry(file.to_owned()).or_default();
         let is_free = file.writers == 0;
@@ -60,7 +61,7 @@ impl Truth {
         is_free
     }
 
-    /// From now on a file may be this as well.
+    /// Adds possible contents of a file.
     pub(crate) fn may_be(&mut self, file: &str, bytes: Option<Bytes>) {
         let file = self.files.get_mut(file).expect("its change has begun");
         file.changes += 1;
@@ -71,7 +72,7 @@ impl Truth {
         }
     }
 
-    /// A change is over; with `is`, that is what the file holds.
+    /// Ends a change. With `is`, the file is known to have these contents.
     pub(crate) fn end(&mut self, file: &str, is: Option<Option<Bytes>>) {
         let file = self.files.get_mut(file).expect("its change has begun");
         file.writers -= 1;
@@ -82,14 +83,15 @@ impl Truth {
         }
     }
 
-    /// Whether these are a block's bytes, but for zeros at its end.
+    /// Whether these are a block's bytes, apart from zeros at its end.
     pub(crate) fn is_block(&self, block: &BlockId, bytes: &[u8]) -> bool {
         self.block(block).is_some_and(|truth| {
             truth.get(..bytes.len()) == Some(bytes) && truth[bytes.len()..].iter().all(|&byte| byte == 0)
         })
     }
 
-    /// The catalog is that of an earlier time, when files had been changed so often.
+    /// Handles the restore of an older catalog. `changes` has the number of changes of each file at that
+    /// time.
     pub(crate) fn forget_since(&mut self, changes: &BTreeMap<String, u64>) {
         for (name, file) in &mut self.files {
             if changes.get(name) != Some(&file.changes) || file.writers > 0 {
@@ -104,7 +106,7 @@ impl Truth {
         self.files.get(file).cloned().unwrap_or_default()
     }
 
-    /// The bytes of a block.
+    /// The true bytes of a block.
     pub(crate) fn block(&self, block: &BlockId) -> Option<&[u8]> {
         let (stripe, index) = block.0.rsplit_once('.')?;
         let blocks = self.stripes.get(&StripeId(stripe.to_owned()))?;

@@ -1,8 +1,8 @@
-//! Control connections: messages in order in each direction, with delays, and with partitions of one
+//! Control connections. Messages stay in order in each direction and have delays. A partition may block one
 //! direction or both.
 //!
-//! A partition holds messages back, as TCP does, which retransmits until one end gives up. The ends give up
-//! as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6.
+//! Like TCP, which retransmits until one end gives up, a partition only holds messages back. The ends give up
+//! as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6 s.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,13 +16,14 @@ use super::script::Script;
 use crate::event::Event;
 use crate::scene::{Scene, through_the_wire};
 
-/// The coordinator closes the connection of a node that is silent for so long.
+/// Time after which the coordinator closes the connection of a silent node.
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
-/// A node gives up a coordinator that is silent for so long.
+/// Time after which a node gives up a silent coordinator.
 pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
-/// The interval of pings. The daemon pings twice as often; here, pings are most of the events.
+/// Interval of pings. The daemon pings twice as often, but in the simulation pings would be most of the
+/// events.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
-/// The most messages that wait for a connection; one more closes it.
+/// Maximum number of messages that wait for a connection. One more closes it.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
 /// A direction.
@@ -48,10 +49,10 @@ pub(crate) enum Carried {
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) process: ProcessId,
-    /// Whether the coordinator's end and the process's end are open.
+    /// Whether the coordinator's end is open. `process_open` is the same for the process's end.
     pub(crate) coordinator_open: bool,
     pub(crate) process_open: bool,
-    /// When each end last heard of the other.
+    /// Time at which each end last received a message.
     pub(crate) coordinator_heard: Duration,
     pub(crate) process_heard: Duration,
     lanes: [Lane; 2],
@@ -61,7 +62,7 @@ pub(crate) struct Wire {
 struct Lane {
     queue: VecDeque<Carried>,
     last_arrival: Duration,
-    /// Messages that a partition holds back.
+    /// Number of messages that a partition holds back.
     held: u32,
 }
 
@@ -72,9 +73,9 @@ pub(crate) struct Wires {
     pub(crate) all: BTreeMap<ConnectionId, Wire>,
     /// Directions that a partition blocks.
     cut: BTreeSet<(ProcessId, Way)>,
-    /// The longest delay of a message, for processes that have a delay of their own.
+    /// The longest delay of a message, for processes that differ from `usual`.
     slow: BTreeMap<ProcessId, Duration>,
-    /// The longest delay of a message to or from all others.
+    /// The longest delay of a message to or from all other processes.
     usual: Duration,
     /// Whether messages are encoded and decoded on their way.
     json: bool,
@@ -101,7 +102,7 @@ impl Wires {
         connection
     }
 
-    /// Sends something. Messages on one connection arrive in order.
+    /// Sends a message. Messages on one connection arrive in order.
     pub(crate) fn send(&mut self, connection: ConnectionId, way: Way, what: Carried, scene: &mut Scene) {
         let Some(wire) = self.all.get_mut(&connection) else { return };
         let limit = self.slow.get(&wire.process).copied().unwrap_or(self.usual);
@@ -112,7 +113,7 @@ impl Wires {
         scene.agenda.add(lane.last_arrival, Event::System(Happening::Arrives { connection, way }));
     }
 
-    /// A process says something to the coordinator.
+    /// Sends a message from a process to the coordinator.
     pub(crate) fn say(&mut self, connection: ConnectionId, message: FromNode, scene: &mut Scene) {
         let message = if self.json { through_the_wire(&message) } else { message };
         if self.all.get(&connection).is_some_and(|wire| wire.process_open) {
@@ -120,13 +121,13 @@ impl Wires {
         }
     }
 
-    /// The coordinator says something to a process.
+    /// Sends a message from the coordinator to a process.
     pub(crate) fn tell(&mut self, connection: ConnectionId, message: ToNode, scene: &mut Scene) {
         let message = if self.json { through_the_wire(&message) } else { message };
         self.send(connection, Way::Down, Carried::ToNode(Box::new(message)), scene);
     }
 
-    /// The coordinator closes its end of a connection.
+    /// Closes the coordinator's end of a connection.
     pub(crate) fn disconnect(&mut self, connection: ConnectionId, scene: &mut Scene) {
         let Some(wire) = self.all.get_mut(&connection).filter(|wire| wire.coordinator_open) else { return };
         wire.coordinator_open = false;
@@ -134,8 +135,7 @@ impl Wires {
         self.tidy(connection);
     }
 
-    /// A process closes its end of a connection. If `quietly`, the coordinator learns of it only by the
-    /// silence.
+    /// Closes the process's end of a connection. If `quietly`, the coordinator notices only the silence.
     pub(crate) fn hang_up(&mut self, connection: ConnectionId, quietly: bool, scene: &mut Scene) {
         let Some(wire) = self.all.get_mut(&connection) else { return };
         wire.process_open = false;
@@ -145,8 +145,8 @@ impl Wires {
         self.tidy(connection);
     }
 
-    /// The coordinator's process has ended, and its connections with it. If `quietly`, processes learn of it
-    /// only by the silence.
+    /// Closes all connections because the coordinator's process has ended. If `quietly`, the processes notice
+    /// only the silence.
     pub(crate) fn drop_all(&mut self, quietly: bool, scene: &mut Scene) {
         for connection in self.all.keys().copied().collect::<Vec<_>>() {
             let wire = self.all.get_mut(&connection).expect("it was just listed");
@@ -157,7 +157,7 @@ impl Wires {
         }
     }
 
-    /// The next message of a connection, which arrives now; `None` if a partition holds it back.
+    /// Returns the next message of a connection, which arrives now; `None` if a partition holds it back.
     pub(crate) fn arrive(&mut self, connection: ConnectionId, way: Way) -> Option<Carried> {
         let wire = self.all.get_mut(&connection)?;
         let lane = &mut wire.lanes[way as usize];
@@ -173,7 +173,7 @@ impl Wires {
         self.cut.insert((process, way));
     }
 
-    /// Ends all partitions of a process. Messages that they held back arrive now.
+    /// Ends all partitions of a process. Messages that were held back arrive now.
     pub(crate) fn join(&mut self, process: ProcessId, scene: &mut Scene) {
         for way in [Way::Up, Way::Down] {
             self.cut.remove(&(process, way));
@@ -185,7 +185,7 @@ impl Wires {
         }
     }
 
-    /// Delays the messages of a process by up to `limit`; as usual if `None`.
+    /// Delays the messages of a process by up to `limit`, or by the usual limit if `None`.
     pub(crate) fn delay(&mut self, process: ProcessId, limit: Option<Duration>) {
         match limit {
             Some(limit) => drop(self.slow.insert(process, limit)),
@@ -193,18 +193,18 @@ impl Wires {
         }
     }
 
-    /// Whether the connection takes no more messages to its process.
+    /// Whether the connection's queue to its process is full.
     pub(crate) fn is_full(&self, connection: ConnectionId) -> bool {
         let queued = |wire: &Wire| wire.lanes[Way::Down as usize].queue.len();
         self.all.get(&connection).is_some_and(|wire| queued(wire) >= OUTBOX_MESSAGES)
     }
 
-    /// Whether a process can reach the coordinator, and hear it.
+    /// Whether a process can exchange messages with the coordinator.
     pub(crate) fn reaches(&self, process: ProcessId) -> bool {
         !self.cut.contains(&(process, Way::Up)) && !self.cut.contains(&(process, Way::Down))
     }
 
-    /// Forgets a connection that both ends have closed.
+    /// Removes a connection that both ends have closed.
     pub(crate) fn tidy(&mut self, connection: ConnectionId) {
         let is_closed = |wire: &Wire| !wire.coordinator_open && !wire.process_open;
         if self.all.get(&connection).is_some_and(is_closed) {

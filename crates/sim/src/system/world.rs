@@ -1,4 +1,4 @@
-//! A whole system with its people, and the loop that lets things happen in order of virtual time.
+//! A whole system with its clients, operator and judge, and the event loop.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ use super::wires::{COORDINATOR_SILENCE, Carried, NODE_SILENCE, PING_EVERY, Way};
 use crate::event::Event;
 use crate::scene::Tracing;
 
-/// See the module's documentation.
+/// A simulated system with its clients, operator and judge.
 pub(crate) struct World {
     pub(crate) system: System,
     pub(crate) clients: Clients,
     pub(crate) judge: Judge,
-    /// Backups of the catalog, the oldest first.
+    /// Backups of the catalog, oldest first.
     pub(crate) copies: Vec<Copy>,
-    /// Faults that wait for a moment.
+    /// Faults that wait for a trigger.
     pub(crate) armed: Vec<(Trigger, usize)>,
-    /// How often helpers were told to commit deliveries.
+    /// Number of commit orders to helpers.
     pub(crate) commits: u64,
     pub(crate) events: u64,
 }
 
 impl World {
-    /// A system in which nothing runs yet.
+    /// Creates a system in which no process runs yet.
     pub(crate) fn new(script: &Script, tracing: Tracing) -> Self {
         Self {
             system: System::new(script, tracing),
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// Plays the script to its end.
+    /// Simulates the script to its end.
     pub(crate) fn run(mut self) -> Self {
         self.begin();
         while self.judge.phase != Phase::Over
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// An answer of the API arrives, or its connection broke.
+    /// Handles an answer of the API, or the end of its connection.
     fn answered(&mut self, request: RequestId, answer: Option<Answer>) {
         let system = &mut self.system;
         match system.requests.close(request) {
@@ -205,7 +205,7 @@ impl World {
 
     // ---- control connections ----
 
-    /// The next message on a connection arrives.
+    /// Handles the arrival of the next message on a connection.
     fn arrives(&mut self, connection: ConnectionId, way: Way) {
         let Some(what) = self.system.wires.arrive(connection, way) else { return };
         let now = self.system.scene.now;
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// The coordinator pings, and each end checks for how long the other one has been silent.
+    /// Sends the coordinator's ping and checks at both ends for how long the peer has been silent.
     fn heartbeat(&mut self, connection: ConnectionId) {
         let system = &mut self.system;
         let now = system.scene.now;
@@ -279,7 +279,7 @@ impl World {
         }
     }
 
-    /// A process has lost the coordinator.
+    /// Handles the loss of a process's session with the coordinator.
     pub(crate) fn lose_session(&mut self, id: ProcessId) {
         self.system.lose_session(id);
         if self.system.processes.get(id).is_client() {
@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// A process receives a message of the coordinator.
+    /// Handles a message from the coordinator at a process.
     fn hears(&mut self, id: ProcessId, connection: ConnectionId, message: ToNode) {
         let system = &mut self.system;
         let process = system.processes.get(id);
@@ -322,7 +322,7 @@ impl World {
         processes.register(id, connection, node, scene);
     }
 
-    /// A process receives a message for a job's task.
+    /// Handles a message for the task of a job.
     fn task_hears(&mut self, id: ProcessId, message: ToNode) {
         let job = message.job().expect("it is for a task");
         let is_wanted = match &message {
