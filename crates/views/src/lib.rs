@@ -13,6 +13,7 @@ mod natural;
 mod nodes;
 mod probes;
 mod states;
+mod status;
 mod topology;
 
 pub use caps::*;
@@ -23,90 +24,13 @@ pub use nodes::*;
 pub use probes::*;
 pub use repair::{JobPhase, ParityOutcome};
 pub use states::*;
+pub use status::*;
 pub use topology::*;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-/// The state of the cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Status {
-    /// Whether everything can be read and nothing is lost.
-    pub healthy: bool,
-    /// How bad it is, for monitors.
-    pub severity: Severity,
-    /// The answer to "am I safe?" in one line.
-    pub summary: String,
-    /// What happens by itself and what could be done, a sentence each.
-    pub advice: Vec<String>,
-    /// Helpers that are still expected after a start of the coordinator; repairs wait for them for a moment.
-    pub settling: bool,
-    /// Stripes by what they can still lose.
-    pub stripes: Census,
-    /// Whether files are put through Mend. A store that others run has files of its own, which are not counted here.
-    #[serde(default = "yes")]
-    pub own_files: bool,
-    /// Number of files.
-    pub files: u64,
-    /// Bytes of all files.
-    pub file_bytes: u64,
-    /// Names of helpers that are up.
-    pub nodes_up: Vec<String>,
-    /// Names of helpers that are down.
-    pub nodes_down: Vec<String>,
-    /// Names of nodes whose server is out of service, as the store says, whether or not their helper is up; empty in
-    /// Mend's own store.
-    #[serde(default)]
-    pub servers_down: Vec<String>,
-    /// Names of servers of the store without a helper: their blocks are neither read nor repaired there.
-    #[serde(default)]
-    pub servers_without_helper: Vec<String>,
-    /// The helpers that are down, and what is done about the blocks on them.
-    pub gone: Vec<GoneNode>,
-    /// Stripes that have lost so much that their repair begins before that of the helpers which they miss.
-    #[serde(default)]
-    pub waiting: Vec<WaitingStripes>,
-    /// Helpers that have room for no further block, or for few.
-    #[serde(default)]
-    pub full: Vec<FullNode>,
-    /// Parts of files that cannot be read now; the first of them.
-    pub unreadable: Vec<UnreadablePart>,
-    /// Stripes whose blocks contradict each other; the first of them.
-    #[serde(default)]
-    pub contradictions: Vec<ContradictionView>,
-    /// Helpers that are to be emptied.
-    pub leaving: Vec<LeavingView>,
-    /// What runs now.
-    pub jobs: Vec<JobView>,
-    /// Repairs that have not ended.
-    pub repairs: Vec<RepairView>,
-    /// Blocks on helpers that no stripe knows; they are never removed by themselves.
-    pub orphans: Vec<OrphanView>,
-    /// Helpers with blocks of stripes that the catalog has yet to count: then it is an old one that was put back, and
-    /// nothing is stored, removed or repaired until somebody decides what to do.
-    pub newer: Vec<NewerBlocks>,
-    /// The last scrub, running or ended.
-    pub last_scrub: Option<ScrubView>,
-    /// Blocks found bad lately, newest last.
-    pub lost_lately: Vec<LostBlock>,
-    /// The scrub that goes on all the time, if mend.toml has a rate for it.
-    #[serde(default)]
-    pub steady_scrub: Option<SteadyScrubView>,
-    /// What keeps Mend from its work in a store that others run, a sentence each.
-    #[serde(default)]
-    pub troubles: Vec<String>,
-    /// Why the catalog cannot be written now. Nothing is stored, repaired or removed until it can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_fault: Option<String>,
-    /// Stripes of which a store that others run does not tell how they stand: they are in no other count.
-    #[serde(default)]
-    pub unjudged: Vec<UnjudgedStripe>,
-    /// Remarks on such a store that call for no action, a sentence each.
-    #[serde(default)]
-    pub remarks: Vec<String>,
-}
 
 /// A stripe of which it is not known how it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -505,18 +429,9 @@ pub struct RepairView {
     pub policy: String,
     /// How far it is.
     pub state: RepairState,
-    /// Stripes to repair.
-    pub stripes: u64,
-    /// Stripes repaired.
-    pub stripes_done: u64,
-    /// Stripes given up or impossible.
-    pub stripes_failed: u64,
-    /// Blocks rebuilt.
-    pub blocks_rebuilt: u64,
-    /// Bytes rebuilt, those under way included.
-    pub bytes_rebuilt: u64,
-    /// Bytes to rebuild.
-    pub bytes: u64,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: RepairCounts,
     /// When it was asked for, in milliseconds since 1970.
     pub started_unix_ms: u64,
     /// When it ended.
@@ -532,6 +447,23 @@ pub struct RepairView {
     /// Its stripes, by name; left out in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
+}
+
+/// The counters of a repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct RepairCounts {
+    /// Stripes to repair.
+    pub stripes: u64,
+    /// Repaired stripes.
+    pub stripes_done: u64,
+    /// Stripes that failed or cannot be repaired.
+    pub stripes_failed: u64,
+    /// Rebuilt blocks.
+    pub blocks_rebuilt: u64,
+    /// Rebuilt bytes, including those of blocks in progress.
+    pub bytes_rebuilt: u64,
+    /// Bytes to rebuild.
+    pub bytes: u64,
 }
 
 /// One stripe of a repair.

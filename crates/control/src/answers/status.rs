@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use views::{
-    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+    CatalogState, Census, Damage, FileLayout, FileStripe, FileTotals, FullNode, GoneNode, HelperStates,
+    NodeView, RecoveryState, Redundancy, Severity, Status, StoreState, Work,
 };
 
 use crate::answers::Answers;
@@ -39,32 +40,50 @@ impl<'a> Answers<'a> {
             summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
             settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
-            own_files: self.facts.base.store.owns_files(),
-            files,
-            file_bytes,
-            nodes_up,
-            nodes_down,
-            servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
-            leaving: self.leaving_views(),
-            gone,
+            totals: FileTotals { own_files: self.facts.base.store.owns_files(), files, file_bytes },
+            damage: self.damage(&stripes.unreadable_stripes),
+            helpers: HelperStates { nodes_up, nodes_down, gone, full, leaving: self.leaving_views() },
+            work: self.work(),
+            catalog: self.catalog_state(),
+            store: self.store_state(),
+            stripes,
+        })
+    }
+
+    fn damage(self, unreadable: &[String]) -> Damage {
+        Damage {
             waiting: self.repairs.healing.waiting_stripes(self.facts),
-            full,
-            unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
+            unreadable: self.unreadable_parts(unreadable),
             contradictions: self.contradiction_views(),
+            lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
+        }
+    }
+
+    fn work(self) -> Work {
+        Work {
             jobs: self.jobs.job_views(),
             repairs: self.open_repairs(),
-            orphans: self.facts.orphan_views(),
-            newer: self.facts.newer_views(),
             last_scrub: self.scrub.last_scrub(),
-            lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
             steady_scrub: self.scrub.background_view(self.facts.base),
+        }
+    }
+
+    fn catalog_state(self) -> CatalogState {
+        CatalogState {
+            write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
+            newer: self.facts.newer_views(),
+            orphans: self.facts.orphan_views(),
+        }
+    }
+
+    fn store_state(self) -> StoreState {
+        StoreState {
+            servers_down: self.facts.servers_down(),
+            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
             troubles: self.all_troubles(),
             unjudged: self.facts.stripes.unjudged.views(),
             remarks: self.facts.stripes.news.remarks().to_vec(),
-            write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
-            stripes,
-        })
+        }
     }
 
     /// Automatic repairs of lost blocks, and what the operator could do.

@@ -96,8 +96,7 @@ impl<'a> Facts<'a> {
 /// A number that changes with the state and the counters of a repair, but not with its estimates.
 pub(crate) fn version(view: &RepairView) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (view.state.name(), view.stripes, view.stripes_done, view.stripes_failed).hash(&mut hasher);
-    (view.blocks_rebuilt, view.bytes_rebuilt, view.bytes, view.ended_unix_ms).hash(&mut hasher);
+    (view.state.name(), view.counts, view.ended_unix_ms).hash(&mut hasher);
     hasher.finish() >> 12 // A double, as JavaScript has, holds it exactly.
 }
 

@@ -54,7 +54,7 @@ fn named_blocks_of_a_given_stripe_go_where_the_plug_in_says() {
     describe(&mut scene, &described(&[1, 2])).unwrap();
     // By the name by which its own system knows the server beside which h6 is.
     let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
-    assert_eq!((repair.state.name(), repair.blocks_rebuilt), ("done", 1), "{repair:?}");
+    assert_eq!((repair.state.name(), repair.counts.blocks_rebuilt), ("done", 1), "{repair:?}");
     assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
     // The other one was not asked for.
     let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
@@ -112,7 +112,7 @@ fn homes_are_for_described_stripes_and_for_nothing_else() {
         let error = refused(&mut scene, other.clone());
         assert!(error.contains("exactly one of"), "{other:?}: {error}");
     }
-    assert!(scene.status().leaving.is_empty());
+    assert!(scene.status().helpers.leaving.is_empty());
     // A repair of anything else is no plug-in's business.
     let own = scene.repair_all().repair;
     assert!(scene.ask(|reply| RepairCommand::GivenState(own, reply)).is_err());
