@@ -1,6 +1,6 @@
-//! What is stored as objects.
+//! Contents of stored files and objects.
 
-/// The bytes of an object, which follow from its name alone, so that whoever reads it knows what is right.
+/// Content derived from a name, so that every reader knows what is right.
 pub fn content(name: &str, bytes: usize) -> Vec<u8> {
     let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
         (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

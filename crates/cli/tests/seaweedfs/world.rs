@@ -202,7 +202,7 @@ impl World {
 /// The contents of an object, derived from its name.
 pub fn content(path: &str) -> Vec<u8> {
     let bytes = if path.starts_with("pictures") { LARGE.1 } else { SMALL.1 };
-    testbed::seaweedfs::content(path, bytes)
+    testbed::content(path, bytes)
 }
 
 /// The number of a volume's shards on each server.

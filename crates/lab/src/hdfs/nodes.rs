@@ -29,7 +29,7 @@ impl Gone {
         path: &str,
         blocks: usize,
     ) -> Result<Self, LabError> {
-        let files = scene.cluster.fsck(path);
+        let files = scene.cluster.console().fsck(path);
         let replicas = || files.iter().flat_map(|file| &file.blocks).flat_map(|block| &block.replicas);
         let has = |node: &usize| {
             let address = scene.cluster.nodes()[*node].address();

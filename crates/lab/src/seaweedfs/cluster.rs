@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use seaweedfs::{ShardName, VolumeName};
-use testbed::seaweedfs::{Attaching, Cluster, Options, content, http};
-use testbed::{Mend, eventually};
+use testbed::seaweedfs::{Attaching, Cluster, Options, http};
+use testbed::{Mend, content, eventually};
 
 use crate::error::LabError;
 use crate::experiment::{Repaired, Site, measure};

@@ -36,8 +36,8 @@ impl Hadoop {
         Self { optimized: true, ..self }
     }
 
-    /// Mend's own jar, for the class path of daemons that are to load what is in it.
-    pub fn mend_jar(&self) -> &Path {
+    /// Mend's own jar, for the class path of daemons that load the plug-in.
+    pub(crate) fn mend_jar(&self) -> &Path {
         &self.mend
     }
 

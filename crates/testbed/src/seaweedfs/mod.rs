@@ -3,7 +3,6 @@
 
 mod attach;
 mod cluster;
-mod content;
 mod disk;
 mod http;
 mod shell;
@@ -11,7 +10,6 @@ mod volume_server;
 
 pub use attach::Attaching;
 pub use cluster::{Cluster, Options};
-pub use content::content;
 pub use disk::memory_disk;
 pub use http::http;
 pub use shell::Shell;
