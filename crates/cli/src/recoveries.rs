@@ -16,7 +16,7 @@ use recovery::HelperPolicy;
 use crate::answer::Answer;
 use crate::args::HowArgs;
 use crate::failure::Failure;
-use crate::format::{count, lasting, printable, size};
+use crate::format::{cap, count, lasting, printable, size};
 use crate::repairs::{self, Detail};
 
 /// Operations on a whole node.
@@ -238,9 +238,9 @@ fn caps_text(caps: &CapsView) -> String {
         return "repairs are not capped".to_owned();
     }
     let each = |what: &str, rates: &BTreeMap<String, u64>| -> String {
-        rates.iter().map(|(name, &rate)| format!("{what} {}: {}/s\n", printable(name), size(rate))).collect()
+        rates.iter().map(|(name, &rate)| format!("{what} {}: {}\n", printable(name), cap(rate))).collect()
     };
-    let cluster = caps.cluster.map(|rate| format!("total: {}/s\n", size(rate)));
+    let cluster = caps.cluster.map(|rate| format!("total: {}\n", cap(rate)));
     cluster.unwrap_or_default()
         + &each("node", &caps.nodes)
         + &each("disk of", &caps.disks)

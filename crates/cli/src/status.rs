@@ -10,7 +10,7 @@ use client::{
 use crate::answer::Answer;
 use crate::args::StatusArgs;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, date, printable, size, table};
+use crate::format::{count, date, disk_rate, printable, size, table};
 use crate::recoveries;
 
 /// The maximum number of unreadable parts to list.
@@ -97,7 +97,7 @@ fn steady_line(steady: &SteadyScrubView) -> String {
         .left_in_round
         .map_or_else(String::new, |left| format!(", {} left in this round", count(left, "block")));
     let parity = steady.parity.as_ref().map_or_else(String::new, parity_words);
-    format!("steady scrub at {}/s{left}{parity}\n", size(steady.rate_bytes_per_s))
+    format!("steady scrub at {}{left}{parity}\n", disk_rate(steady.rate_bytes_per_s))
 }
 
 /// How many stripes a scrub has checked for parity.
