@@ -7,7 +7,7 @@ use crate::report::{Report, Row, markdown_table};
 
 /// The section of a figure's page for measurements with a cold cache.
 pub(super) fn section(report: &Report) -> String {
-    if !report.scenario.cold {
+    if !report.scenario.effort.cold {
         return String::new();
     }
     let columns = [

@@ -274,7 +274,7 @@ pub fn measure(
         compute::measure(folders, say)?;
     }
     for mut figure in chosen(name)? {
-        figure.scenario.repetitions = repetitions.unwrap_or(figure.scenario.repetitions).max(1);
+        figure.scenario.effort.repetitions = repetitions.unwrap_or(figure.scenario.effort.repetitions).max(1);
         say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
         let mut report = crate::run(names, programs, &figure.scenario, say)?;
         report.constants = figure.figure.time_model.then(Constants::measure);
@@ -343,7 +343,7 @@ mod tests {
                 .flat_map(|code| scenario.block_bytes.iter().map(move |bytes| (code, bytes)))
             {
                 for way in scenario.ways() {
-                    let plan = plan_cost(code, bytes.bytes(), &scenario.losses[0], way, None);
+                    let plan = plan_cost(code, bytes.bytes(), &scenario.loss.losses[0], way, None);
                     plan.unwrap_or_else(|error| panic!("{}, {code} by {way}: {error}", scenario.name));
                 }
             }
