@@ -97,7 +97,9 @@ impl World {
     fn group(&self, path: &str, policy: Policy, block: &FsckBlock) -> Group {
         let group = BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
         let shape = group.stripe().expect("a stripe");
-        let holder = |found: &GroupBlock| self.cluster.holder(block, found.name.block());
+        let holder = |found: &GroupBlock| {
+            block.holder(found.name.block()).map(|address| self.cluster.node_at(address))
+        };
         let holders = shape.blocks.iter().map(holder).collect();
         Group { path: path.to_owned(), group, shape, holders }
     }

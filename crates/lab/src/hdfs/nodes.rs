@@ -91,7 +91,7 @@ impl Gone {
 
     /// Restarts it empty, with its helper.
     pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
-        scene.cluster.empty(self.node);
+        scene.cluster.nodes()[self.node].remove_folders();
         scene.cluster.start(self.node);
         scene.cluster.await_nodes(scene.cluster.nodes().len());
         if let Some(mend) = mend {

@@ -37,7 +37,7 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
 
     say("Mend is attached beside it: nothing of SeaweedFS is changed or restarted");
     let mend = scene.attach(volumes.len(), false, "never");
-    println!("$ mend attach seaweedfs --master {}", scene.cluster.master_address());
+    println!("$ mend attach seaweedfs --master {}", scene.cluster.weed.master_address());
     println!("{}", mend.said.lines().next().unwrap_or_default());
     println!("a coordinator beside the master and a helper beside each volume server are started");
 

@@ -9,7 +9,6 @@ use tempfile::TempDir;
 
 use super::console::Console;
 use super::data_node::DataNode;
-use super::fsck::FsckBlock;
 use super::install::Hadoop;
 use super::launcher::Launcher;
 use crate::{Ground, OneAddress, Process, eventually};
@@ -108,12 +107,6 @@ impl Cluster {
         self.nodes.iter().position(|node| node.address() == address).expect("a DataNode of this cluster")
     }
 
-    /// The DataNode that holds the internal block of this number, as fsck lists it.
-    pub fn holder(&self, block: &FsckBlock, number: i64) -> Option<usize> {
-        let replica = block.replicas.iter().find(|(found, _)| *found == number);
-        replica.map(|(_, address)| self.node_at(address))
-    }
-
     /// A folder for local files.
     pub fn folder(&self) -> &Path {
         self.launcher.folder()
@@ -150,14 +143,6 @@ impl Cluster {
         all.clone().for_each(|at| self.kill(at));
         all.for_each(|at| self.start(at));
         self.let_namenode_act(&listed);
-    }
-
-    /// Removes the folders of a stopped DataNode.
-    ///
-    /// # Panics
-    /// If that fails.
-    pub fn empty(&self, at: usize) {
-        self.nodes[at].folders().iter().for_each(|folder| fs::remove_dir_all(folder).expect("removed"));
     }
 
     /// The process ids of the running DataNodes.

@@ -42,6 +42,14 @@ impl DataNode {
         &self.folders
     }
 
+    /// Removes its folders, while it is stopped.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn remove_folders(&self) {
+        self.folders.iter().for_each(|folder| fs::remove_dir_all(folder).expect("removed"));
+    }
+
     /// Its own settings, as arguments.
     pub(super) fn settings(&self) -> Vec<String> {
         let folders: Vec<_> =

@@ -28,6 +28,14 @@ pub struct FsckBlock {
     pub replicas: Vec<(i64, String)>,
 }
 
+impl FsckBlock {
+    /// The address of the DataNode that holds the internal block of this number.
+    pub fn holder(&self, number: i64) -> Option<&str> {
+        let replica = self.replicas.iter().find(|(found, _)| *found == number);
+        replica.map(|(_, address)| address.as_str())
+    }
+}
+
 impl Console {
     /// The files below a path with their blocks, as `hdfs fsck PATH -files -blocks -locations` lists them.
     ///

@@ -7,6 +7,7 @@ mod disk;
 mod http;
 mod shell;
 mod volume_server;
+mod weed;
 
 pub use attach::Attaching;
 pub use cluster::{Cluster, Options};
@@ -14,6 +15,7 @@ pub use disk::memory_disk;
 pub use http::http;
 pub use shell::Shell;
 pub use volume_server::VolumeProcess;
+pub use weed::Weed;
 
 use std::path::PathBuf;
 

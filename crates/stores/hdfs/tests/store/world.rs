@@ -84,7 +84,9 @@ impl World {
                 let group =
                     BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
                 let stripe = group.stripe().expect("a stripe");
-                let holder = |found: &GroupBlock| self.cluster.holder(block, found.name.block());
+                let holder = |found: &GroupBlock| {
+                    block.holder(found.name.block()).map(|address| self.cluster.node_at(address))
+                };
                 let holders = stripe.blocks.iter().map(holder).collect();
                 let (held, rest) = content.split_at(block.bytes as usize);
                 content = rest;
