@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use ::views::{
-    HistoryEvent, ItemState, ProgressView, RebuiltBlock, RepairCounts, RepairItem, RepairState, RepairView,
-};
+use ::views::{HistoryEvent, ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
 use recovery::{Estimate, ItemState as Place, RepairId};
 use repair::{BlockId, NodeId, StripeId};
 use views::Census;
@@ -100,7 +98,7 @@ impl<'a> Answers<'a> {
             policy: repair.order.helpers.name().to_owned(),
             scheme: repair.order.scheme.name().to_owned(),
             state: self.repairs.state_of_repair(id, repair),
-            counts: self.repair_counts(id, repair),
+            counts: self.repairs.counts(self.jobs, id, repair),
             started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
             progress: self.progress_view(id, repair),
@@ -110,18 +108,6 @@ impl<'a> Answers<'a> {
         };
         view.version = version(&view);
         view
-    }
-
-    fn repair_counts(self, id: u64, repair: &Repair) -> RepairCounts {
-        let counters = self.repairs.counters(id);
-        RepairCounts {
-            stripes: counters.items(),
-            stripes_done: counters.done,
-            stripes_failed: counters.failed + counters.unreadable,
-            blocks_rebuilt: repair.blocks_rebuilt,
-            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair),
-            bytes: repair.bytes,
-        }
     }
 
     fn item_views(self, repair: &Repair, page: &ItemPage) -> Vec<RepairItem> {

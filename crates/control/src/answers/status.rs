@@ -41,49 +41,33 @@ impl<'a> Answers<'a> {
             advice: self.advice(&stripes, &gone),
             settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
             totals: FileTotals { own_files: self.facts.base.store.owns_files(), files, file_bytes },
-            damage: self.damage(&stripes.unreadable_stripes),
+            damage: Damage {
+                waiting: self.repairs.healing.waiting_stripes(self.facts),
+                unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
+                contradictions: self.contradiction_views(),
+                lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
+            },
             helpers: HelperStates { nodes_up, nodes_down, gone, full, leaving: self.leaving_views() },
-            work: self.work(),
-            catalog: self.catalog_state(),
-            store: self.store_state(),
+            work: Work {
+                jobs: self.jobs.job_views(),
+                repairs: self.open_repairs(),
+                last_scrub: self.scrub.last_scrub(),
+                steady_scrub: self.scrub.background_view(self.facts.base),
+            },
+            catalog: CatalogState {
+                write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
+                newer: self.facts.newer_views(),
+                orphans: self.facts.orphan_views(),
+            },
+            store: StoreState {
+                servers_down: self.facts.servers_down(),
+                servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
+                troubles: self.all_troubles(),
+                unjudged: self.facts.stripes.unjudged.views(),
+                remarks: self.facts.stripes.news.remarks().to_vec(),
+            },
             stripes,
         })
-    }
-
-    fn damage(self, unreadable: &[String]) -> Damage {
-        Damage {
-            waiting: self.repairs.healing.waiting_stripes(self.facts),
-            unreadable: self.unreadable_parts(unreadable),
-            contradictions: self.contradiction_views(),
-            lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
-        }
-    }
-
-    fn work(self) -> Work {
-        Work {
-            jobs: self.jobs.job_views(),
-            repairs: self.open_repairs(),
-            last_scrub: self.scrub.last_scrub(),
-            steady_scrub: self.scrub.background_view(self.facts.base),
-        }
-    }
-
-    fn catalog_state(self) -> CatalogState {
-        CatalogState {
-            write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
-            newer: self.facts.newer_views(),
-            orphans: self.facts.orphan_views(),
-        }
-    }
-
-    fn store_state(self) -> StoreState {
-        StoreState {
-            servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
-            troubles: self.all_troubles(),
-            unjudged: self.facts.stripes.unjudged.views(),
-            remarks: self.facts.stripes.news.remarks().to_vec(),
-        }
     }
 
     /// Automatic repairs of lost blocks, and what the operator could do.
@@ -170,13 +154,10 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Troubles of the store, and certificates that expire.
+    /// Problems of the store, and expiring certificates.
     fn all_troubles(self) -> Vec<String> {
-        let expiring = self
-            .facts
-            .nodes
-            .certificates
-            .warnings(UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms));
+        let now = UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms);
+        let expiring = self.facts.nodes.certificates.warnings(now);
         self.facts.stripes.troubles.iter().cloned().chain(expiring).collect()
     }
 

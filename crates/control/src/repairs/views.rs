@@ -10,7 +10,7 @@ use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::repairs::reasons::Reasons;
 use crate::repairs::repair::{Item, Repair};
-use ::views::{ItemState, RepairReason, RepairState, RepairView};
+use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
 
 /// The stripes of a repair that a view lists.
 #[derive(Clone, Debug)]
@@ -79,6 +79,19 @@ impl Repairs {
             Some((share * (coming * item.block_bytes) as f64) as u64)
         })
         .sum()
+    }
+
+    /// The counters of a repair.
+    pub(crate) fn counts(&self, jobs: &Jobs, id: u64, repair: &Repair) -> RepairCounts {
+        let counters = self.counters(id);
+        RepairCounts {
+            stripes: counters.items(),
+            stripes_done: counters.done,
+            stripes_failed: counters.failed + counters.unreadable,
+            blocks_rebuilt: repair.blocks_rebuilt,
+            bytes_rebuilt: repair.bytes_rebuilt + self.bytes_coming(jobs, id, repair),
+            bytes: repair.bytes,
+        }
     }
 }
 
