@@ -480,9 +480,9 @@ fn code(text: &str) -> Result<CodeSpec, String> {
 }
 
 fn slice_bytes(text: &str) -> Result<u32, String> {
-    let size: ByteSize = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
+    let bytes: ByteSize = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
     let (least, most) = (repair::Geometry::MIN_SLICE_BYTES, repair::Geometry::MAX_SLICE_BYTES);
-    u32::try_from(size.bytes())
+    u32::try_from(bytes.bytes())
         .ok()
         .filter(|bytes| (least..=most).contains(bytes) && bytes.is_multiple_of(64))
         .ok_or_else(|| {

@@ -87,7 +87,7 @@ fn probe_text(view: &ProbeView) -> String {
 
 fn probed_row(probed: &ProbedLink) -> [String; 3] {
     let rate = match (probed.bytes_per_s, &probed.error) {
-        (Some(rate), _) => link(rate),
+        (Some(rate), _) => link_rate(rate),
         (None, Some(error)) => printable(error).into_owned(),
         (None, None) => "-".to_owned(),
     };
