@@ -16,6 +16,7 @@ use repair::Scheme;
 pub use attach::AttachTo;
 pub use nodes::*;
 
+use crate::format::size;
 use crate::network::BenchAction;
 use crate::recoveries::{CapsArgs, WatchArgs};
 use crate::simulate::SimAction;
@@ -252,11 +253,11 @@ pub enum CatalogAction {
         file: PathBuf,
     },
     /// Rebuild the catalog from the blocks on the helpers; start the helpers and stop the coordinator first
-    #[command(after_help = "Example: mend catalog rebuild --wait 60")]
+    #[command(after_help = "Example: mend catalog rebuild --wait 2m")]
     Rebuild {
-        /// How long to wait for helpers that do not answer
-        #[arg(long, default_value_t = 30, value_name = "SECONDS")]
-        wait: u64,
+        /// How long to wait for helpers that do not answer, such as 2m; a plain number means seconds
+        #[arg(long, default_value = "30s", value_name = "TIME", value_parser = nodes::seconds_or_time)]
+        wait: std::time::Duration,
     },
     /// Keep using the current catalog although helpers hold newer blocks
     #[command(after_help = "Example: mend catalog accept --list")]
@@ -479,12 +480,14 @@ fn code(text: &str) -> Result<CodeSpec, String> {
 }
 
 fn slice_bytes(text: &str) -> Result<u32, String> {
-    let size: ByteSize = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
+    let bytes: ByteSize = text.parse().map_err(|error: cluster::ParseQuantityError| error.to_string())?;
     let (least, most) = (repair::Geometry::MIN_SLICE_BYTES, repair::Geometry::MAX_SLICE_BYTES);
-    u32::try_from(size.bytes())
+    u32::try_from(bytes.bytes())
         .ok()
         .filter(|bytes| (least..=most).contains(bytes) && bytes.is_multiple_of(64))
-        .ok_or_else(|| format!("slices have {least} to {most} bytes, in multiples of 64"))
+        .ok_or_else(|| {
+            format!("slices have {} to {}, in multiples of 64 B", size(least.into()), size(most.into()))
+        })
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, F
 
 /// Implements `mend catalog accept --list`.
 pub async fn claims(client: &Client) -> Result<Answer, Failure> {
-    let claims = client.status().await?.newer;
+    let claims = client.status().await?.catalog.newer;
     let text = match claims.is_empty() {
         true => "no helper holds blocks newer than the catalog".to_owned(),
         false => format!(

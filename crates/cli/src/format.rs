@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use cluster::Bandwidth;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// A size in binary units: `1.02 GiB`, `64 MiB`, `17 B`.
@@ -42,6 +43,7 @@ pub fn time(time: Duration) -> String {
 
 /// A duration: `350 ms`, `4.2 s`, `4 min 30 s`, `2 h 5 min`.
 pub fn lasting(time: Duration) -> String {
+    let rounded_to = |unit: u64| (time.as_secs() + unit / 2) / unit * unit;
     let seconds = (time.as_secs_f64() + 0.5) as u64;
     let two = |first: String, rest: u64, unit: &str| match rest {
         0 => first,
@@ -51,14 +53,42 @@ pub fn lasting(time: Duration) -> String {
         0 => format!("{} ms", time.as_millis()),
         1..60 => format!("{} s", trimmed((time.as_secs_f64() * 10.0).round() / 10.0)),
         60..3600 => two(format!("{} min", seconds / 60), seconds % 60, "s"),
-        3600..172_800 => two(format!("{} h", seconds / 3600), seconds % 3600 / 60, "min"),
-        _ => two(format!("{} days", seconds / 86_400), seconds % 86_400 / 3600, "h"),
+        3600..172_770 => two(format!("{} h", rounded_to(60) / 3600), rounded_to(60) % 3600 / 60, "min"),
+        _ => two(format!("{} days", rounded_to(3600) / 86_400), rounded_to(3600) % 86_400 / 3600, "h"),
     }
 }
 
 /// A transfer rate, such as `113 MiB/s`.
 pub fn rate(bytes: u64, time: Duration) -> String {
     format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-6)) as u64))
+}
+
+/// The rate of a disk, in the units of mend.toml: `200 MB/s`.
+pub fn disk_rate(bytes_per_s: u64) -> String {
+    decimal(bytes_per_s, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
+}
+
+/// A cap, in both units in which it can be typed: `500 Mbit/s (62.5 MB/s)`.
+pub fn cap(bytes_per_s: u64) -> String {
+    let bits = decimal(bytes_per_s.saturating_mul(8), ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]);
+    format!("{bits} ({})", disk_rate(bytes_per_s))
+}
+
+/// The rate of a link, truncated to three digits: `1gbit`, `937mbit`.
+pub fn link_rate(bytes_per_s: u64) -> String {
+    let bits = bytes_per_s.saturating_mul(8);
+    let unit = 10_u64.pow(bits.max(1).ilog10().saturating_sub(2));
+    let rounded = bits / unit * unit;
+    Bandwidth::from_bits_per_second(rounded).map_or_else(|| "nothing".to_owned(), |rate| rate.to_string())
+}
+
+fn decimal(number: u64, units: [&str; 5]) -> String {
+    let (mut value, mut unit) = (number as f64, 0);
+    while value >= 999.995 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{} {}", trimmed(value), units[unit])
 }
 
 /// A number with its noun: `1 stripe`, `2 stripes`.
@@ -145,10 +175,15 @@ mod tests {
         let times = times.map(|ms| lasting(Duration::from_millis(ms)));
         assert_eq!(
             times,
-            ["0 ms", "350 ms", "4.2 s", "1 min", "4 min 30 s", "1 h", "2 h 5 min", "2 days 4 h"]
+            ["0 ms", "350 ms", "4.2 s", "1 min", "4 min 30 s", "1 h", "2 h 5 min", "2 days 5 h"]
         );
         let times = [12_345, 300_000, 4_560_000, 6_538_350_000].map(|us| time(Duration::from_micros(us)));
-        assert_eq!(times, ["12.3 ms", "300 ms", "4.56 s", "1 h 48 min"]);
+        assert_eq!(times, ["12.3 ms", "300 ms", "4.56 s", "1 h 49 min"]);
+        let times = [3_599_600, 7_199_000, 172_769_000, 172_799_000, 259_199_000];
+        let times = times.map(|ms| lasting(Duration::from_millis(ms)));
+        assert_eq!(times, ["1 h", "2 h", "47 h 59 min", "2 days", "3 days"]);
+        assert_eq!([cap(62_500_000), cap(3_000_000)], ["500 Mbit/s (62.5 MB/s)", "24 Mbit/s (3 MB/s)"]);
+        assert_eq!([disk_rate(999), disk_rate(200_000_000)], ["999 B/s", "200 MB/s"]);
         assert_eq!(rate(6 << 20, Duration::from_secs(2)), "3 MiB/s");
     }
 

@@ -106,7 +106,7 @@ pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
         let status = client.status().await?;
         let there = match args.what {
             WaitFor::Safe => status.healthy && !status.settling,
-            WaitFor::Done => status.repairs.is_empty() && !status.settling,
+            WaitFor::Done => status.work.repairs.is_empty() && !status.settling,
         };
         if there {
             return Ok(Answer::new(status.summary.clone(), &status));

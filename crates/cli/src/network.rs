@@ -7,11 +7,11 @@ use client::{
     Client, LinkView, NodeRates, PlaceView, ProbeRequest, ProbeView, ProbedLink, RateSource, RateView,
     TopologyView,
 };
-use cluster::{Bandwidth, ByteSize, Name};
+use cluster::{ByteSize, Name};
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::format::{count, lasting, printable, size, table};
+use crate::format::{count, disk_rate, lasting, link_rate, printable, table};
 
 /// How often to poll a running measurement.
 const ASK_EVERY: Duration = Duration::from_millis(250);
@@ -87,7 +87,7 @@ fn probe_text(view: &ProbeView) -> String {
 
 fn probed_row(probed: &ProbedLink) -> [String; 3] {
     let rate = match (probed.bytes_per_s, &probed.error) {
-        (Some(rate), _) => link(rate),
+        (Some(rate), _) => link_rate(rate),
         (None, Some(error)) => printable(error).into_owned(),
         (None, None) => "-".to_owned(),
     };
@@ -125,8 +125,8 @@ fn node_row(node: &NodeRates, now_ms: u64) -> [String; 8] {
         (Some(rack), None) => printable(rack).into_owned(),
         (Some(rack), Some(region)) => format!("{} in {}", printable(rack), printable(region)),
     };
-    let disk = |rate: RateView| format!("{}/s{}", size(rate.bytes_per_s), source(rate, now_ms));
-    let seen = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), link);
+    let disk = |rate: RateView| disk_rate(rate.bytes_per_s) + &source(rate, now_ms);
+    let seen = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), link_rate);
     [
         if node.up { node.node.clone() } else { format!("{} (DOWN)", node.node) },
         rack,
@@ -140,7 +140,7 @@ fn node_row(node: &NodeRates, now_ms: u64) -> [String; 8] {
 }
 
 fn place_row(place: &PlaceView) -> [String; 5] {
-    let trunk = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), link);
+    let trunk = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), link_rate);
     [
         printable(&place.name).into_owned(),
         place.region.as_deref().map_or_else(|| "-".to_owned(), |region| printable(region).into_owned()),
@@ -155,15 +155,7 @@ fn link_row(link: &LinkView, now_ms: u64) -> [String; 3] {
 }
 
 fn port(rate: RateView, now_ms: u64) -> String {
-    link(rate.bytes_per_s) + &source(rate, now_ms)
-}
-
-/// A link rate, truncated to three digits: `1gbit`, `937mbit`.
-fn link(bytes_per_s: u64) -> String {
-    let bits = bytes_per_s.saturating_mul(8);
-    let unit = 10_u64.pow(bits.max(1).ilog10().saturating_sub(2));
-    let rounded = bits / unit * unit;
-    Bandwidth::from_bits_per_second(rounded).map_or_else(|| "nothing".to_owned(), |rate| rate.to_string())
+    link_rate(rate.bytes_per_s) + &source(rate, now_ms)
 }
 
 /// The source of a rate; empty if mend.toml states the rate.

@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::args::PlanArgs;
 use crate::blocks::{Target, find};
 use crate::failure::Failure;
-use crate::format::{count, size, table, time};
+use crate::format::{count, disk_rate, link_rate, size, table, time};
 
 /// The cost from a plan's summary.
 pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
@@ -94,20 +94,20 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
 /// The heading: facts that hold for all schemes.
 fn head(auto: &PlanView) -> String {
     let rates = auto.rates;
-    let span = |least: u64, most: u64| match least == most {
-        true => format!("{}/s", size(least)),
-        false => format!("{}/s to {}/s", size(least), size(most)),
+    let span = |least: u64, most: u64, rate: fn(u64) -> String| match least == most {
+        true => rate(least),
+        false => format!("{} to {}", rate(least), rate(most)),
     };
     let assumed = match rates.assumed_links {
         0 => String::new(),
-        links => format!(" ({} not configured, 1 Gb/s assumed)", count(links, "link")),
+        links => format!(" ({} not configured, 1gbit assumed)", count(links, "link")),
     };
     format!(
         "to {}; auto chooses {}\nrates: links {}{assumed},\n       disks {}\n",
         auto.requestors.join(", "),
         auto.scheme,
-        span(rates.slowest_link, rates.fastest_link),
-        span(rates.slowest_disk, rates.fastest_disk)
+        span(rates.slowest_link, rates.fastest_link, link_rate),
+        span(rates.slowest_disk, rates.fastest_disk, disk_rate)
     )
 }
 

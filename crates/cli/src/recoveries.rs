@@ -16,7 +16,7 @@ use recovery::HelperPolicy;
 use crate::answer::Answer;
 use crate::args::HowArgs;
 use crate::failure::Failure;
-use crate::format::{count, lasting, printable, size};
+use crate::format::{cap, count, lasting, printable, size};
 use crate::repairs::{self, Detail};
 
 /// Operations on a whole node.
@@ -158,7 +158,7 @@ async fn drain(client: &Client, args: &DrainArgs, detail: Detail) -> Result<Answ
     let request = RepairRequest { drain: Some(args.node.to_string()), way, ..request(&args.options) };
     let view = client.repair(&request).await?;
     let answer = repairs::await_unless(client, view, args.options.no_wait, detail).await?;
-    let leaving = client.status().await?.leaving;
+    let leaving = client.status().await?.helpers.leaving;
     let left = leaving.iter().find(|leaving| leaving.node == args.node.as_str());
     Ok(match left.filter(|_| !args.options.no_wait) {
         Some(leaving) => answer.with_line(&leaving_line(leaving)),
@@ -196,7 +196,7 @@ pub async fn watch(client: &Client, args: &WatchArgs, detail: Detail) -> Result<
         return repairs::await_unless(client, view, false, detail).await;
     }
     let mut ended: Vec<RepairView> = Vec::new();
-    while let Some(open) = client.status().await?.repairs.into_iter().next() {
+    while let Some(open) = client.status().await?.work.repairs.into_iter().next() {
         ended.push(repairs::await_end(client, open).await?);
     }
     let text: String = ended.iter().map(line).collect();
@@ -238,9 +238,9 @@ fn caps_text(caps: &CapsView) -> String {
         return "repairs are not capped".to_owned();
     }
     let each = |what: &str, rates: &BTreeMap<String, u64>| -> String {
-        rates.iter().map(|(name, &rate)| format!("{what} {}: {}/s\n", printable(name), size(rate))).collect()
+        rates.iter().map(|(name, &rate)| format!("{what} {}: {}\n", printable(name), cap(rate))).collect()
     };
-    let cluster = caps.cluster.map(|rate| format!("total: {}/s\n", size(rate)));
+    let cluster = caps.cluster.map(|rate| format!("total: {}\n", cap(rate)));
     cluster.unwrap_or_default()
         + &each("node", &caps.nodes)
         + &each("disk of", &caps.disks)
@@ -254,10 +254,10 @@ pub fn line(repair: &RepairView) -> String {
         repair.repair,
         printable(&repair.target),
         repair.state,
-        repair.stripes_done,
-        count(repair.stripes, "stripe"),
-        size(repair.bytes_rebuilt),
-        size(repair.bytes)
+        repair.counts.stripes_done,
+        count(repair.counts.stripes, "stripe"),
+        size(repair.counts.bytes_rebuilt),
+        size(repair.counts.bytes)
     );
     if repair.state == RepairState::Paused {
         text += &format!("; resume it with `mend resume {}`", repair.repair);

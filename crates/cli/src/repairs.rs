@@ -55,10 +55,10 @@ pub async fn await_unless(
 
 /// Waits for a repair to end while showing its progress.
 pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
-    let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.bytes);
+    let bar = Bar::new(&format!("repair {} ({})", view.repair, view.target), view.counts.bytes);
     while !view.state.has_ended() {
         view = client.await_progress(view.repair, view.version, SHOW_EVERY).await?;
-        bar.set(view.bytes_rebuilt, view.bytes);
+        bar.set(view.counts.bytes_rebuilt, view.counts.bytes);
         bar.pause(view.state == RepairState::Paused);
         bar.say(recoveries::line(&view).trim_end());
     }
@@ -95,7 +95,7 @@ fn exit_of(view: &RepairView) -> Exit {
 }
 
 fn ended_text(view: &RepairView, detail: Detail) -> String {
-    if view.stripes == 0 && view.state == RepairState::Done {
+    if view.counts.stripes == 0 && view.state == RepairState::Done {
         return "nothing is lost".to_owned();
     }
     let took =
@@ -107,11 +107,11 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
         view.target,
         view.state,
         lasting(took),
-        count(view.blocks_rebuilt, "block"),
-        size(view.bytes_rebuilt),
-        view.stripes_done,
-        count(view.stripes, "stripe"),
-        rate(view.bytes_rebuilt, took)
+        count(view.counts.blocks_rebuilt, "block"),
+        size(view.counts.bytes_rebuilt),
+        view.counts.stripes_done,
+        count(view.counts.stripes, "stripe"),
+        rate(view.counts.bytes_rebuilt, took)
     );
     let bound = view.progress.as_ref().and_then(recoveries::beside_the_bound);
     text.extend(bound.map(|bound| bound + "\n"));
@@ -120,7 +120,7 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     match detail {
         Detail::Stripes => bad.iter().chain(&done).for_each(|item| text += &item_text(item)),
         // A repair of one stripe that rebuilt nothing needs an explanation.
-        Detail::Bad if view.stripes == 1 && view.blocks_rebuilt == 0 && bad.is_empty() => {
+        Detail::Bad if view.counts.stripes == 1 && view.counts.blocks_rebuilt == 0 && bad.is_empty() => {
             done.iter().for_each(|item| text += &item_text(item));
         }
         Detail::Bad => text += &bad_text(&bad),

@@ -49,7 +49,7 @@ fn progress(view: &ScrubView) -> (u64, u64) {
 
 /// Stops the running scrub.
 async fn stop(client: &Client) -> Result<Answer, Failure> {
-    let running = client.status().await?.last_scrub.filter(|scrub| scrub.state == ScrubState::Running);
+    let running = client.status().await?.work.last_scrub.filter(|scrub| scrub.state == ScrubState::Running);
     let Some(running) = running else {
         return Err(Failure::new("no scrub is running").help("start one with `mend scrub`"));
     };
@@ -71,7 +71,7 @@ async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
     let asked = client.remove_orphans().await?.orphans;
     let until = Instant::now() + REMOVAL_LIMIT;
     loop {
-        let left = client.status().await?.orphans;
+        let left = client.status().await?.catalog.orphans;
         if asked == 0 || left.is_empty() || Instant::now() >= until {
             return Ok(left);
         }

@@ -146,7 +146,7 @@ impl HardwareArgs {
         }
         if !self.block_size.bytes().is_multiple_of(64 * sub_blocks) || self.block_size.bytes() == 0 {
             let wrong = format!("blocks of {} do not divide into {sub_blocks} sub-blocks", self.block_size);
-            return Err(Failure::new(wrong).help(format!("use a multiple of {} bytes", 64 * sub_blocks)));
+            return Err(Failure::new(wrong).help(format!("use a multiple of {}", size(64 * sub_blocks))));
         }
         let few = Cluster {
             block_bytes: self.block_size.bytes(),

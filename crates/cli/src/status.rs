@@ -10,7 +10,7 @@ use client::{
 use crate::answer::Answer;
 use crate::args::StatusArgs;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, date, printable, size, table};
+use crate::format::{count, date, disk_rate, printable, size, table};
 use crate::recoveries;
 
 /// The maximum number of unreadable parts to list.
@@ -26,8 +26,8 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     let status = client.status().await?;
     let exit = match () {
         () if status.stripes.unreadable > 0 || status.stripes.contradictory > 0 => Exit::Data,
-        () if status.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // Its text says STOPPED.
-        () if status.write_fault.is_some() => Exit::Failed,                     // Its text says READ-ONLY.
+        () if status.catalog.newer.iter().any(|claim| claim.confirmed) => Exit::Failed, // Its text says STOPPED.
+        () if status.catalog.write_fault.is_some() => Exit::Failed, // Its text says READ-ONLY.
         () => Exit::Done,
     };
     Ok(Answer::new(status_text(&status), &status).with_exit(exit))
@@ -60,12 +60,12 @@ fn status_text(status: &Status) -> String {
         text += "the coordinator has just started and is still waiting for helpers\n";
     }
     status.advice.iter().for_each(|advice| text += &format!("{}\n", printable(advice)));
-    status.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
-    text += &unreadable_text(&status.unreadable, status.stripes.unreadable);
-    text += &contradictions_text(&status.contradictions, status.stripes.contradictory);
-    status.remarks.iter().for_each(|remark| text += &format!("note: {}\n", printable(remark)));
-    if status.own_files {
-        text += &format!("{} of {}\n", count(status.files, "file"), size(status.file_bytes));
+    status.store.troubles.iter().for_each(|trouble| text += &format!("warning: {}\n", printable(trouble)));
+    text += &unreadable_text(&status.damage.unreadable, status.stripes.unreadable);
+    text += &contradictions_text(&status.damage.contradictions, status.stripes.contradictory);
+    status.store.remarks.iter().for_each(|remark| text += &format!("note: {}\n", printable(remark)));
+    if status.totals.own_files {
+        text += &format!("{} of {}\n", count(status.totals.files, "file"), size(status.totals.file_bytes));
     }
     text += &redundancy_text(status);
     if status.stripes.blocks_lost > 0 {
@@ -75,17 +75,20 @@ fn status_text(status: &Status) -> String {
             size(status.stripes.bytes_lost)
         );
     }
-    for job in status.jobs.iter().filter(|job| job.kind != JobKind::Repair) {
+    for job in status.work.jobs.iter().filter(|job| job.kind != JobKind::Repair) {
         let phase = job.phase.name().replace('-', " ");
         text += &format!("{} of stripe {}: {}, {phase}\n", job.kind, job.stripe, job.scheme);
     }
-    status.repairs.iter().for_each(|repair| text += &recoveries::line(repair));
-    status.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
-    status.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
-    if !status.orphans.is_empty() {
-        text += &format!("{} of no stripe; see --output json\n", count(status.orphans.len() as u64, "block"));
+    status.work.repairs.iter().for_each(|repair| text += &recoveries::line(repair));
+    status.helpers.leaving.iter().for_each(|leaving| text += &recoveries::leaving_line(leaving));
+    status.work.last_scrub.iter().for_each(|scrub| text += &scrub_line(scrub));
+    if !status.catalog.orphans.is_empty() {
+        text += &format!(
+            "{} of no stripe; see --output json\n",
+            count(status.catalog.orphans.len() as u64, "block")
+        );
     }
-    text += &status.steady_scrub.as_ref().map_or_else(String::new, steady_line);
+    text += &status.work.steady_scrub.as_ref().map_or_else(String::new, steady_line);
     text + &lost_text(status)
 }
 
@@ -94,7 +97,7 @@ fn steady_line(steady: &SteadyScrubView) -> String {
         .left_in_round
         .map_or_else(String::new, |left| format!(", {} left in this round", count(left, "block")));
     let parity = steady.parity.as_ref().map_or_else(String::new, parity_words);
-    format!("steady scrub at {}/s{left}{parity}\n", size(steady.rate_bytes_per_s))
+    format!("steady scrub at {}{left}{parity}\n", disk_rate(steady.rate_bytes_per_s))
 }
 
 /// How many stripes a scrub has checked for parity.
@@ -111,7 +114,7 @@ fn parity_words(parity: &ParityScrubView) -> String {
 }
 
 fn lost_text(status: &Status) -> String {
-    let lost = &status.lost_lately;
+    let lost = &status.damage.lost_lately;
     let mut text = String::new();
     for lost in lost.iter().rev().take(LOST_LISTED).rev() {
         text += &format!(

@@ -49,9 +49,7 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
         Verb::Renew(args) => cluster_folder::renew(&open(folder)?, &args),
         Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(open(folder)?, &file),
-        Verb::Catalog(CatalogAction::Rebuild { wait }) => {
-            catalogs::rebuild(open(folder)?, Duration::from_secs(wait)).await
-        }
+        Verb::Catalog(CatalogAction::Rebuild { wait }) => catalogs::rebuild(open(folder)?, wait).await,
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
         Verb::Version => Ok(version()),

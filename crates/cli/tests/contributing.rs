@@ -101,6 +101,15 @@ fn every_path_exists() {
 }
 
 #[test]
+fn table_cells_are_short() {
+    let page = page("ARCHITECTURE.md");
+    let cells = page.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split(" | "));
+    let words = |cell: &&str| cell.split_whitespace().filter(|word| *word != "|").count();
+    let long: Vec<_> = cells.filter(|cell| words(cell) > 25).collect();
+    assert!(long.is_empty(), "more than 25 words: {long:#?}");
+}
+
+#[test]
 fn a_scheme_touches_the_files_that_are_listed() {
     let crates = ["cli", "client", "control", "coordinator", "helper", "lab", "recovery", "repair", "sim"];
     assert_lists("a scheme", &naming(&crates, &["CrrSDirect"]));

@@ -505,18 +505,8 @@ pub(crate) fn new_text(
     coordinator: &CoordinatorConfig,
     defaults: &Defaults,
 ) -> String {
-    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate, scrub_parity } = coordinator;
-    let advertise = match advertise {
-        Some(host) => format!("advertise = \"{host}\""),
-        None => "# advertise = \"10.0.0.1\"".to_owned(),
-    };
-    let scrub_rate = scrub_rate
-        .map_or_else(|| "# scrub_rate = \"20MB/s\"".to_owned(), |rate| format!("scrub_rate = \"{rate}\""));
-    let scrub_parity = if *scrub_parity { "scrub_parity = true" } else { "# scrub_parity = true" };
     let data_tls = data_tls.map_or_else(|| "# data_tls = true".to_owned(), |on| format!("data_tls = {on}"));
-    // The code and the scheme come from the command line and need escaping.
-    let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
-    let block_bytes = defaults.block_bytes;
+    let (coordinator, defaults) = (coordinator_text(coordinator), defaults_text(defaults));
     format!(
         r#"# The configuration of one Mend cluster, made by `mend init`. Every machine of the cluster has a copy.
 
@@ -528,7 +518,21 @@ cluster_id = "{cluster_id}"
 # says is done everywhere; a helper or client whose own copy says true takes no plain connection.
 {data_tls}
 
-[coordinator]
+{coordinator}{defaults}{HELPERS_TEXT}"#
+    )
+}
+
+fn coordinator_text(coordinator: &CoordinatorConfig) -> String {
+    let CoordinatorConfig { api, control, advertise, repair_after, scrub_rate, scrub_parity } = coordinator;
+    let advertise = match advertise {
+        Some(host) => format!("advertise = \"{host}\""),
+        None => "# advertise = \"10.0.0.1\"".to_owned(),
+    };
+    let scrub_rate = scrub_rate
+        .map_or_else(|| "# scrub_rate = \"20MB/s\"".to_owned(), |rate| format!("scrub_rate = \"{rate}\""));
+    let scrub_parity = if *scrub_parity { "scrub_parity = true" } else { "# scrub_parity = true" };
+    format!(
+        r#"[coordinator]
 # Clients: the HTTP/JSON API and the dashboard.
 api = "{api}"
 # Helpers register here and receive their tasks.
@@ -545,7 +549,16 @@ repair_after = "{repair_after}"
 # block is read once more for it, out of the same rate.
 {scrub_parity}
 
-[defaults]
+"#
+    )
+}
+
+fn defaults_text(defaults: &Defaults) -> String {
+    // The code and the scheme come from the command line and need escaping.
+    let (code, scheme) = (value(defaults.code.as_str()), value(defaults.scheme.as_str()));
+    let block_bytes = defaults.block_bytes;
+    format!(
+        r#"[defaults]
 # The code of new stripes: rs-14-10 makes 14 blocks, of which any 10 suffice.
 code = {code}
 # The size of a block of new stripes.
@@ -553,7 +566,12 @@ block_bytes = "{block_bytes}"
 # The repair scheme; "auto" lets the planner choose. `mend plan` explains what it would do.
 scheme = {scheme}
 
-# The helpers, one [[helper]] each. `mend node add` appends here and makes the certificate.
+"#
+    )
+}
+
+/// The end of a new `mend.toml`, where helpers are added.
+const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add` appends here and makes the certificate.
 #   name       1 to 63 of a-z, 0-9 and -; its certificate carries it
 #   listen     where it listens for data of other helpers
 #   advertise  optional: the HOST:PORT that others dial, if it is not `listen`
@@ -561,15 +579,13 @@ scheme = {scheme}
 #   rack       optional: the rack it stands in, such as "r1"
 #   bandwidth  optional: its link, such as "1gbit" or "100MB/s"; uplink and downlink where these differ
 #   disk_read, disk_write  optional: what its disk does, such as "200MB/s"
-#   limits     optional: how fast it may work, such as {{ disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }}
+#   limits     optional: how fast it may work, such as { disk = "200MB/s", up = "500mbit", down = "1gbit", repair = "50MB/s" }
 # What lies between helpers, if it carries less than their links; docs/reference/configuration.md tells more:
 #   [[rack]]   name, and what its nodes together can send out of it and receive: up, down; the region it is in: region
 #   [[region]] the same of a region
 #   [[link]]   from, to, rate: between two helpers (or "client"), or between two racks or regions
 #   [[matrix]] names, rates: the same for all of some, a row for each sender
-"#
-    )
-}
+"#;
 
 impl ConfigError {
     fn at(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> Self {

@@ -195,7 +195,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
         }
         Command::Run { scenario, out, repetitions } => {
             let mut scenario = Scenario::read(&scenario)?;
-            scenario.repetitions = repetitions.unwrap_or(scenario.repetitions).max(1);
+            scenario.effort.repetitions = repetitions.unwrap_or(scenario.effort.repetitions).max(1);
             let report = crate::run(&names, &programs, &scenario, &mut say)?;
             let out = out.unwrap_or_else(|| Path::new(REPORTS).join(format!("{}.json", scenario.name)));
             write_json(&out, &report)?;

@@ -33,9 +33,35 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// The figures of one combination of parameters.
+/// The figures of one combination of parameters. In JSON, the fields of all groups are in one object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
+    /// The combination of parameters.
+    #[serde(flatten)]
+    pub case: Case,
+    /// The scheme that the planner chose.
+    pub used: Option<Scheme>,
+    /// The timeslots by the formula, if one exists and the network is uniform.
+    pub formula: Option<f64>,
+    /// The plan's predicted cost.
+    #[serde(default)]
+    pub account: Option<PlanCost>,
+    /// The reasons for dropped plans, over all repetitions.
+    pub replanned: Vec<String>,
+    /// The times.
+    #[serde(flatten)]
+    pub time: Times,
+    /// The load of the processors.
+    #[serde(flatten)]
+    pub load: Load,
+    /// The bytes moved in the median repetition.
+    #[serde(flatten)]
+    pub moved: Moved,
+}
+
+/// The combination of parameters that a row belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Case {
     /// The network's description.
     pub network: String,
     /// The rate of every node's link.
@@ -56,10 +82,13 @@ pub struct Row {
     /// How nodes forwarded slices, if not in the scheme's default way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Pacing>,
-    /// The scheme that the planner chose.
-    pub used: Option<Scheme>,
     /// The lost blocks; none for a bare chain.
     pub lost: Vec<u16>,
+}
+
+/// The times of a row.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
     /// The time of every repetition in seconds, in the order measured.
     pub times_s: Vec<f64>,
     /// The median time.
@@ -72,8 +101,11 @@ pub struct Row {
     pub direct_s: f64,
     /// The median time relative to the direct send.
     pub ratio: f64,
-    /// The timeslots by the formula, if one exists and the network is uniform.
-    pub formula: Option<f64>,
+}
+
+/// The load of the processors.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
     /// Median processor seconds of all the lab's processes.
     pub cpu_s: f64,
     /// Processor seconds of the cheapest bare chain in the same run, for one block regardless of the losses.
@@ -89,19 +121,19 @@ pub struct Row {
     /// about Mend.
     #[serde(default)]
     pub saturated: bool,
-    /// The reasons for dropped plans, over all repetitions.
-    pub replanned: Vec<String>,
-    /// Bytes per node in the median repetition, including headers.
+}
+
+/// The bytes moved in the median repetition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Bytes per node, including headers.
     pub traffic: BTreeMap<String, LinkBytes>,
-    /// Bytes that each helper read from its disk or the page cache in the same repetition.
+    /// Bytes that each helper read from its disk or the page cache.
     #[serde(default)]
     pub disk: BTreeMap<String, u64>,
-    /// Reads of the device under the blocks in the same repetition, including other programs'.
+    /// Reads of the device under the blocks, including other programs'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceReads>,
-    /// The plan's predicted cost.
-    #[serde(default)]
-    pub account: Option<PlanCost>,
 }
 
 /// One measurement.
@@ -126,44 +158,69 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+impl Times {
+    fn of(samples: &[Sample], direct_s: f64) -> Self {
+        let times_s: Vec<f64> = samples.iter().map(|sample| sample.time_s).collect();
+        let median_s = median(&times_s);
+        let longest = times_s.iter().copied().fold(f64::NAN, f64::max);
+        let shortest = times_s.iter().copied().fold(f64::NAN, f64::min);
+        let first: Vec<f64> = samples.iter().filter_map(|sample| sample.first_byte_s).collect();
+        Self {
+            times_s,
+            median_s,
+            spread: (longest - shortest) / median_s,
+            first_byte_s: (!first.is_empty()).then(|| median(&first)),
+            direct_s,
+            ratio: median_s / direct_s,
+        }
+    }
+}
+
+impl Load {
+    fn of(samples: &[Sample], baseline: &Baseline) -> Self {
+        let median_of = |value: fn(&Metered) -> f64| {
+            median(&samples.iter().map(|sample| value(&sample.metered)).collect::<Vec<_>>())
+        };
+        Self {
+            cpu_s: median_of(|metered| metered.cpu_s),
+            bare_cpu_s: baseline.bare_cpu_s(),
+            busy: median_of(|metered| metered.busy),
+            disturbed: samples.iter().filter(|sample| sample.metered.disturbed).count() as u32,
+            cpu_bound: is_cpu_bound(samples),
+            saturated: baseline.is_saturated(),
+        }
+    }
+}
+
+impl Moved {
+    fn of(sample: &Sample) -> Self {
+        let Metered { traffic, disk, .. } = sample.metered.clone();
+        Self { traffic, disk, device: sample.device }
+    }
+}
+
 impl Row {
-    /// Computes the figures from the samples; the identifying fields stay.
+    /// Computes the figures from the samples; the case and the plan's cost stay.
     pub(crate) fn fill(&mut self, samples: &[Sample], baseline: &Baseline) {
-        let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
-        self.times_s = of(&|sample| sample.time_s);
-        self.median_s = median(&self.times_s);
-        let longest = self.times_s.iter().copied().fold(f64::NAN, f64::max);
-        let shortest = self.times_s.iter().copied().fold(f64::NAN, f64::min);
-        self.spread = (longest - shortest) / self.median_s;
-        let first: Vec<_> = samples.iter().filter_map(|sample| sample.first_byte_s).collect();
-        self.first_byte_s = (!first.is_empty()).then(|| median(&first));
-        self.direct_s = baseline.direct_s();
-        self.ratio = self.median_s / self.direct_s;
-        self.cpu_s = median(&of(&|sample| sample.metered.cpu_s));
-        self.bare_cpu_s = baseline.bare_cpu_s();
-        self.saturated = baseline.is_saturated();
-        self.busy = median(&of(&|sample| sample.metered.busy));
-        self.disturbed = samples.iter().filter(|sample| sample.metered.disturbed).count() as u32;
-        self.cpu_bound = is_cpu_bound(samples);
+        self.time = Times::of(samples, baseline.direct_s());
+        self.load = Load::of(samples, baseline);
         self.replanned = samples.iter().flat_map(|sample| sample.replanned.clone()).collect();
-        let distance = |sample: &&Sample| (sample.time_s - self.median_s).abs();
+        let distance = |sample: &&Sample| (sample.time_s - self.time.median_s).abs();
         let middle = samples.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         self.used = middle.and_then(|sample| sample.used);
-        self.traffic = middle.map(|sample| sample.metered.traffic.clone()).unwrap_or_default();
-        self.disk = middle.map(|sample| sample.metered.disk.clone()).unwrap_or_default();
-        self.device = middle.and_then(|sample| sample.device);
+        self.moved = middle.map(Moved::of).unwrap_or_default();
     }
 
     /// Caveats about the figures.
     pub fn marks(&self) -> String {
         let mut marks = Vec::new();
-        if self.saturated {
+        if self.load.saturated {
             marks.push("saturated".to_owned());
-        } else if self.cpu_bound {
+        } else if self.load.cpu_bound {
             marks.push("CPU-bound".to_owned());
         }
-        if self.disturbed > 0 {
-            marks.push(format!("disturbed {}/{}", self.disturbed, self.times_s.len()));
+        if self.load.disturbed > 0 {
+            marks.push(format!("disturbed {}/{}", self.load.disturbed, self.time.times_s.len()));
         }
         if !self.replanned.is_empty() {
             marks.push(format!("replanned {}×", self.replanned.len()));
@@ -173,40 +230,45 @@ impl Row {
 
     /// Whether every repetition was disturbed by other programs, despite retries.
     pub fn is_worthless(&self) -> bool {
-        !self.times_s.is_empty() && self.disturbed as usize == self.times_s.len()
+        !self.time.times_s.is_empty() && self.load.disturbed as usize == self.time.times_s.len()
     }
 
     /// Processor seconds relative to the bare chain.
     pub fn cpu_ratio(&self) -> Option<f64> {
-        Some(self.cpu_s / self.bare_cpu_s?)
+        Some(self.load.cpu_s / self.load.bare_cpu_s?)
     }
 
     /// A one-line summary.
     pub fn summary(&self) -> String {
-        let block = cluster::ByteSize::from_bytes(self.block_bytes);
+        let block = cluster::ByteSize::from_bytes(self.case.block_bytes);
         let over_bare = self.cpu_ratio().map_or(String::new(), |ratio| format!(" ({ratio:.2} of bare)"));
         format!(
             "{} {} {block} slice {} {}: {:.4} s, {:.3} of a direct send, CPU {:.2} s{over_bare} {}",
-            self.rate,
-            self.code,
-            self.slice,
-            self.scheme,
-            self.median_s,
-            self.ratio,
-            self.cpu_s,
+            self.case.rate,
+            self.case.code,
+            self.case.slice,
+            self.case.scheme,
+            self.time.median_s,
+            self.time.ratio,
+            self.load.cpu_s,
             self.marks(),
         )
     }
 
     /// Bytes read from disk by all helpers.
     pub fn disk_bytes(&self) -> u64 {
-        self.disk.values().sum()
+        self.moved.disk.values().sum()
     }
 
     /// Bytes sent by all helpers, including headers.
     pub fn network_bytes(&self) -> u64 {
         let is_helper = |name: &str| name.starts_with('h');
-        self.traffic.iter().filter(|(name, _)| is_helper(name)).map(|(_, traffic)| traffic.sent_bytes).sum()
+        self.moved
+            .traffic
+            .iter()
+            .filter(|(name, _)| is_helper(name))
+            .map(|(_, traffic)| traffic.sent_bytes)
+            .sum()
     }
 }
 
@@ -267,32 +329,32 @@ impl Report {
 
 impl Row {
     fn cells(&self) -> Vec<String> {
-        let lost: Vec<_> = self.lost.iter().map(u16::to_string).collect();
-        let rate = match &self.edge {
-            Some(edge) => format!("{}, edge {edge}", self.rate),
-            None => self.rate.clone(),
+        let lost: Vec<_> = self.case.lost.iter().map(u16::to_string).collect();
+        let rate = match &self.case.edge {
+            Some(edge) => format!("{}, edge {edge}", self.case.rate),
+            None => self.case.rate.clone(),
         };
         vec![
             rate,
-            self.code.clone(),
-            cluster::ByteSize::from_bytes(self.block_bytes).to_string(),
-            self.slice.clone(),
+            self.case.code.clone(),
+            cluster::ByteSize::from_bytes(self.case.block_bytes).to_string(),
+            self.case.slice.clone(),
             match self.used {
-                Some(used) if !self.scheme.starts_with(used.name()) => {
-                    format!("{} ({})", self.scheme, used.name())
+                Some(used) if !self.case.scheme.starts_with(used.name()) => {
+                    format!("{} ({})", self.case.scheme, used.name())
                 }
-                _ => self.scheme.clone(),
+                _ => self.case.scheme.clone(),
             },
             lost.join("+"),
-            format!("{:.4}", self.median_s),
-            format!("{:.1}%", self.spread * 100.0),
-            format!("{:.4}", self.direct_s),
-            format!("{:.3}", self.ratio),
+            format!("{:.4}", self.time.median_s),
+            format!("{:.1}%", self.time.spread * 100.0),
+            format!("{:.4}", self.time.direct_s),
+            format!("{:.3}", self.time.ratio),
             self.formula.map_or(String::new(), |formula| format!("{formula:.3}")),
-            self.first_byte_s.map_or(String::new(), |first| format!("{first:.4}")),
-            format!("{:.2}", self.cpu_s),
+            self.time.first_byte_s.map_or(String::new(), |first| format!("{first:.4}")),
+            format!("{:.2}", self.load.cpu_s),
             self.cpu_ratio().map_or(String::new(), |ratio| format!("{ratio:.2}")),
-            format!("{:.0}%", self.busy * 100.0),
+            format!("{:.0}%", self.load.busy * 100.0),
             self.marks(),
         ]
     }
@@ -341,7 +403,11 @@ mod tests {
     fn report(disturbed: [u32; 2]) -> Report {
         let text = "name = \"x\"\nschemes = \"auto\"\ncode = \"rs-3-2\"\nblock_bytes = \"1MiB\"\n\
                     [topology]\nnodes = 3\nrate = \"1gbit\"";
-        let row = |disturbed| Row { times_s: vec![1.0; 3], disturbed, ..Row::default() };
+        let row = |disturbed| Row {
+            time: Times { times_s: vec![1.0; 3], ..Times::default() },
+            load: Load { disturbed, ..Load::default() },
+            ..Row::default()
+        };
         Report {
             scenario: Scenario::parse(text, "x".as_ref()).unwrap(),
             machine: Machine::this(),

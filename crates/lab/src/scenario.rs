@@ -13,7 +13,7 @@
 //!     rate = ["1gbit", "500mbit"]
 //! "#;
 //! let scenario = lab::Scenario::parse(text, "slices.toml".as_ref()).unwrap();
-//! assert_eq!(scenario.losses, [[0]]);
+//! assert_eq!(scenario.loss.losses, [[0]]);
 //! ```
 
 use std::fmt;
@@ -24,7 +24,7 @@ use std::str::FromStr;
 use cluster::{Bandwidth, ByteSize};
 use codes::CodeSpec;
 use repair::{Pacing, Scheme};
-use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::topology::{Matrix, Racks, Rate, Topology};
@@ -32,7 +32,6 @@ use crate::variant::Variant;
 
 /// The description of a measurement, which covers every combination of the lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its name, which also names the report file.
     pub name: String,
@@ -57,12 +56,9 @@ pub struct Scenario {
     /// Whether data edges are encrypted; with both values, their measurements take turns.
     #[serde(default = "plain")]
     pub data_tls: Many<bool>,
-    /// Sets of blocks, by index in the stripe; each set is lost together.
-    #[serde(default = "first_block")]
-    pub losses: Vec<Vec<u16>>,
-    /// How blocks are lost.
-    #[serde(default)]
-    pub how: Loss,
+    /// The lost blocks.
+    #[serde(flatten)]
+    pub loss: Losses,
     /// The destination of rebuilt blocks.
     #[serde(default)]
     pub to: Destination,
@@ -73,6 +69,28 @@ pub struct Scenario {
     /// A helper that becomes slow; for networks of uniform links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
+    /// How each combination is measured.
+    #[serde(flatten)]
+    pub effort: Effort,
+    /// `deny_unknown_fields` does not work with flattened groups.
+    #[serde(flatten, skip_serializing)]
+    unknown: NoOtherKeys,
+}
+
+/// The lost blocks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Sets of blocks, by index in the stripe; each set is lost together.
+    #[serde(default = "first_block")]
+    pub losses: Vec<Vec<u16>>,
+    /// How blocks are lost.
+    #[serde(default)]
+    pub how: Loss,
+}
+
+/// How each combination is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
     /// Whether to evict all blocks from the page cache before each measurement, so that disks are read.
     #[serde(default)]
     pub cold: bool,
@@ -83,6 +101,10 @@ pub struct Scenario {
     #[serde(default = "three")]
     pub retries: u32,
 }
+
+/// Rejects keys that are left after all others were read; the last field of a struct.
+#[derive(Debug, Clone, PartialEq)]
+struct NoOtherKeys;
 
 /// The networks of a scenario: the same nodes with different rates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -218,6 +240,9 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError`], with the line if known.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
+        // An error in a flattened group has no line, so read these groups by themselves first.
+        parse_toml::<Losses>(text, path)?;
+        parse_toml::<Effort>(text, path)?;
         let scenario: Self = parse_toml(text, path)?;
         scenario.check(path)?;
         Ok(scenario)
@@ -245,7 +270,7 @@ impl Scenario {
         if self.to == Destination::Node && self.ways().iter().any(|way| way.is_in_rounds()) {
             return Some("pacing = \"whole-block\" is for reads: to = \"client\"".to_owned());
         }
-        if self.repetitions == 0 {
+        if self.effort.repetitions == 0 {
             return Some("repetitions is 0; nothing would be measured".to_owned());
         }
         if let Some(error) = self.topologies().iter().find_map(|topology| topology.check().err()) {
@@ -274,13 +299,13 @@ impl Scenario {
         let blocks = code.blocks();
         // A rebuilt block returns to its old node, or to a node without a block of the stripe if the old one
         // is dead.
-        let dead = self.losses.iter().map(Vec::len).max().unwrap_or_default();
-        let moves = self.to == Destination::Node && self.how == Loss::Kill;
+        let dead = self.loss.losses.iter().map(Vec::len).max().unwrap_or_default();
+        let moves = self.to == Destination::Node && self.loss.how == Loss::Kill;
         let nodes = blocks + if moves { dead } else { 0 };
         if usize::from(self.topology.nodes) < nodes {
             return Some(format!("{spec} needs {nodes} nodes, and there are {}", self.topology.nodes));
         }
-        for loss in &self.losses {
+        for loss in &self.loss.losses {
             if loss.is_empty() || loss.len() > blocks - code.data_blocks() {
                 return Some(format!("{spec} cannot give back {} blocks at once", loss.len()));
             }
@@ -347,9 +372,41 @@ impl Networks {
 pub(crate) fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str, path: &Path) -> Result<T, ScenarioError> {
     toml_edit::de::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start).min(text.len());
-        let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let before = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
+        let unplaced = (before == 0).then(|| unknown_key_line(error.message(), text)).flatten();
+        let line = unplaced.unwrap_or(before) + 1;
         ScenarioError::Text { path: path.to_owned(), line, message: error.message().trim().to_owned() }
     })
+}
+
+/// The index of the line with the key that [`NoOtherKeys`] rejected; the error itself has no position.
+fn unknown_key_line(message: &str, text: &str) -> Option<usize> {
+    let key = message.strip_prefix(UNKNOWN_KEY)?.split('`').next()?;
+    text.lines().position(|line| line.split('=').next().is_some_and(|left| left.trim() == key))
+}
+
+/// The start of the message of [`NoOtherKeys`], as serde writes it.
+const UNKNOWN_KEY: &str = "unknown field `";
+
+impl<'de> Deserialize<'de> for NoOtherKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = NoOtherKeys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("no other keys")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut keys: M) -> Result<NoOtherKeys, M::Error> {
+                match keys.next_key::<String>()? {
+                    None => Ok(NoOtherKeys),
+                    Some(key) => Err(M::Error::custom(format!("{UNKNOWN_KEY}{key}`"))),
+                }
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
 }
 
 fn automatic() -> Many<Slice> {
@@ -563,7 +620,7 @@ edge = ["100mbit", "200mbit"]
         );
         assert_eq!(scenario.schemes.iter().count(), 2);
         assert_eq!(scenario.ways().len(), 2);
-        assert_eq!((scenario.retries, scenario.how), (3, Loss::Pretend));
+        assert_eq!((scenario.effort.retries, scenario.loss.how), (3, Loss::Pretend));
         let again = toml_edit::ser::to_string(&scenario).unwrap();
         assert_eq!(parse(&again).unwrap(), scenario);
     }
@@ -572,6 +629,7 @@ edge = ["100mbit", "200mbit"]
     fn unknown_keys_are_named_with_their_line() {
         check_refused("repetitions", "repetition", "s.toml:8: unknown field `repetition`");
         check_refused("edge", "egde", "s.toml:13: unknown field `egde`");
+        check_refused("repetitions = 3", "repetitions = \"3\"", "s.toml:8: invalid type");
         check_refused("schemes = [\"conventional\", \"pipelined\"]\n", "", "missing field `schemes`");
     }
 

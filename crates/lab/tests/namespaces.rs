@@ -144,8 +144,11 @@ fn scenario(names: &Names) {
         // Two bare chains plus two schemes, for two losses each.
         assert_eq!(report.rows.len(), 8);
         for row in &report.rows {
-            assert!(row.median_s > 0.0 && row.direct_s > 0.0 && row.cpu_ratio().unwrap() > 0.0, "{row:?}");
-            assert!(row.traffic.values().any(|traffic| traffic.sent_bytes >= 1 << 20), "{row:?}");
+            assert!(
+                row.time.median_s > 0.0 && row.time.direct_s > 0.0 && row.cpu_ratio().unwrap() > 0.0,
+                "{row:?}"
+            );
+            assert!(row.moved.traffic.values().any(|traffic| traffic.sent_bytes >= 1 << 20), "{row:?}");
         }
         println!("{}", report.to_markdown());
         nothing_is_left(names);

@@ -146,7 +146,7 @@ fn read(names: &Names, scheme: Scheme) -> Times {
         lab::Scenario::parse(&text, "simulated".as_ref()).unwrap_or_else(|error| panic!("{error}"));
     let mut say = |line: &str| println!("  {line}");
     let report = lab::run(names, &programs(), &scenario, &mut say).unwrap();
-    Times { lab: report.rows[0].median_s, sim: simulated_read(scheme) }
+    Times { lab: report.rows[0].time.median_s, sim: simulated_read(scheme) }
 }
 
 /// Simulates the read with real bytes, slice by slice.
@@ -265,7 +265,7 @@ async fn store(client: &Client, file: &std::path::Path, block_bytes: u64) {
 
 async fn recover(client: &Client, helper: String) {
     let give_up = Instant::now() + Duration::from_secs(60);
-    while !client.status().await.unwrap().nodes_down.contains(&helper) {
+    while !client.status().await.unwrap().helpers.nodes_down.contains(&helper) {
         assert!(Instant::now() < give_up, "{helper} still counts as up");
         thread::sleep(Duration::from_millis(20));
     }
@@ -276,7 +276,7 @@ async fn recover(client: &Client, helper: String) {
     }
     assert_eq!(view.state, RepairState::Done, "{view:?}");
     let seconds = (view.ended_unix_ms.unwrap() - view.started_unix_ms) as f64 / 1e3;
-    print(&Recovered { seconds, blocks: view.blocks_rebuilt });
+    print(&Recovered { seconds, blocks: view.counts.blocks_rebuilt });
 }
 
 fn print(answer: &impl Serialize) {

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+mod content;
 mod ground;
 pub mod hdfs;
 mod install;
@@ -28,6 +29,7 @@ pub mod seaweedfs;
 mod skip;
 
 pub use cases::{Case, run_cases};
+pub use content::content;
 pub use ground::{Ground, OneAddress, OneNamespace, Seat};
 pub use install::installed;
 pub use mend::{AttachCommand, Mend};

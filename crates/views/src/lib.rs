@@ -13,6 +13,7 @@ mod natural;
 mod nodes;
 mod probes;
 mod states;
+mod status;
 mod topology;
 
 pub use caps::*;
@@ -23,96 +24,13 @@ pub use nodes::*;
 pub use probes::*;
 pub use repair::{JobPhase, ParityOutcome};
 pub use states::*;
+pub use status::*;
 pub use topology::*;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-/// The state of the cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Status {
-    /// True if all stripes are intact and properly placed, and the coordinator can make changes.
-    pub healthy: bool,
-    /// The severity, for monitoring systems.
-    pub severity: Severity,
-    /// The answer to "am I safe?" in one line.
-    pub summary: String,
-    /// Automatic repairs that are pending, and steps the operator could take; one sentence each.
-    pub advice: Vec<String>,
-    /// True shortly after a start of the coordinator, while helpers are still expected to register. Repairs
-    /// wait for them.
-    pub settling: bool,
-    /// Counts of stripes by remaining redundancy.
-    pub stripes: Census,
-    /// Whether Mend stores files of its own. If false, the store belongs to another system, whose files are
-    /// not counted here.
-    #[serde(default = "yes")]
-    pub own_files: bool,
-    /// Number of files.
-    pub files: u64,
-    /// Bytes of all files.
-    pub file_bytes: u64,
-    /// Names of helpers that are up.
-    pub nodes_up: Vec<String>,
-    /// Names of helpers that are down.
-    pub nodes_down: Vec<String>,
-    /// Names of nodes whose server the store reports as out of service, whether or not their helper is up.
-    /// Always empty for Mend's own store.
-    #[serde(default)]
-    pub servers_down: Vec<String>,
-    /// Names of servers of the store that have no helper. Their blocks can be neither read nor repaired
-    /// there.
-    #[serde(default)]
-    pub servers_without_helper: Vec<String>,
-    /// Helpers that are down, and the recovery of their blocks.
-    pub gone: Vec<GoneNode>,
-    /// Stripes with so little redundancy left that their repair starts before the grace period of their
-    /// missing helpers ends.
-    #[serde(default)]
-    pub waiting: Vec<WaitingStripes>,
-    /// Helpers that are full or nearly full.
-    #[serde(default)]
-    pub full: Vec<FullNode>,
-    /// Parts of files that cannot be read now. The list may be truncated.
-    pub unreadable: Vec<UnreadablePart>,
-    /// Stripes whose blocks contradict each other. The list may be truncated.
-    #[serde(default)]
-    pub contradictions: Vec<ContradictionView>,
-    /// Helpers that are being drained.
-    pub leaving: Vec<LeavingView>,
-    /// Jobs that are running.
-    pub jobs: Vec<JobView>,
-    /// Repairs that have not ended.
-    pub repairs: Vec<RepairView>,
-    /// Blocks on helpers that belong to no known stripe (orphans).
-    pub orphans: Vec<OrphanView>,
-    /// Helpers that hold blocks of stripes newer than the catalog. Such blocks indicate that an old copy of
-    /// the catalog was restored. If two helpers confirm each other, nothing is stored, removed or repaired
-    /// until an operator decides.
-    pub newer: Vec<NewerBlocks>,
-    /// The most recent scrub, running or ended.
-    pub last_scrub: Option<ScrubView>,
-    /// Blocks found bad recently, newest last.
-    pub lost_lately: Vec<LostBlock>,
-    /// The background scrub, if `mend.toml` configures a rate for it.
-    #[serde(default)]
-    pub steady_scrub: Option<SteadyScrubView>,
-    /// Problems that hinder Mend's work in a store of another system, one sentence each.
-    #[serde(default)]
-    pub troubles: Vec<String>,
-    /// The reason why the catalog cannot be written now. Until it can, nothing is stored, repaired or
-    /// removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_fault: Option<String>,
-    /// Stripes whose state cannot be determined from the answers of the store. They appear in no other count.
-    #[serde(default)]
-    pub unjudged: Vec<UnjudgedStripe>,
-    /// Remarks on the store that need no action, one sentence each.
-    #[serde(default)]
-    pub remarks: Vec<String>,
-}
 
 /// A stripe whose state is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -529,18 +447,9 @@ pub struct RepairView {
     pub policy: String,
     /// The state of the repair.
     pub state: RepairState,
-    /// Stripes to repair.
-    pub stripes: u64,
-    /// Stripes repaired.
-    pub stripes_done: u64,
-    /// Stripes that cannot be repaired or were given up.
-    pub stripes_failed: u64,
-    /// Blocks rebuilt.
-    pub blocks_rebuilt: u64,
-    /// Bytes rebuilt, including those of running jobs.
-    pub bytes_rebuilt: u64,
-    /// Bytes to rebuild.
-    pub bytes: u64,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: RepairCounts,
     /// Time of the request, in milliseconds since 1970.
     pub started_unix_ms: u64,
     /// End of the repair, in milliseconds since 1970.
@@ -557,6 +466,23 @@ pub struct RepairView {
     /// The stripes of the repair, by name; omitted in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
+}
+
+/// The counters of a repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct RepairCounts {
+    /// Stripes to repair.
+    pub stripes: u64,
+    /// Repaired stripes.
+    pub stripes_done: u64,
+    /// Stripes that failed or cannot be repaired.
+    pub stripes_failed: u64,
+    /// Rebuilt blocks.
+    pub blocks_rebuilt: u64,
+    /// Rebuilt bytes, including those of blocks in progress.
+    pub bytes_rebuilt: u64,
+    /// Bytes to rebuild.
+    pub bytes: u64,
 }
 
 /// One stripe of a repair.

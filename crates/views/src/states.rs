@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 
 /// Defines enums of states whose text is the same in JSON and in output for people.
 macro_rules! states {
-    ($($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $each:literal])+ $state:ident = $text:literal,)+ })+) => { $(
+    // A text is a token tree because `utoipa` does not look into a `literal`, and would use the variant's name.
+    ($($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $each:literal])+ $state:ident = $text:tt,)+ })+) => { $(
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         pub enum $name {
@@ -31,7 +32,13 @@ macro_rules! states {
                 f.pad(self.name())
             }
         }
-    )+ };
+    )+
+
+    /// The schema and the texts of each type.
+    #[cfg(test)]
+    fn schemas() -> Vec<(serde_json::Value, Vec<&'static str>)> {
+        vec![$((schema::<$name>(), $name::ALL.iter().map(|state| state.name()).collect())),+]
+    } };
 }
 
 states! {
@@ -163,8 +170,20 @@ impl RepairState {
 }
 
 #[cfg(test)]
+fn schema<T: utoipa::PartialSchema>() -> serde_json::Value {
+    serde_json::to_value(T::schema()).expect("a schema is JSON")
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_api_description_lists_the_texts_of_the_json() {
+        for (schema, texts) in schemas() {
+            assert_eq!(schema["enum"], serde_json::json!(texts));
+        }
+    }
 
     #[test]
     fn display_text_equals_the_json() {

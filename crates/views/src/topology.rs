@@ -89,7 +89,7 @@ pub struct PlaceView {
 pub struct LinkView {
     /// The sender: a helper, `client`, a rack or a region.
     pub from: String,
-    /// The receiver.
+    /// The receiving helper.
     pub to: String,
     /// The rate of the link.
     pub rate: RateView,

@@ -146,6 +146,11 @@ pub struct HistoryArgs {
     pub last: usize,
 }
 
+/// A time such as `2m`, or a number of seconds.
+pub(super) fn seconds_or_time(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_secs).or_else(|_| time(text))
+}
+
 fn time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write a time such as 10m or 2h"))
 }

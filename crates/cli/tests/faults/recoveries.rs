@@ -209,7 +209,8 @@ fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
         cluster.await_ready();
         let caps = cluster.mend(&["caps"]).ok();
         assert!(
-            caps.out.contains("total: 2.86 MiB/s") && caps.out.contains("node h5: 1.91 MiB/s"),
+            caps.out.contains("total: 24 Mbit/s (3 MB/s)")
+                && caps.out.contains("node h5: 16 Mbit/s (2 MB/s)"),
             "{caps:?}"
         );
         cluster.eventually("it goes on", |cluster| {

@@ -75,7 +75,7 @@ fn repair_described(world: &mut World, mend: &Mend) {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             };
             assert_eq!(
-                (ended.state.name(), ended.blocks_rebuilt as usize),
+                (ended.state.name(), ended.counts.blocks_rebuilt as usize),
                 ("done", lost.len()),
                 "{ended:#?}"
             );
@@ -84,6 +84,6 @@ fn repair_described(world: &mut World, mend: &Mend) {
     world.await_replica(narrow.holders[1].expect("held"), &narrow.shape.blocks[1].name, &before[0]);
     world.await_replica(spare, &narrow.shape.blocks[8].name, &before[1]);
     world.await_replica(wide.holders[3].expect("held"), &wide.shape.blocks[3].name, &before[2]);
-    eventually("fsck", || world.cluster.is_healthy("/").then_some(()));
+    eventually("fsck", || world.cluster.console().is_healthy("/").then_some(()));
     world.assert_whole();
 }

@@ -120,7 +120,7 @@ pub fn a_dead_datanode(world: &mut World) {
     world.cluster.await_nodes(nodes - 1);
     eventually("all is elsewhere", || {
         let elsewhere = world.groups().iter().all(|group| !group.holders.contains(&Some(dead)));
-        (elsewhere && world.cluster.is_healthy("/")).then_some(())
+        (elsewhere && world.cluster.console().is_healthy("/")).then_some(())
     });
     world.assert_files();
     // It returns with all its blocks, and HDFS removes the surplus copies.
@@ -166,8 +166,7 @@ pub fn removed_meanwhile(world: &mut World) {
     assert!(mend.run(&["caps", "--total", "4Mbit"]).status.success());
     world.lose(&[(&groups[0], 1)]);
     eventually("a repair under way", || mend::is_under_way(&mend)?.then_some(()));
-    world.cluster.console().run(&["dfs", "-rm", "-skipTrash", "/RS-6-3-1024k/gone"]);
-    world.files.remove("/RS-6-3-1024k/gone");
+    world.delete("/RS-6-3-1024k/gone");
     assert!(mend.run(&["caps", "--total", "none"]).status.success());
     eventually("nothing is left of it", || {
         let names = groups.iter().flat_map(|group| &group.shape.blocks).map(|block| block.name);
@@ -225,7 +224,7 @@ pub fn rot_that_hdfs_knows(world: &mut World) {
     world.rot(&narrow, 2, 5);
     eventually("the NameNode knows of it", || {
         world.assert_files(); // HDFS decodes the block during the read.
-        (!world.cluster.is_healthy("/")).then_some(())
+        (!world.cluster.console().is_healthy("/")).then_some(())
     });
     wait_until_whole(world, &mend);
     world.assert_whole();

@@ -15,8 +15,8 @@ mod world;
 
 use std::process::ExitCode;
 
-use testbed::hdfs::Hadoop;
-use testbed::{Case, inside_namespace, run_cases};
+use testbed::Case;
+use testbed::hdfs::run_hdfs_cases;
 
 use crate::world::World;
 
@@ -49,10 +49,5 @@ const CASES: &[(&str, Case<World>)] = &[
 ];
 
 fn main() -> ExitCode {
-    let boot = || {
-        let hadoop = Hadoop::install()?;
-        inside_namespace()?;
-        Ok(World::boot(hadoop))
-    };
-    run_cases("HDFS", boot, CASES)
+    run_hdfs_cases(World::boot, CASES)
 }

@@ -24,7 +24,7 @@ fn read(world: &mut World, system: &str, path: &str, from: usize, bytes: usize) 
     let before = pread(0, 0);
     let after = pread(from, bytes);
     let got = std::fs::read(&local).expect("read");
-    assert!(got == world.files[path][from..from + bytes], "{path} {from}+{bytes}: other bytes");
+    assert!(got == world.files.content(path)[from..from + bytes], "{path} {from}+{bytes}: other bytes");
     after - before
 }
 

@@ -80,7 +80,7 @@ fn two_dead_datanodes(world: &mut World, mut mend: Mend) {
         let made: Vec<usize> = new.flat_map(|line| named(line)).collect();
         [2, 7].iter().all(|block| made.contains(block)).then_some(())
     });
-    eventually("nine whole blocks", || world.cluster.is_healthy("/RS-6-3-1024k").then_some(()));
+    eventually("nine whole blocks", || world.cluster.console().is_healthy("/RS-6-3-1024k").then_some(()));
     world.assert_files();
     world.cluster.bring_back(&dead);
     dead.iter().for_each(|&node| mend.start_helper(node));

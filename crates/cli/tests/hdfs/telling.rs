@@ -32,8 +32,7 @@ pub fn snapshots(world: &mut World) {
     let console = world.cluster.console();
     console.run(&["dfsadmin", "-allowSnapshot", "/RS-6-3-1024k"]);
     console.run(&["dfs", "-createSnapshot", "/RS-6-3-1024k", "s1"]);
-    console.run(&["dfs", "-rm", "-skipTrash", "/RS-6-3-1024k/kept+100%"]);
-    world.files.remove("/RS-6-3-1024k/kept+100%");
+    world.delete("/RS-6-3-1024k/kept+100%");
     assert_eq!(world.groups().len() + 1, known);
     eventually("a remark", || {
         let status = mend.ask(&["status"])?;
@@ -74,7 +73,7 @@ pub fn rotten_copies_that_come_back(world: &mut World) {
     world.cluster.await_nodes(nodes - 1);
     eventually("all is elsewhere", || {
         let elsewhere = world.groups().iter().all(|group| !group.holders.contains(&Some(dead)));
-        (elsewhere && world.cluster.is_healthy("/")).then_some(())
+        (elsewhere && world.cluster.console().is_healthy("/")).then_some(())
     });
     for group in &had {
         let at = group.holders.iter().position(|holder| *holder == Some(dead)).expect("it had one");
@@ -211,10 +210,7 @@ pub fn files_that_are_written(world: &mut World) {
     mend.wait_until_safe(groups + paths.len());
     let history = mend.ask(&["history"]).expect("it answers").to_string();
     assert!(!history.contains("repair-begun"), "{history}");
-    for path in &paths {
-        world.cluster.console().run(&["dfs", "-rm", "-skipTrash", path]);
-        world.files.remove(path);
-    }
+    paths.iter().for_each(|path| world.delete(path));
     drop(mend);
     world.cluster.restart_with(NO_REPAIR.map(str::to_owned).to_vec());
     world.await_whole();

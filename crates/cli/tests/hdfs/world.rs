@@ -1,15 +1,14 @@
 //! The cluster that all cases share, and its files.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use hdfs::{BlockGroup, GroupStripe, Policy, ReplicaName};
+use hdfs::{BlockGroup, GroupBlock, GroupStripe, Policy, ReplicaName};
 use tempfile::TempDir;
 use testbed::eventually;
-use testbed::hdfs::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin};
+use testbed::hdfs::{Cluster, ClusterOptions, FsckBlock, Hadoop, Plugin, StoredFiles, passes_check};
 
 const NODES: usize = 15;
 /// Policies and file sizes. Internal blocks have at most 4 MiB, so larger files have several groups.
@@ -35,8 +34,7 @@ pub struct World {
     pub cluster: Cluster,
     /// The folder where HDFS processes look for the plug-in's certificate.
     pub certificates: TempDir,
-    /// The files' contents, by path.
-    pub files: BTreeMap<String, Vec<u8>>,
+    pub files: StoredFiles,
 }
 
 /// A group of a file, with the locations that the NameNode reports.
@@ -52,17 +50,12 @@ pub struct Group {
 impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
         let certificates = tempfile::tempdir().expect("a folder");
-        let plugin = Plugin {
-            jar: hadoop.mend_jar().to_owned(),
-            class: "mend.hdfs.MendPlugin".to_owned(),
-            port_key: "mend.datanode.port".to_owned(),
-            settings: mend_settings(&certificates),
-        };
+        let plugin = Plugin::new(&hadoop, mend_settings(&certificates));
         let settings = NO_REPAIR.map(str::to_owned).to_vec();
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let started = Instant::now();
-        let mut world =
-            Self { cluster: Cluster::boot(hadoop, options), files: BTreeMap::new(), certificates };
+        let cluster = Cluster::boot(hadoop, options);
+        let mut world = Self { cluster, files: StoredFiles::default(), certificates };
         println!("booted in {:.1} s", started.elapsed().as_secs_f64());
         world.fill();
         println!("filled in {:.1} s", started.elapsed().as_secs_f64());
@@ -71,10 +64,7 @@ impl World {
 
     fn fill(&mut self) {
         for &policy in &["RS-6-3-1024k", "RS-10-4-1024k"] {
-            let folder = format!("/{policy}");
-            self.cluster.console().run(&["ec", "-enablePolicy", "-policy", policy]);
-            self.cluster.console().run(&["dfs", "-mkdir", &folder]);
-            self.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy]);
+            self.cluster.console().make_policy_folder(policy);
         }
         for &(policy, length) in FILES {
             self.put(&format!("/{policy}/{length}"), length);
@@ -84,17 +74,18 @@ impl World {
 
     /// Stores a file of `length` bytes.
     pub fn put(&mut self, path: &str, length: usize) {
-        let content = content(path, length);
-        let source = self.cluster.folder().join("put");
-        fs::write(&source, &content).expect("written");
-        self.cluster.console().run(&["dfs", "-put", source.to_str().expect("text"), path]);
-        self.files.insert(path.to_owned(), content);
+        self.files.put(&mut self.cluster, path, length);
+    }
+
+    /// Deletes a file.
+    pub fn delete(&mut self, path: &str) {
+        self.files.delete(&mut self.cluster, path);
     }
 
     /// All groups of all files, by the NameNode's listing.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
-        for file in self.cluster.fsck("/") {
+        for file in self.cluster.console().fsck("/") {
             let policy: Policy = file.policy.as_deref().expect("all are striped").parse().expect("known");
             for block in &file.blocks {
                 groups.push(self.group(&file.path, policy, block));
@@ -106,11 +97,10 @@ impl World {
     fn group(&self, path: &str, policy: Policy, block: &FsckBlock) -> Group {
         let group = BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
         let shape = group.stripe().expect("a stripe");
-        let holder = |name: &ReplicaName| {
-            let replica = block.replicas.iter().find(|(number, _)| *number == name.block());
-            replica.map(|(_, address)| self.cluster.node_at(address))
+        let holder = |found: &GroupBlock| {
+            block.holder(found.name.block()).map(|address| self.cluster.node_at(address))
         };
-        let holders = shape.blocks.iter().map(|block| holder(&block.name)).collect();
+        let holders = shape.blocks.iter().map(holder).collect();
         Group { path: path.to_owned(), group, shape, holders }
     }
 
@@ -252,14 +242,12 @@ impl World {
 
     /// Whether a replica exists and passes HDFS's own check.
     pub fn passes(&mut self, node: usize, name: &ReplicaName) -> bool {
-        let Some([bytes, meta]) = self.replica(node, name) else { return false };
-        let (bytes, meta) = (bytes.to_str().expect("text"), meta.to_str().expect("text"));
-        let said = self.cluster.console().ask(&["debug", "verifyMeta", "-meta", meta, "-block", bytes]).text;
-        said.contains("Checksum verification succeeded")
+        let files = self.replica(node, name);
+        files.is_some_and(|files| passes_check(&mut self.cluster, &files))
     }
 
     pub fn await_whole(&mut self) {
-        eventually("a healthy cluster", || self.cluster.is_healthy("/").then_some(()));
+        eventually("a healthy cluster", || self.cluster.console().is_healthy("/").then_some(()));
     }
 
     /// Waits until every block is where it is listed and nowhere else, three times in a row: HDFS finds surplus
@@ -301,13 +289,7 @@ impl World {
 
     /// Asserts that every file has its original contents.
     pub fn assert_files(&mut self) {
-        let got = tempfile::tempdir_in(self.cluster.folder()).expect("a folder");
-        let to = got.path().to_str().expect("text").to_owned();
-        self.cluster.console().run(&["dfs", "-get", "/*", &to]);
-        for (path, content) in &self.files {
-            let got = fs::read(got.path().join(&path[1..])).expect("got");
-            assert!(got == *content, "{path} differs");
-        }
+        self.files.assert_intact(&mut self.cluster);
     }
 }
 
@@ -316,13 +298,4 @@ fn mend_settings(certificates: &TempDir) -> Vec<String> {
     let folder = format!("mend.cluster.folder={}", certificates.path().display());
     let addresses = ["mend.coordinator.api=127.0.0.1:7400", "mend.coordinator.control=127.0.0.1:7401"];
     addresses.into_iter().map(str::to_owned).chain([folder]).collect()
-}
-
-/// The contents of a file, derived from its path.
-fn content(path: &str, length: usize) -> Vec<u8> {
-    let mut random =
-        fastrand::Rng::with_seed(path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31) + u64::from(byte)));
-    let mut bytes = vec![0; length];
-    random.fill(&mut bytes);
-    bytes
 }

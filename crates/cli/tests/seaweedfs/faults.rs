@@ -50,13 +50,13 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
 }
 
 pub fn permission_errors_are_reported(world: &mut World) {
-    let folder = world.root.join("guarded");
+    let folder = world.weed.root.join("guarded");
     fs::create_dir(&folder).expect("made");
     let arguments =
         ["volume", "-ip=10.79.3.1", "-port=8080", "-master=10.79.0.1:9333", "-max=1", "-whiteList=10.99.0.1"];
     let mut arguments = strings(&arguments);
     arguments.push(format!("-dir={}", folder.display()));
-    let guarded = world.start_weed("guarded", &world.root, &arguments);
+    let guarded = world.weed.start("guarded", &world.weed.root, &arguments);
     let connect =
         || world.runtime.block_on(VolumeServer::connect(&address("10.79.3.1:8080"), &Security::plain()));
     let server = eventually("the server", || connect().ok());
@@ -96,11 +96,11 @@ fn certificates(folder: &Path) -> PathBuf {
 }
 
 pub fn a_cluster_with_tls(world: &mut World) {
-    let toml = certificates(&world.root.join("tls"));
+    let toml = certificates(&world.weed.root.join("tls"));
     let folder = toml.parent().expect("a folder").to_owned();
     fs::create_dir(folder.join("volume")).expect("made");
     let master = strings(&["master", "-ip=10.79.3.2", "-port=9333", "-mdir=.", "-peers=none"]);
-    let master = world.start_weed("master", &folder, &master);
+    let master = world.weed.start("master", &folder, &master);
     let volume = strings(&[
         "volume",
         "-ip=10.79.3.2",
@@ -109,7 +109,7 @@ pub fn a_cluster_with_tls(world: &mut World) {
         "-dir=volume",
         "-max=1",
     ]);
-    let volume = world.start_weed("volume", &folder, &volume);
+    let volume = world.weed.start("volume", &folder, &volume);
     let at = address("10.79.3.2:9333");
     let leader = |security: &Security| {
         world.runtime.block_on(MasterClient::new(vec![at.clone()], security.clone()).leader())
@@ -128,12 +128,12 @@ pub fn a_cluster_with_tls(world: &mut World) {
 
     let plain = leader(&Security::plain()).expect_err("it wants TLS");
     assert!(matches!(plain, AskError::TlsNeeded { .. }), "{plain}");
-    let other = Security::of_toml(&certificates(&world.root.join("other"))).expect("whole");
+    let other = Security::of_toml(&certificates(&world.weed.root.join("other"))).expect("whole");
     let foreign = leader(&other).expect_err("another CA");
     assert!(matches!(foreign, AskError::Tls { .. }), "{foreign}");
     // Our side accepts the server, but the server rejects our certificate.
-    fs::copy(folder.join("ca.crt"), world.root.join("other/ca.crt")).expect("copied");
-    let half = Security::of_toml(&world.root.join("other/security.toml")).expect("whole");
+    fs::copy(folder.join("ca.crt"), world.weed.root.join("other/ca.crt")).expect("copied");
+    let half = Security::of_toml(&world.weed.root.join("other/security.toml")).expect("whole");
     let refused = leader(&half).expect_err("our certificate is of another CA");
     assert!(matches!(refused, AskError::Tls { .. }), "{refused:?}");
     let unsecured =
@@ -153,7 +153,7 @@ pub fn the_leader_is_found(world: &mut World) {
     let hosts = ["10.79.2.1", "10.79.2.2", "10.79.2.3"];
     let peers: Vec<_> = hosts.iter().map(|host| format!("{host}:9333")).collect();
     let start = |host: &&str| {
-        let folder = world.root.join(host);
+        let folder = world.weed.root.join(host);
         fs::create_dir_all(&folder).expect("made");
         let arguments = strings(&[
             "master",
@@ -162,7 +162,7 @@ pub fn the_leader_is_found(world: &mut World) {
             "-mdir=.",
             &format!("-peers={}", peers.join(",")),
         ]);
-        world.start_weed("master", &folder, &arguments)
+        world.weed.start("master", &folder, &arguments)
     };
     let mut masters: Vec<_> = hosts.iter().map(start).collect();
     let by = |host: &str| {

@@ -26,7 +26,7 @@ fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str)
 /// second disk.
 fn split(world: &mut World, at: usize) {
     world.servers[at].kill();
-    let index = world.root.join(format!("index{at}"));
+    let index = world.weed.root.join(format!("index{at}"));
     world.servers[at].keep_indexes_in(index.clone());
     let folders = world.servers[at].folders.clone();
     for volume in world.both() {

@@ -60,7 +60,7 @@ impl World {
         for collection in ["pictures", "bucket"] {
             self.grow(collection, 1);
         }
-        eventually("S3", || http("PUT", &self.s3_address(), "/bucket", b"").ok());
+        eventually("S3", || http("PUT", &self.weed.s3_address(), "/bucket", b"").ok());
         for path in self.paths() {
             let (host, at) = self.place(&path);
             eventually("a write", || http("PUT", &host, &at, &content(&path)).ok());
@@ -189,8 +189,8 @@ impl World {
     /// The host and path of an object.
     fn place(&self, path: &str) -> (String, String) {
         match path.strip_prefix("pictures/") {
-            Some(at) => (self.filer_address(), format!("/p/{at}?collection=pictures")),
-            None => (self.s3_address(), format!("/{path}")),
+            Some(at) => (self.weed.filer_address(), format!("/p/{at}?collection=pictures")),
+            None => (self.weed.s3_address(), format!("/{path}")),
         }
     }
 
@@ -202,7 +202,7 @@ impl World {
 /// The contents of an object, derived from its name.
 pub fn content(path: &str) -> Vec<u8> {
     let bytes = if path.starts_with("pictures") { LARGE.1 } else { SMALL.1 };
-    testbed::seaweedfs::content(path, bytes)
+    testbed::content(path, bytes)
 }
 
 /// The number of a volume's shards on each server.

@@ -91,7 +91,6 @@ impl<'a> Answers<'a> {
     /// The view of a repair from its counters, with a page of its stripes.
     pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.queue.by_id[&id];
-        let counters = self.repairs.counters(id);
         let mut view = RepairView {
             repair: id,
             target: self.facts.target_text(&repair.order.target),
@@ -99,12 +98,7 @@ impl<'a> Answers<'a> {
             policy: repair.order.helpers.name().to_owned(),
             scheme: repair.order.scheme.name().to_owned(),
             state: self.repairs.state_of_repair(id, repair),
-            stripes: counters.items(),
-            stripes_done: counters.done,
-            stripes_failed: counters.failed + counters.unreadable,
-            blocks_rebuilt: repair.blocks_rebuilt,
-            bytes_rebuilt: repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair),
-            bytes: repair.bytes,
+            counts: self.repairs.counts(self.jobs, id, repair),
             started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
             progress: self.progress_view(id, repair),
@@ -173,8 +167,8 @@ impl<'a> Answers<'a> {
         let view = self.repair_view(id, &ItemPage::NONE);
         let reason = view.reasons.first().map(|first| first.reason.as_str()).unwrap_or_default();
         tracing::info!(
-            repair = id, target = view.target, state = %view.state, blocks = view.blocks_rebuilt,
-            failed_stripes = view.stripes_failed, took = in_words(duration_of(&view)), reason,
+            repair = id, target = view.target, state = %view.state, blocks = view.counts.blocks_rebuilt,
+            failed_stripes = view.counts.stripes_failed, took = in_words(duration_of(&view)), reason,
             "a repair has ended"
         );
         view
@@ -192,9 +186,9 @@ impl<'a> Answers<'a> {
             by_itself: view.by_itself,
             state: view.state,
             took_ms: duration_of(view).as_millis() as u64,
-            blocks: view.blocks_rebuilt,
-            bytes: view.bytes_rebuilt,
-            stripes_failed: view.stripes_failed,
+            blocks: view.counts.blocks_rebuilt,
+            bytes: view.counts.bytes_rebuilt,
+            stripes_failed: view.counts.stripes_failed,
             lost_from: by_name(&repair.lost_from),
             rebuilt_on: by_name(&repair.rebuilt_on),
             reasons: view.reasons.clone(),

@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use views::{
-    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+    CatalogState, Census, Damage, FileLayout, FileStripe, FileTotals, FullNode, GoneNode, HelperStates,
+    NodeView, RecoveryState, Redundancy, Severity, Status, StoreState, Work,
 };
 
 use crate::answers::Answers;
@@ -39,30 +40,32 @@ impl<'a> Answers<'a> {
             summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
             advice: self.advice(&stripes, &gone),
             settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
-            own_files: self.facts.base.store.owns_files(),
-            files,
-            file_bytes,
-            nodes_up,
-            nodes_down,
-            servers_down: self.facts.servers_down(),
-            servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
-            leaving: self.leaving_views(),
-            gone,
-            waiting: self.repairs.healing.waiting_stripes(self.facts),
-            full,
-            unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
-            contradictions: self.contradiction_views(),
-            jobs: self.jobs.job_views(),
-            repairs: self.open_repairs(),
-            orphans: self.facts.orphan_views(),
-            newer: self.facts.newer_views(),
-            last_scrub: self.scrub.last_scrub(),
-            lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
-            steady_scrub: self.scrub.background_view(self.facts.base),
-            troubles: self.all_troubles(),
-            unjudged: self.facts.stripes.unjudged.views(),
-            remarks: self.facts.stripes.news.remarks().to_vec(),
-            write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
+            totals: FileTotals { own_files: self.facts.base.store.owns_files(), files, file_bytes },
+            damage: Damage {
+                waiting: self.repairs.healing.waiting_stripes(self.facts),
+                unreadable: self.unreadable_parts(&stripes.unreadable_stripes),
+                contradictions: self.contradiction_views(),
+                lost_lately: self.facts.stripes.lost_lately.iter().cloned().collect(),
+            },
+            helpers: HelperStates { nodes_up, nodes_down, gone, full, leaving: self.leaving_views() },
+            work: Work {
+                jobs: self.jobs.job_views(),
+                repairs: self.open_repairs(),
+                last_scrub: self.scrub.last_scrub(),
+                steady_scrub: self.scrub.background_view(self.facts.base),
+            },
+            catalog: CatalogState {
+                write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
+                newer: self.facts.newer_views(),
+                orphans: self.facts.orphan_views(),
+            },
+            store: StoreState {
+                servers_down: self.facts.servers_down(),
+                servers_without_helper: self.facts.nodes.registry.servers_without_helper(self.facts.base),
+                troubles: self.all_troubles(),
+                unjudged: self.facts.stripes.unjudged.views(),
+                remarks: self.facts.stripes.news.remarks().to_vec(),
+            },
             stripes,
         })
     }
@@ -153,11 +156,8 @@ impl<'a> Answers<'a> {
 
     /// Problems that the store reports, and certificates that expire soon.
     fn all_troubles(self) -> Vec<String> {
-        let expiring = self
-            .facts
-            .nodes
-            .certificates
-            .warnings(UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms));
+        let now = UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms);
+        let expiring = self.facts.nodes.certificates.warnings(now);
         self.facts.stripes.troubles.iter().cloned().chain(expiring).collect()
     }
 

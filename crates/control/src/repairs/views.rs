@@ -10,7 +10,7 @@ use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::repairs::reasons::Reasons;
 use crate::repairs::repair::{Item, Repair};
-use ::views::{ItemState, RepairReason, RepairState, RepairView};
+use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
 
 /// Which stripes of a repair a view lists.
 #[derive(Clone, Debug)]
@@ -80,6 +80,19 @@ impl Repairs {
         })
         .sum()
     }
+
+    /// The counters of a repair.
+    pub(crate) fn counts(&self, jobs: &Jobs, id: u64, repair: &Repair) -> RepairCounts {
+        let counters = self.counters(id);
+        RepairCounts {
+            stripes: counters.items(),
+            stripes_done: counters.done,
+            stripes_failed: counters.failed + counters.unreadable,
+            blocks_rebuilt: repair.blocks_rebuilt,
+            bytes_rebuilt: repair.bytes_rebuilt + self.bytes_coming(jobs, id, repair),
+            bytes: repair.bytes,
+        }
+    }
 }
 
 impl<'a> Facts<'a> {
@@ -96,8 +109,7 @@ impl<'a> Facts<'a> {
 /// A number that changes with the state and the counters of a repair, but not with its estimates.
 pub(crate) fn version(view: &RepairView) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (view.state.name(), view.stripes, view.stripes_done, view.stripes_failed).hash(&mut hasher);
-    (view.blocks_rebuilt, view.bytes_rebuilt, view.bytes, view.ended_unix_ms).hash(&mut hasher);
+    (view.state.name(), view.counts, view.ended_unix_ms).hash(&mut hasher);
     hasher.finish() >> 12 // A double, as JavaScript has, holds it exactly.
 }
 

@@ -13,7 +13,7 @@ fn scene(blocks_per_s: u64) -> (Scene, FileLayout) {
 }
 
 fn left(scene: &mut Scene) -> u64 {
-    scene.status().steady_scrub.expect("a rate is set").left_in_round.expect("a round has begun")
+    scene.status().work.steady_scrub.expect("a rate is set").left_in_round.expect("a round has begun")
 }
 
 #[test]
@@ -26,10 +26,13 @@ fn it_reads_at_its_rate_and_finds_corrupt_blocks() {
     assert!((20..=26).contains(&read), "4 blocks a second for 5 s, and a second's at the beginning: {read}");
     scene.wait(Duration::from_secs(6));
     let status = scene.status();
-    assert_eq!(status.lost_lately.iter().map(|lost| lost.block.clone()).collect::<Vec<_>>(), [rotten.0]);
+    assert_eq!(
+        status.damage.lost_lately.iter().map(|lost| lost.block.clone()).collect::<Vec<_>>(),
+        [rotten.0]
+    );
     assert_eq!(status.stripes.blocks_lost, 1);
     scene.wait(Duration::from_secs(120));
-    let steady = scene.status().steady_scrub.expect("a rate is set");
+    let steady = scene.status().work.steady_scrub.expect("a rate is set");
     assert!(steady.last_round_ended_unix_ms.is_some(), "rounds follow each other: {steady:?}");
 }
 
@@ -55,7 +58,7 @@ fn without_a_rate_nothing_is_read() {
     scene.put("f", 1);
     scene.frozen.extend(["h1", "h2", "h3", "h4"].map(str::to_owned));
     scene.wait(Duration::from_secs(100));
-    assert_eq!(scene.status().steady_scrub, None);
+    assert_eq!(scene.status().work.steady_scrub, None);
     let asked = |message: &ToNode| matches!(message, ToNode::Verify { .. });
     for name in ["h1", "h2", "h3", "h4"] {
         assert!(!scene.node(name).backlog.iter().any(asked));

@@ -34,7 +34,9 @@ fn assert_contradicted(scene: &mut Scene) {
     assert!(!status.healthy, "{}", status.summary);
     assert_eq!(status.stripes.contradictory, 1, "{}", status.summary);
     assert!(!status.summary.contains("safe"), "{}", status.summary);
-    let [contradiction] = &status.contradictions[..] else { panic!("{:#?}", status.contradictions) };
+    let [contradiction] = &status.damage.contradictions[..] else {
+        panic!("{:#?}", status.damage.contradictions)
+    };
     assert_eq!((contradiction.found_by, contradiction.blocks.len()), (FoundBy::Scrub, 3));
     assert_eq!(contradiction.file.as_deref(), Some("f"));
 }
@@ -63,14 +65,14 @@ fn a_contradiction_survives_restarts_until_a_check_covers_every_good_block() {
     scene.kill(&last);
     tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
     assert_contradicted(&mut scene);
-    let next = &scene.status().contradictions[0].next_step;
+    let next = &scene.status().damage.contradictions[0].next_step;
     assert!(next.starts_with(&format!("start {last}")), "it holds a block that was not asked: {next}");
 
     tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..4) });
     scene.pump();
     restart(&mut scene);
     let status = scene.status();
-    assert!(status.healthy && status.contradictions.is_empty(), "{}", status.summary);
+    assert!(status.healthy && status.damage.contradictions.is_empty(), "{}", status.summary);
     let history = scene.core().history.history(10);
     let said = |what: fn(&HistoryEvent) -> bool| history.iter().filter(|entry| what(&entry.what)).count();
     assert_eq!(said(|event| matches!(event, HistoryEvent::Contradiction { .. })), 1);
@@ -85,7 +87,7 @@ fn a_check_need_not_cover_blocks_known_to_be_bad() {
     scene.play();
     assert_eq!(states(&scene.file("f"))[3], "corrupt");
     tell(&mut scene, Signal::ParityHeld { stripe: stripe.clone(), blocks: blocks(0..3) });
-    assert!(scene.status().contradictions.is_empty());
+    assert!(scene.status().damage.contradictions.is_empty());
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn a_put_is_aborted_after_its_client_disconnects() {
     scene.open(2, ClientRequest::PutStripe { put, position: 1 });
     scene.kill("admin");
     scene.frozen.clear();
-    assert!(scene.status().jobs.is_empty());
+    assert!(scene.status().work.jobs.is_empty());
     scene.wait(Duration::from_secs(11));
     assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
     assert!(scene.ask(|reply| FileCommand::AbortPut(PutId(put), reply)).is_err());
@@ -130,7 +130,7 @@ fn a_removed_file_leaves_no_blocks_even_on_a_helper_that_was_down() {
     scene.start("h2");
     scene.wait(Duration::from_secs(40)); // A reader may still have a lease.
     assert!(scene.nodes.values().all(|node| node.disk.is_empty()));
-    assert!(scene.status().orphans.is_empty());
+    assert!(scene.status().catalog.orphans.is_empty());
 }
 
 // ---- reads ----

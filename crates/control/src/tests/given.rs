@@ -54,7 +54,7 @@ fn named_blocks_of_a_given_stripe_are_placed_as_the_plug_in_requests() {
     describe(&mut scene, &described(&[1, 2])).unwrap();
     // This is the address of h6's server in the plug-in's system, used in place of the name h6.
     let repair = scene.repair(homes(&[(1, "10.0.0.6:9866")]));
-    assert_eq!((repair.state.name(), repair.blocks_rebuilt), ("done", 1), "{repair:?}");
+    assert_eq!((repair.state.name(), repair.counts.blocks_rebuilt), ("done", 1), "{repair:?}");
     assert!(scene.node("h6").disk.contains_key(&BlockId("foreign-1".into())));
     // The other lost block was not requested.
     let view = scene.ask(|reply| StripeCommand::View(StripeId("group".into()), reply)).unwrap();
@@ -112,7 +112,7 @@ fn homes_are_accepted_only_for_given_stripes() {
         let error = refused(&mut scene, other.clone());
         assert!(error.contains("exactly one of"), "{other:?}: {error}");
     }
-    assert!(scene.status().leaving.is_empty());
+    assert!(scene.status().helpers.leaving.is_empty());
     // Plug-ins have no access to other repairs.
     let own = scene.repair_all().repair;
     assert!(scene.ask(|reply| RepairCommand::GivenState(own, reply)).is_err());

@@ -52,14 +52,23 @@ fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() 
     scene.wait(Duration::from_secs(200)); // This is long after the start.
     scene.kill(&first);
     scene.wait(Duration::from_secs(300));
-    assert_eq!((scene.all_repairs().len(), scene.status().waiting.len()), (0, 0));
+    assert_eq!((scene.all_repairs().len(), scene.status().damage.waiting.len()), (0, 0));
     scene.start(&first);
     scene.kill(&first);
     scene.kill(&second);
     scene.wait(Duration::from_secs(2));
     let status = scene.status();
-    assert_eq!((status.waiting.len(), status.waiting[0].survives), (1, 0), "{:?}", status.waiting);
-    assert!(status.advice.iter().any(|advice| *advice == status.waiting[0].text), "{:?}", status.advice);
+    assert_eq!(
+        (status.damage.waiting.len(), status.damage.waiting[0].survives),
+        (1, 0),
+        "{:?}",
+        status.damage.waiting
+    );
+    assert!(
+        status.advice.iter().any(|advice| *advice == status.damage.waiting[0].text),
+        "{:?}",
+        status.advice
+    );
     scene.wait(Duration::from_secs(70));
     let status = scene.status();
     let classes = &status.stripes.redundancy;

@@ -47,7 +47,7 @@ fn foreign_members_are_refused_with_the_reason() {
         let refused = scene.node("x").refused.take().unwrap();
         assert!(refused.contains(reason), "{refused}");
     }
-    assert_eq!(scene.status().nodes_up, [""; 0]);
+    assert_eq!(scene.status().helpers.nodes_up, [""; 0]);
 }
 
 /// Plans take account of the trunk between helpers and a client, and of the client's own limit.
@@ -80,7 +80,7 @@ fn a_missing_block_counts_again_only_after_verification() {
     let bytes = scene.node(&name).disk.remove(&lost).unwrap();
     scene.start(&name);
     assert_eq!(states(&scene.file("f")), ["healthy", "missing", "healthy", "healthy"]);
-    assert_eq!(scene.status().lost_lately[0].block, lost.0);
+    assert_eq!(scene.status().damage.lost_lately[0].block, lost.0);
 
     scene.kill(&name);
     scene.node(&name).disk.insert(lost.clone(), bytes);
@@ -105,7 +105,7 @@ fn unknown_blocks_are_reported_and_never_removed() {
     scene.kill("h2");
     scene.node("h2").disk.insert(BlockId("99.0".into()), 5);
     scene.start("h2");
-    let orphans = scene.status().orphans;
+    let orphans = scene.status().catalog.orphans;
     assert_eq!((orphans[0].node.as_str(), orphans[0].block.as_str()), ("h2", "99.0"));
     assert!(scene.node("h2").disk.contains_key(&BlockId("99.0".into())));
 }

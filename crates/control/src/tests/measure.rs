@@ -108,7 +108,7 @@ fn measure_a_thousand_helpers() {
     let repair = scene
         .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
     let repair = repair.unwrap();
-    println!("{} stripes, {} jobs", repair.stripes, scene.core().jobs.running.len());
+    println!("{} stripes, {} jobs", repair.counts.stripes, scene.core().jobs.running.len());
     timed("queued, and the first jobs started", begun);
     let (mut events, mut spent, mut longest) = (0, Duration::ZERO, Duration::ZERO);
     while events < EVENTS {
@@ -129,7 +129,7 @@ fn measure_a_thousand_helpers() {
             }
         }
     }
-    let done = scene.repair_state(repair.repair).stripes_done;
+    let done = scene.repair_state(repair.repair).counts.stripes_done;
     println!(
         "{events} events, {done} stripes repaired: {:.1} us in the mean, the longest {:.1} ms",
         spent.as_secs_f64() * 1e6 / f64::from(events as u32),

@@ -105,7 +105,7 @@ fn of_two_suspects_the_one_that_passes_its_trial_is_cleared() {
     scene.wait(Duration::from_secs(60));
     assert_eq!(scene.uplink("h2").1, RateSource::Assumed);
     assert_eq!(scene.uplink("h3").1, RateSource::Slow);
-    assert!(scene.status().jobs.is_empty());
+    assert!(scene.status().work.jobs.is_empty());
     assert!(scene.ask(NetworkCommand::Probes).is_err(), "nobody asked for a measurement");
 }
 
@@ -139,7 +139,7 @@ fn probes_and_trials_do_not_overlap() {
     // In the opposite order, trials and then probes.
     scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
     note_slow(&mut scene, &[(a, 5e6), (b, 5e6)]);
-    assert_eq!(scene.status().jobs.len(), 1);
+    assert_eq!(scene.status().work.jobs.len(), 1);
     scene.wait(Duration::from_secs(10));
     assert_eq!(scene.uplink("h3").1, RateSource::Assumed);
     assert!(!scene.ask(NetworkCommand::Probes).unwrap().running);
@@ -174,7 +174,7 @@ fn links_are_measured_one_after_another_and_recorded() {
     assert_eq!(source, RateSource::Measured);
     assert_eq!(scene.uplink("h4").1, RateSource::Assumed, "it took no part");
     assert_eq!(scene.topology().links.len(), 6);
-    assert!(scene.status().jobs.is_empty());
+    assert!(scene.status().work.jobs.is_empty());
 
     scene.restart();
     ["h1", "h2", "h3", "h4"].into_iter().for_each(|name| scene.start(name));

@@ -17,7 +17,7 @@ impl Scene {
     }
 
     fn gone(&mut self, name: &str) -> GoneNode {
-        let gone = self.status().gone;
+        let gone = self.status().helpers.gone;
         gone.into_iter().find(|gone| gone.node == name).unwrap_or_else(|| panic!("{name} is not gone"))
     }
 
@@ -94,7 +94,7 @@ fn an_absent_helper_is_rebuilt_automatically_and_once() {
         }
         _ => None,
     });
-    let blocks = repairs[0].blocks_rebuilt;
+    let blocks = repairs[0].counts.blocks_rebuilt;
     let lost_from = BTreeMap::from([(dead.clone(), blocks)]);
     assert_eq!(ended, Some((RepairState::Done, lost_from, blocks, blocks)), "{history:?}");
     assert!(
@@ -113,7 +113,7 @@ fn a_helper_that_returns_in_time_is_not_rebuilt() {
         scene.start(&dead);
     }
     scene.wait(Duration::from_secs(60));
-    assert!(scene.repairs().is_empty() && scene.status().gone.is_empty());
+    assert!(scene.repairs().is_empty() && scene.status().helpers.gone.is_empty());
     scene.repair_after("never");
     scene.kill(&dead);
     scene.wait(Duration::from_secs(120));
@@ -131,7 +131,7 @@ fn maintenance_postpones_a_recovery_and_its_advice() {
     scene.wait(Duration::from_secs(50));
     let status = scene.status();
     assert!(scene.repairs().is_empty());
-    assert_eq!(status.gone[0].recovery, RecoveryState::Maintenance);
+    assert_eq!(status.helpers.gone[0].recovery, RecoveryState::Maintenance);
     assert!(!format!("{}{:?}", status.summary, status.advice).contains("mend repair"), "{status:?}");
     scene.wait(Duration::from_secs(15));
     assert!(scene.status().healthy, "maintenance is over, and so is the grace period");
@@ -280,7 +280,10 @@ fn stop_and_removal_checks_follow_from_the_stripes() {
     assert!(scene.safe_to_remove(&homes[3]));
     remove(&mut scene, &homes[3]).unwrap();
     let status = scene.status();
-    assert!(status.nodes_down.is_empty() && status.gone.is_empty() && status.healthy, "{status:?}");
+    assert!(
+        status.helpers.nodes_down.is_empty() && status.helpers.gone.is_empty() && status.healthy,
+        "{status:?}"
+    );
     scene.restart();
     scene.come_back_without(&[&homes[3]]);
     assert!(!scene.status().settling, "nobody waits for one that was removed");
@@ -294,10 +297,10 @@ fn unreadable_parts_are_listed_by_file_and_bytes_with_the_helpers_to_start() {
     homes.iter().for_each(|home| scene.kill(home));
     let status = scene.status();
     assert_eq!(status.severity, Severity::Critical);
-    assert_eq!(status.unreadable.len(), 2);
+    assert_eq!(status.damage.unreadable.len(), 2);
     let mut sorted = homes.clone();
     sorted.sort_by(|a, b| views::natural(a, b));
-    let first = &status.unreadable[0];
+    let first = &status.damage.unreadable[0];
     assert_eq!(
         (first.file.as_deref(), &first.any_of),
         (Some("f"), &sorted),
@@ -307,7 +310,7 @@ fn unreadable_parts_are_listed_by_file_and_bytes_with_the_helpers_to_start() {
     assert!(bytes == 4096 || bytes == 8192, "{first:?}");
     // After the helper's return, all stripes are readable again.
     scene.start(&homes[0]);
-    assert!(scene.status().unreadable.is_empty());
+    assert!(scene.status().damage.unreadable.is_empty());
 }
 
 #[test]

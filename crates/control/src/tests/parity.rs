@@ -167,7 +167,7 @@ fn a_parity_scrub_can_be_stopped() {
     let next = scene.scrub_parity();
     assert_eq!((next.state.name(), parity(&next).checked), ("done", 2));
     scene.restart();
-    assert_eq!(scene.status().last_scrub.unwrap(), next);
+    assert_eq!(scene.status().work.last_scrub.unwrap(), next);
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn the_background_scrub_checks_stripes_after_their_blocks_within_its_rate() {
     (settings.scrub_bytes_per_s, settings.scrub_parity) = (Some(4 * 4096), true);
     scene.wait(Duration::from_secs(6));
     let status = scene.status();
-    let steady = status.steady_scrub.unwrap().parity.expect("it is wanted");
+    let steady = status.work.steady_scrub.unwrap().parity.expect("it is wanted");
     assert_eq!((steady.stripes, steady.checked), (2, 2));
-    assert_eq!(status.lost_lately.len(), 1);
+    assert_eq!(status.damage.lost_lately.len(), 1);
     assert_eq!(states(&scene.file("f")), ["healthy", "healthy", "corrupt", "healthy"]);
 }

@@ -68,8 +68,8 @@ fn a_dead_node_is_recovered_onto_the_named_helpers() {
     let request = RepairRequest { requestors: vec!["h6".into(), "h7".into()], ..request };
     let repair = scene.repair(request);
     let rebuilt_there = ["h6", "h7"].iter().map(|name| scene.node_view(name).blocks).sum::<u64>() - before;
-    assert!(rebuilt_there > 0 && rebuilt_there == repair.blocks_rebuilt, "{repair:#?}");
-    assert!(repair.blocks_rebuilt <= lost);
+    assert!(rebuilt_there > 0 && rebuilt_there == repair.counts.blocks_rebuilt, "{repair:#?}");
+    assert!(repair.counts.blocks_rebuilt <= lost);
     // Stripes with blocks on both named helpers cannot be placed.
     assert!(repair.items.iter().all(|item| ["done", "failed"].contains(&item.state.name())), "{repair:#?}");
 }
@@ -80,8 +80,8 @@ fn a_drained_node_gets_no_blocks_until_its_mark_is_cleared() {
     scene.put("f", 12);
     let held = scene.node_view("h2").blocks;
     let drain = scene.drain("h2", None);
-    assert_eq!((drain.state.name(), drain.blocks_rebuilt), ("done", held), "{drain:#?}");
-    let leaving = scene.status().leaving;
+    assert_eq!((drain.state.name(), drain.counts.blocks_rebuilt), ("done", held), "{drain:#?}");
+    let leaving = scene.status().helpers.leaving;
     assert_eq!((leaving[0].node.as_str(), leaving[0].blocks, leaving[0].safe_to_remove), ("h2", 0, true));
     scene.restart_all(&[]);
     scene.put("g", 12);
@@ -90,7 +90,7 @@ fn a_drained_node_gets_no_blocks_until_its_mark_is_cleared() {
     scene.repair_all();
     assert_eq!(scene.node_view("h2").blocks, 0);
     let view = scene.ask(|reply| NodeCommand::StopDrain("h2".into(), reply)).unwrap();
-    assert!(!view.leaving && scene.status().leaving.is_empty());
+    assert!(!view.leaving && scene.status().helpers.leaving.is_empty());
     scene.put("e", 12);
     assert!(scene.node_view("h2").blocks > 0);
 }
@@ -125,7 +125,7 @@ fn a_drain_of_a_dead_node_continues_after_a_restart_and_repairs_no_block_twice()
     scene.wait(Duration::from_secs(60));
     let view = scene.repair_state(drain);
     assert_eq!((view.state.name(), view.target.as_str()), ("done", "drain h3"), "{view:#?}");
-    assert_eq!(view.blocks_rebuilt, held);
+    assert_eq!(view.counts.blocks_rebuilt, held);
     assert_eq!(scene.node_view("h3").blocks, 0);
 }
 
@@ -140,7 +140,7 @@ fn blocks_in_migration_are_rebuilt_when_their_source_dies() {
     scene.thaw();
     scene.wait(Duration::from_secs(10));
     let view = scene.repair_state(drain);
-    assert_eq!((view.state.name(), view.blocks_rebuilt), ("done", held), "{view:#?}");
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", held), "{view:#?}");
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn a_paused_repair_stays_paused_after_a_restart() {
     scene.kill("h1");
     scene.freeze();
     let repair = scene.repair_all().repair;
-    let running = scene.status().jobs.len() as u64;
+    let running = scene.status().work.jobs.len() as u64;
     assert_eq!(scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap().state.name(), "paused");
     scene.thaw();
     let view = scene.repair_state(repair);
-    assert_eq!((view.state.name(), view.stripes_done), ("paused", 0), "what ran stands still");
-    let jobs = scene.status().jobs;
+    assert_eq!((view.state.name(), view.counts.stripes_done), ("paused", 0), "what ran stands still");
+    let jobs = scene.status().work.jobs;
     assert!(jobs.len() as u64 == running && jobs.iter().all(|job| job.phase == JobPhase::OnHold), "{jobs:?}");
     scene.restart_all(&["h1"]);
     assert_eq!(scene.repair_state(repair).state.name(), "paused");
@@ -279,7 +279,7 @@ fn blocks_with_other_digests_on_a_returned_node_count_as_bad() {
     assert_eq!(states(&scene.file("f"))[0], "corrupt");
     scene.thaw();
     let view = scene.repair_state(repair);
-    assert_eq!((view.state.name(), view.blocks_rebuilt), ("done", 1), "{view:#?}");
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
     assert!(scene.status().healthy);
 }
 

@@ -138,7 +138,7 @@ fn the_stripes_most_at_risk_come_first() {
     let at_once = JOBS_AT_ONCE as usize;
     assert!(by_loss(2) > at_once && by_loss(1) > 16);
     scene.repair_all();
-    let running = scene.status().jobs;
+    let running = scene.status().work.jobs;
     assert_eq!(running.len(), at_once);
     for job in running {
         let part = file.layout.iter().find(|part| part.stripe.stripe == job.stripe).unwrap();
@@ -183,7 +183,7 @@ fn a_repair_with_contradictory_sources_fails_without_publishing() {
     let repair = scene.repair_all();
     scene.wait(Duration::from_secs(30));
     let repair = scene.repair_state(repair.repair);
-    assert_eq!((repair.state.name(), repair.stripes_failed), ("failed", 1), "{repair:#?}");
+    assert_eq!((repair.state.name(), repair.counts.stripes_failed), ("failed", 1), "{repair:#?}");
     let item = &repair.items[0];
     assert_eq!(item.state.name(), "contradictory", "{repair:#?}");
     assert!(item.reason.as_ref().unwrap().starts_with("the blocks contradict each other"), "{item:#?}");
@@ -218,9 +218,9 @@ fn a_cancelled_repair_stops() {
     let cancelled = scene.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
     assert_eq!(cancelled.state.name(), "cancelled");
     assert!(cancelled.items.iter().all(|item| item.state.name() == "cancelled"));
-    assert!(scene.status().jobs.is_empty());
+    assert!(scene.status().work.jobs.is_empty());
     scene.wait(Duration::from_secs(1));
-    assert!(scene.status().repairs.is_empty());
+    assert!(scene.status().work.repairs.is_empty());
 }
 
 // ---- restarts ----
@@ -249,12 +249,12 @@ fn a_restarted_coordinator_resumes_repairs_and_aborts_puts() {
     scene.wait(Duration::from_secs(11));
     assert_eq!(scene.repair_state(repair.repair).state.name(), "done");
     let status = scene.status();
-    assert!(status.healthy && status.files == 1, "{}", status.summary);
+    assert!(status.healthy && status.totals.files == 1, "{}", status.summary);
     let held: usize = ["h2", "h3", "h4", "h5", "h6"].iter().map(|name| scene.nodes[*name].disk.len()).sum();
     assert_eq!(held, 16, "nothing is left of the put");
 
     scene.restart();
-    assert!(scene.status().repairs.is_empty(), "a repair that ended is not taken up again");
+    assert!(scene.status().work.repairs.is_empty(), "a repair that ended is not taken up again");
 }
 
 // ---- scrubs and plans ----

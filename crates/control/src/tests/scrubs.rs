@@ -26,7 +26,7 @@ fn a_scrub_keeps_two_questions_open_per_helper() {
     assert_eq!((state.findings[0].block.clone(), state.findings[0].problem.as_str()), (gone.0, "missing"));
     assert_eq!(state.orphans[0].block, "stray");
     scene.restart();
-    assert_eq!(scene.status().last_scrub.unwrap(), state, "it is remembered");
+    assert_eq!(scene.status().work.last_scrub.unwrap(), state, "it is remembered");
 }
 
 #[test]

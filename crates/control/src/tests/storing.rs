@@ -64,7 +64,7 @@ fn reads_and_heartbeats_continue_while_the_storage_is_stuck() {
             scene.say(name, FromNode::Pong { free_bytes: 5, tasks: 0 });
         }
     }
-    assert_eq!(scene.status().nodes_up.len(), 3);
+    assert_eq!(scene.status().helpers.nodes_up.len(), 3);
     scene.go_on();
     assert!(scene.answered::<FileView>(removed).unwrap().is_ok());
     assert_eq!(scene.files(), [""; 0]);
@@ -158,11 +158,11 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
     scene.play();
     scene.wait(Duration::from_secs(2));
     assert_eq!(scene.repair_state(repair).state.name(), "running");
-    assert_eq!(scene.repair_state(repair).blocks_rebuilt, 0);
+    assert_eq!(scene.repair_state(repair).counts.blocks_rebuilt, 0);
     scene.broken = true;
     scene.go_on();
     let state = scene.repair_state(repair);
-    assert_eq!((state.state.name(), state.blocks_rebuilt), ("failed", 0), "it could not be recorded");
+    assert_eq!((state.state.name(), state.counts.blocks_rebuilt), ("failed", 0), "it could not be recorded");
     scene.broken = false;
     scene.wait(Duration::from_secs(2));
     assert_eq!(states(&scene.file("f"))[0], "down");
@@ -177,9 +177,9 @@ fn a_helper_that_disconnects_before_it_has_a_number_can_register_again() {
     let connection = scene.node("h2").connection;
     scene.handle(Event::Left { connection, why: "killed".into() });
     scene.go_on();
-    assert_eq!(scene.status().nodes_up, ["h1"]);
+    assert_eq!(scene.status().helpers.nodes_up, ["h1"]);
     scene.start("h2");
-    assert_eq!(scene.status().nodes_up, ["h1", "h2"]);
+    assert_eq!(scene.status().helpers.nodes_up, ["h1", "h2"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Finding {
     pub(super) fn of(row: &Row, what: String, target: String, measured: String, holds: bool) -> Self {
         let verdict = match Verdict::of(holds) {
             _ if row.is_worthless() => Verdict::Disturbed,
-            _ if row.saturated => Verdict::NotCarried,
+            _ if row.load.saturated => Verdict::NotCarried,
             verdict => verdict,
         };
         Self { what, target, measured, verdict, marks: row.marks() }

@@ -16,20 +16,35 @@ const SMALL_BYTES: u64 = 4096;
 /// The memory limit for a coordinator or helper during these reads.
 const MEMORY_LIMIT: u64 = 256 << 20;
 
+/// The results of the reads.
+struct Reads {
+    latencies_ns: Vec<u64>,
+    failures: Vec<String>,
+    /// The largest growth of a process's peak memory.
+    grown_bytes: u64,
+    disturbed: bool,
+}
+
 pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec<Finding>, LabError> {
     let gigabit: Rate = "1gbit".parse()?;
     let mut network = Network::up(names, &Topology::flat(14, gigabit))?;
     let mut fleet = LabCluster::start(&mut network, programs)?;
+    let Some(order) = store(&network, &mut fleet)? else { return Ok(Vec::new()) };
+    Ok(measure(&network, &mut fleet, &order)?.map_or_else(Vec::new, |reads| reads.findings().into()))
+}
+
+/// Stores a stripe. Returns the order to read from it.
+fn store(network: &Network, fleet: &mut LabCluster) -> Result<Option<Instruction>, LabError> {
     let block_bytes = 16 << 20;
     let source = fleet.work().join("many.source");
     write_noise(&source, 10 * block_bytes, 1).map_err(LabError::file("write", &source))?;
     let (name, code) = ("many".to_owned(), "rs-14-10".to_owned());
     let put = Instruction::Put { path: source.clone(), name: name.clone(), code, block_bytes };
-    fleet.ask_loader(&network, &put)?;
-    let Answer::Layout { stripe, .. } = fleet.ask_loader(&network, &Instruction::Layout { name })? else {
-        return Ok(Vec::new());
+    fleet.ask_loader(network, &put)?;
+    let Answer::Layout { stripe, .. } = fleet.ask_loader(network, &Instruction::Layout { name })? else {
+        return Ok(None);
     };
-    let order = Instruction::Many {
+    Ok(Some(Instruction::Many {
         stripe,
         block: 3,
         block_bytes,
@@ -37,45 +52,67 @@ pub(super) fn many_small_reads(names: &Names, programs: &Programs) -> Result<Vec
         bytes: SMALL_BYTES,
         scheme: Scheme::Auto,
         expected: Expected { block: 3, path: source, offset: 3 * block_bytes },
-    };
+    }))
+}
+
+fn measure(
+    network: &Network,
+    fleet: &mut LabCluster,
+    order: &Instruction,
+) -> Result<Option<Reads>, LabError> {
     let members: Vec<String> =
         (0..14).map(|index| LabNode::Helper(index).to_string()).chain(["coordinator".to_owned()]).collect();
     let peak =
         |fleet: &LabCluster| members.iter().filter_map(|member| fleet.peak_memory(member)).max().unwrap_or(0);
-    let before = peak(&fleet);
-    let meter = Meter::start(&network)?;
-    let answer = fleet.ask(&network, &order)?;
-    let metered = meter.stop()?;
-    let Answer::Many { latencies_ns, failures } = answer else { return Ok(Vec::new()) };
-    let grown = peak(&fleet).saturating_sub(before);
-    let at = |part: f64| {
-        let index = (latencies_ns.len() as f64 * part) as usize;
-        latencies_ns
-            .get(index.min(latencies_ns.len().saturating_sub(1)))
-            .map_or(f64::NAN, |&ns| ns as f64 / 1e6)
-    };
-    let marks = match (failures.first(), metered.disturbed) {
-        (Some(first), _) => format!("first: {first}"),
-        (None, true) => "disturbed".to_owned(),
-        (None, false) => String::new(),
-    };
-    let what = format!("{SMALL_READS} concurrent degraded reads of 4 KiB by one client, rs-14-10, 1gbit");
-    let times = format!("{} failed; p50 {:.0} ms, p99 {:.0} ms", failures.len(), at(0.5), at(0.99));
-    let memory = format!("{:.1} MiB above idle at most in one process", grown as f64 / f64::from(1 << 20));
-    Ok(vec![
-        Finding {
-            what: what.clone(),
-            target: "no failure".to_owned(),
-            measured: times,
-            verdict: Verdict::of(failures.is_empty()),
-            marks: marks.clone(),
-        },
-        Finding {
-            what,
-            target: "≤ 256 MiB".to_owned(),
-            measured: memory,
-            verdict: Verdict::of(grown <= MEMORY_LIMIT),
-            marks,
-        },
-    ])
+    let before = peak(fleet);
+    let meter = Meter::start(network)?;
+    let answer = fleet.ask(network, order)?;
+    let disturbed = meter.stop()?.disturbed;
+    let Answer::Many { latencies_ns, failures } = answer else { return Ok(None) };
+    Ok(Some(Reads { latencies_ns, failures, grown_bytes: peak(fleet).saturating_sub(before), disturbed }))
+}
+
+impl Reads {
+    fn findings(&self) -> [Finding; 2] {
+        let what = format!("{SMALL_READS} concurrent degraded reads of 4 KiB by one client, rs-14-10, 1gbit");
+        let failed = self.failures.len();
+        let times = format!(
+            "{failed} failed; p50 {:.0} ms, p99 {:.0} ms",
+            self.latency_ms(0.5),
+            self.latency_ms(0.99)
+        );
+        let grown = self.grown_bytes as f64 / f64::from(1 << 20);
+        let marks = self.marks();
+        [
+            Finding {
+                what: what.clone(),
+                target: "no failure".to_owned(),
+                measured: times,
+                verdict: Verdict::of(failed == 0),
+                marks: marks.clone(),
+            },
+            Finding {
+                what,
+                target: "≤ 256 MiB".to_owned(),
+                measured: format!("{grown:.1} MiB above idle at most in one process"),
+                verdict: Verdict::of(self.grown_bytes <= MEMORY_LIMIT),
+                marks,
+            },
+        ]
+    }
+
+    /// A percentile of the latencies, which are sorted.
+    fn latency_ms(&self, part: f64) -> f64 {
+        let last = self.latencies_ns.len().saturating_sub(1);
+        let index = (self.latencies_ns.len() as f64 * part) as usize;
+        self.latencies_ns.get(index.min(last)).map_or(f64::NAN, |&ns| ns as f64 / 1e6)
+    }
+
+    fn marks(&self) -> String {
+        match (self.failures.first(), self.disturbed) {
+            (Some(first), _) => format!("first: {first}"),
+            (None, true) => "disturbed".to_owned(),
+            (None, false) => String::new(),
+        }
+    }
 }

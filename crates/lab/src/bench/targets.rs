@@ -16,7 +16,7 @@ const NODE_CPU: f64 = 2.0;
 
 /// The findings of a scenario, selected by its name.
 pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
-    let repairs = || report.rows.iter().filter(|row| row.scheme != BARE_CHAIN);
+    let repairs = || report.rows.iter().filter(|row| row.case.scheme != BARE_CHAIN);
     match report.scenario.name.as_str() {
         "gigabit" => gigabit(report),
         "client" => repairs().flat_map(|row| [over_direct(row, 1.02), over_bare(row, CLIENT_CPU)]).collect(),
@@ -25,7 +25,7 @@ pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
         }
         "four" => repairs().map(four_lost).collect(),
         "flat" => repairs().map(|row| over_direct(row, 1.02)).collect(),
-        "small" => repairs().map(|row| over_direct(row, small_target(row.block_bytes))).collect(),
+        "small" => repairs().map(|row| over_direct(row, small_target(row.case.block_bytes))).collect(),
         "formulas" => repairs().filter_map(beside_formula).collect(),
         "unshaped" => beside_bare_chain(report).into_iter().collect(),
         _ => Vec::new(),
@@ -43,17 +43,17 @@ fn small_target(block_bytes: u64) -> f64 {
 /// The limit for a repair to a node. Publishing adds a fixed time after the last slice, which weighs more on
 /// faster links.
 fn node_target(row: &Row) -> f64 {
-    if row.rate == "200mbit" { 1.03 } else { 1.06 }
+    if row.case.rate == "200mbit" { 1.03 } else { 1.06 }
 }
 
 fn about(row: &Row) -> String {
-    let block = cluster::ByteSize::from_bytes(row.block_bytes);
-    format!("{} {}, {block}, {}", row.scheme, row.code, row.rate)
+    let block = cluster::ByteSize::from_bytes(row.case.block_bytes);
+    format!("{} {}, {block}, {}", row.case.scheme, row.case.code, row.case.rate)
 }
 
 /// Describes a repair to nodes.
 fn onto_nodes(row: &Row) -> String {
-    match row.lost.len() {
+    match row.case.lost.len() {
         1 => format!("{}, to a node", about(row)),
         lost => format!("{}, {lost} lost blocks to {lost} nodes", about(row)),
     }
@@ -61,34 +61,35 @@ fn onto_nodes(row: &Row) -> String {
 
 fn name(row: &Row) -> String {
     // Only repairs to nodes have no first byte.
-    if row.first_byte_s.is_some() { about(row) } else { onto_nodes(row) }
+    if row.time.first_byte_s.is_some() { about(row) } else { onto_nodes(row) }
 }
 
 fn over_direct(row: &Row, most: f64) -> Finding {
     let what = format!("{} / direct send", name(row));
-    Finding::of(row, what, format!("≤ {most}"), format!("{:.4}", row.ratio), row.ratio <= most)
+    Finding::of(row, what, format!("≤ {most}"), format!("{:.4}", row.time.ratio), row.time.ratio <= most)
 }
 
 fn over_bare(row: &Row, most: f64) -> Finding {
     let what = format!("{}, CPU / bare chain", name(row));
     let ratio = row.cpu_ratio().unwrap_or(f64::NAN);
-    let measured = format!("{ratio:.2} ({:.2} s / {:.2} s)", row.cpu_s, row.bare_cpu_s.unwrap_or(f64::NAN));
+    let measured =
+        format!("{ratio:.2} ({:.2} s / {:.2} s)", row.load.cpu_s, row.load.bare_cpu_s.unwrap_or(f64::NAN));
     Finding::of(row, what, format!("≤ {most}"), measured, ratio <= most)
 }
 
 fn four_lost(row: &Row) -> Finding {
     let cpu = row.cpu_ratio().unwrap_or(f64::NAN);
-    let measured = format!("{:.2} of a direct send, CPU {cpu:.2} of the bare chain", row.ratio);
+    let measured = format!("{:.2} of a direct send, CPU {cpu:.2} of the bare chain", row.time.ratio);
     Finding::told(row, onto_nodes(row), measured)
 }
 
 fn gigabit(report: &Report) -> Vec<Finding> {
-    let of = |scheme: Scheme| report.rows.iter().find(|row| row.scheme == scheme.name());
+    let of = |scheme: Scheme| report.rows.iter().find(|row| row.case.scheme == scheme.name());
     let (Some(pipelined), Some(conventional)) = (of(Scheme::Pipelined), of(Scheme::Conventional)) else {
         return Vec::new();
     };
-    let gain = conventional.median_s / pipelined.median_s;
-    let first_ms = pipelined.first_byte_s.unwrap_or(f64::NAN) * 1e3;
+    let gain = conventional.time.median_s / pipelined.time.median_s;
+    let first_ms = pipelined.time.first_byte_s.unwrap_or(f64::NAN) * 1e3;
     let judged = |what: &str, target: &str, measured: String, holds: bool| {
         let what = format!("{what}, {}", about(pipelined));
         Finding::of(pipelined, what, target.to_owned(), measured, holds)
@@ -103,19 +104,19 @@ fn gigabit(report: &Report) -> Vec<Finding> {
 
 fn beside_formula(row: &Row) -> Option<Finding> {
     let formula = row.formula?;
-    let off = row.ratio / formula - 1.0;
+    let off = row.time.ratio / formula - 1.0;
     let what = format!("{}, timeslots by the formula", about(row));
-    let measured = format!("{:.3} ({:+.1}%)", row.ratio, off * 100.0);
+    let measured = format!("{:.3} ({:+.1}%)", row.time.ratio, off * 100.0);
     Some(Finding::of(row, what, format!("{formula:.3} ± 3%"), measured, off.abs() <= 0.03))
 }
 
 /// Compares the engine with the bare chain over unshaped links, where the processors are the bottleneck.
 fn beside_bare_chain(report: &Report) -> Option<Finding> {
-    let row = report.rows.iter().find(|row| row.scheme == Scheme::Pipelined.name())?;
-    let bare = report.rows.iter().find(|row| row.scheme == BARE_CHAIN)?;
-    let ratio = row.median_s / bare.median_s;
-    let relays = row.data_blocks;
-    let what = format!("{} / bare chain of {relays} relays ({:.3} s)", about(row), bare.median_s);
+    let row = report.rows.iter().find(|row| row.case.scheme == Scheme::Pipelined.name())?;
+    let bare = report.rows.iter().find(|row| row.case.scheme == BARE_CHAIN)?;
+    let ratio = row.time.median_s / bare.time.median_s;
+    let relays = row.case.data_blocks;
+    let what = format!("{} / bare chain of {relays} relays ({:.3} s)", about(row), bare.time.median_s);
     let verdict = if row.is_worthless() { Verdict::Disturbed } else { Verdict::of(ratio <= 1.6) };
     let (target, measured) = ("≤ 1.6".to_owned(), format!("{ratio:.2}"));
     Some(Finding { what, target, measured, verdict, marks: row.marks() })
@@ -124,19 +125,22 @@ fn beside_bare_chain(report: &Report) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Case, Load, Times};
 
     fn row() -> Row {
-        Row {
+        let case = Case {
             scheme: "pipelined".to_owned(),
             rate: "500mbit".to_owned(),
             block_bytes: 64 << 20,
             lost: vec![0],
-            times_s: vec![1.05; 3],
-            ratio: 1.05,
-            cpu_s: 1.5,
-            bare_cpu_s: Some(1.0),
-            ..Row::default()
-        }
+            ..Case::default()
+        };
+        let time = Times { times_s: vec![1.05; 3], ratio: 1.05, ..Times::default() };
+        Row { case, time, load: load(), ..Row::default() }
+    }
+
+    fn load() -> Load {
+        Load { cpu_s: 1.5, bare_cpu_s: Some(1.0), ..Load::default() }
     }
 
     #[test]
@@ -150,9 +154,9 @@ mod tests {
         let verdict = |row: &Row, most| over_direct(row, most).verdict;
         assert_eq!(verdict(&row(), 1.06), Verdict::Holds);
         assert_eq!(verdict(&row(), 1.02), Verdict::Fails);
-        let saturated = Row { saturated: true, ..row() };
+        let saturated = Row { load: Load { saturated: true, ..load() }, ..row() };
         assert_eq!(verdict(&saturated, 1.02), Verdict::NotCarried);
-        let disturbed = Row { disturbed: 3, ..saturated };
+        let disturbed = Row { load: Load { disturbed: 3, saturated: true, ..load() }, ..row() };
         assert_eq!(verdict(&disturbed, 1.02), Verdict::Disturbed);
     }
 
@@ -160,7 +164,9 @@ mod tests {
     fn processor_time_is_held_against_the_bare_chain() {
         let finding = over_bare(&row(), 1.6);
         assert_eq!((finding.verdict, &finding.measured[..]), (Verdict::Holds, "1.50 (1.50 s / 1.00 s)"));
-        assert_eq!(over_bare(&Row { cpu_s: 1.7, ..row() }, 1.6).verdict, Verdict::Fails);
-        assert_eq!(over_bare(&Row { bare_cpu_s: None, ..row() }, 1.6).verdict, Verdict::Fails);
+        let failing = [Load { cpu_s: 1.7, ..load() }, Load { bare_cpu_s: None, ..load() }];
+        for load in failing {
+            assert_eq!(over_bare(&Row { load, ..row() }, 1.6).verdict, Verdict::Fails);
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::report::{Report, Row, markdown_table};
 
 /// The section of a figure's page for measurements with a cold cache.
 pub(super) fn section(report: &Report) -> String {
-    if !report.scenario.cold {
+    if !report.scenario.effort.cold {
         return String::new();
     }
     let columns = [
@@ -33,23 +33,23 @@ pub(super) fn section(report: &Report) -> String {
 }
 
 fn cells(row: &Row) -> Option<Vec<String>> {
-    let (account, device) = (row.account?, row.device?);
-    let planned = account.disk_blocks * row.block_bytes as f64;
+    let (account, device) = (row.account?, row.moved.device?);
+    let planned = account.disk_blocks * row.case.block_bytes as f64;
     let mean = |bytes: f64, reads: u64| match reads {
         0 => String::new(),
         reads => format!("{:.0} KiB", bytes / reads as f64 / 1024.0),
     };
     Some(vec![
-        row.code.clone(),
-        ByteSize::from_bytes(row.block_bytes).to_string(),
-        row.scheme.clone(),
+        row.case.code.clone(),
+        ByteSize::from_bytes(row.case.block_bytes).to_string(),
+        row.case.scheme.clone(),
         lost_of(row),
         account.disk_reads.to_string(),
         mean(planned, account.disk_reads),
         device.reads.to_string(),
         mean(device.bytes as f64, device.reads),
         format!("{:.3}", device.bytes as f64 / planned),
-        format!("{:.4}", row.median_s),
+        format!("{:.4}", row.time.median_s),
         row.marks(),
     ])
 }

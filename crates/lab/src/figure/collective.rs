@@ -89,17 +89,18 @@ pub(super) fn section(report: &Report) -> String {
 fn cells(row: &Row, constants: &Constants) -> Option<Vec<String>> {
     let scheme = row.used?;
     // The model assumes rounds. CRR-R is measured in rounds and in slices; skip the sliced rows.
-    if scheme == Scheme::CrrR && !(Variant { pacing: row.pacing, ..Variant::own(scheme) }).is_in_rounds() {
+    if scheme == Scheme::CrrR && !(Variant { pacing: row.case.pacing, ..Variant::own(scheme) }).is_in_rounds()
+    {
         return None;
     }
-    let model = constants.predict(scheme, row.data_blocks, row.block_bytes, row.direct_s)?;
+    let model = constants.predict(scheme, row.case.data_blocks, row.case.block_bytes, row.time.direct_s)?;
     Some(vec![
-        row.code.clone(),
+        row.case.code.clone(),
         block_of(row),
-        row.scheme.clone(),
+        row.case.scheme.clone(),
         format!("{model:.4}"),
-        format!("{:.4}", row.median_s),
-        format!("{:+.1}%", (row.median_s / model - 1.0) * 100.0),
+        format!("{:.4}", row.time.median_s),
+        format!("{:+.1}%", (row.time.median_s / model - 1.0) * 100.0),
     ])
 }
 

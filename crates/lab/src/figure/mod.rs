@@ -170,10 +170,10 @@ pub(crate) enum Measure {
 impl Measure {
     pub(crate) fn of(self, row: &Row) -> f64 {
         match self {
-            Self::Time => row.median_s,
+            Self::Time => row.time.median_s,
             Self::Network => row.network_bytes() as f64,
             Self::Disk => row.disk_bytes() as f64,
-            Self::Cpu => row.cpu_s,
+            Self::Cpu => row.load.cpu_s,
         }
     }
 }
@@ -182,11 +182,11 @@ impl Axis {
     /// A row's position on the axis.
     pub(crate) fn of(self, row: &Row) -> String {
         match self {
-            Self::Slice => row.slice.clone(),
+            Self::Slice => row.case.slice.clone(),
             Self::Block => block_of(row),
-            Self::Code => row.code.clone(),
-            Self::Rate => row.rate.clone(),
-            Self::Edge => row.edge.clone().unwrap_or_default(),
+            Self::Code => row.case.code.clone(),
+            Self::Rate => row.case.rate.clone(),
+            Self::Edge => row.case.edge.clone().unwrap_or_default(),
             Self::Loss => lost_of(row),
         }
     }
@@ -206,7 +206,7 @@ impl Axis {
 impl Quantity {
     pub(crate) fn of(self, row: &Row, report: &Report) -> f64 {
         match self {
-            Self::Seconds => row.median_s,
+            Self::Seconds => row.time.median_s,
             Self::Throughput => throughput(row),
             Self::OverReedSolomon => reed_solomon::time_over(row, report).unwrap_or(f64::NAN),
         }
@@ -222,15 +222,15 @@ impl Quantity {
 }
 
 pub(crate) fn throughput(row: &Row) -> f64 {
-    row.block_bytes as f64 / 1e6 / row.median_s
+    row.case.block_bytes as f64 / 1e6 / row.time.median_s
 }
 
 pub(crate) fn block_of(row: &Row) -> String {
-    cluster::ByteSize::from_bytes(row.block_bytes).to_string()
+    cluster::ByteSize::from_bytes(row.case.block_bytes).to_string()
 }
 
 pub(crate) fn lost_of(row: &Row) -> String {
-    let lost: Vec<_> = row.lost.iter().map(u16::to_string).collect();
+    let lost: Vec<_> = row.case.lost.iter().map(u16::to_string).collect();
     lost.join("+")
 }
 
@@ -274,7 +274,7 @@ pub fn measure(
         compute::measure(folders, say)?;
     }
     for mut figure in chosen(name)? {
-        figure.scenario.repetitions = repetitions.unwrap_or(figure.scenario.repetitions).max(1);
+        figure.scenario.effort.repetitions = repetitions.unwrap_or(figure.scenario.effort.repetitions).max(1);
         say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
         let mut report = crate::run(names, programs, &figure.scenario, say)?;
         report.constants = figure.figure.time_model.then(Constants::measure);
@@ -343,7 +343,7 @@ mod tests {
                 .flat_map(|code| scenario.block_bytes.iter().map(move |bytes| (code, bytes)))
             {
                 for way in scenario.ways() {
-                    let plan = plan_cost(code, bytes.bytes(), &scenario.losses[0], way, None);
+                    let plan = plan_cost(code, bytes.bytes(), &scenario.loss.losses[0], way, None);
                     plan.unwrap_or_else(|error| panic!("{}, {code} by {way}: {error}", scenario.name));
                 }
             }

@@ -8,13 +8,16 @@ use crate::report::{Report, Row, markdown_table};
 
 /// Time relative to the reference, if it was measured.
 pub(super) fn time_over(row: &Row, report: &Report) -> Option<f64> {
-    Some(row.median_s / reference(row, report)?.median_s)
+    Some(row.time.median_s / reference(row, report)?.time.median_s)
 }
 
 /// The row of the conventionally repaired Reed-Solomon code with the same parameters.
 fn reference<'a>(row: &Row, report: &'a Report) -> Option<&'a Row> {
-    let place = |row: &Row| (row.network.clone(), row.data_blocks, row.block_bytes, row.slice.clone());
-    let is_reference = |other: &&Row| other.scheme == "conventional" && other.code.starts_with("rs-");
+    let place = |row: &Row| {
+        (row.case.network.clone(), row.case.data_blocks, row.case.block_bytes, row.case.slice.clone())
+    };
+    let is_reference =
+        |other: &&Row| other.case.scheme == "conventional" && other.case.code.starts_with("rs-");
     report.rows.iter().filter(is_reference).find(|other| place(other) == place(row))
 }
 
@@ -52,14 +55,14 @@ fn cells(row: &Row, reference: &Row) -> Vec<String> {
     };
     let blocks = |value: Option<f64>| value.map_or(String::new(), |blocks| format!("{blocks:.2}"));
     vec![
-        row.code.clone(),
-        row.scheme.clone(),
+        row.case.code.clone(),
+        row.case.scheme.clone(),
         lost_of(row),
         blocks(row.account.map(|account| account.disk_blocks)),
         part(|row| row.disk_bytes() as f64),
         blocks(row.account.map(|account| account.network_blocks)),
         part(|row| row.network_bytes() as f64),
-        part(|row| row.median_s),
+        part(|row| row.time.median_s),
         row.marks(),
     ]
 }

@@ -51,9 +51,9 @@ fn claim_cells(about: &About, claim: &Claim, report: &Report) -> Vec<String> {
 fn ours(about: &About, claim: &Claim, report: &Report) -> String {
     let is = |wanted: &Option<String>, found: String| wanted.as_ref().is_none_or(|wanted| *wanted == found);
     let rows = report.rows.iter().filter(|row| {
-        row.scheme == claim.of
+        row.case.scheme == claim.of
             && is(&claim.at, about.x.of(row))
-            && is(&claim.rate, row.rate.clone())
+            && is(&claim.rate, row.case.rate.clone())
             && is(&claim.block, block_of(row))
     });
     let values: Vec<f64> = rows.filter_map(|row| value(about, claim, row, report)).collect();
@@ -68,19 +68,19 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
 
 fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64> {
     let is_other = |other: &Row| match &claim.than_at {
-        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.code == row.code),
+        Some(at) => about.x.of(other) == *at && (about.x == Axis::Code || other.case.code == row.case.code),
         None => same_place(other, row),
     };
     let other = || {
         let than = claim.than.as_ref()?;
-        report.rows.iter().find(|other| other.scheme == *than && is_other(other))
+        report.rows.iter().find(|other| other.case.scheme == *than && is_other(other))
     };
     Some(match claim.kind {
         Kind::Less => 1.0 - claim.measure.of(row) / claim.measure.of(other()?),
         Kind::Part => claim.measure.of(row) / claim.measure.of(other()?),
-        Kind::Times => other()?.median_s / row.median_s,
-        Kind::OverDirect => row.ratio - 1.0,
-        Kind::Seconds => row.median_s,
+        Kind::Times => other()?.time.median_s / row.time.median_s,
+        Kind::OverDirect => row.time.ratio - 1.0,
+        Kind::Seconds => row.time.median_s,
         Kind::Throughput => throughput(row),
     })
 }
@@ -88,7 +88,13 @@ fn value(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<f64
 /// Whether two rows differ only in the scheme.
 fn same_place(a: &Row, b: &Row) -> bool {
     let place = |row: &Row| {
-        (row.network.clone(), row.code.clone(), row.block_bytes, row.slice.clone(), row.lost.clone())
+        (
+            row.case.network.clone(),
+            row.case.code.clone(),
+            row.case.block_bytes,
+            row.case.slice.clone(),
+            row.case.lost.clone(),
+        )
     };
     place(a) == place(b)
 }
@@ -106,17 +112,17 @@ fn shown(kind: Kind, value: f64) -> String {
 fn predictions(report: &Report) -> Vec<Vec<String>> {
     let cells = |row: &Row| {
         let timeslots = row.formula?;
-        let predicted = timeslots * row.direct_s;
+        let predicted = timeslots * row.time.direct_s;
         Some(vec![
-            row.rate.clone(),
-            row.code.clone(),
+            row.case.rate.clone(),
+            row.case.code.clone(),
             block_of(row),
-            row.slice.clone(),
-            row.scheme.clone(),
+            row.case.slice.clone(),
+            row.case.scheme.clone(),
             format!("{timeslots:.3}"),
             format!("{predicted:.4}"),
-            format!("{:.4}", row.median_s),
-            format!("{:+.1}%", (row.median_s / predicted - 1.0) * 100.0),
+            format!("{:.4}", row.time.median_s),
+            format!("{:+.1}%", (row.time.median_s / predicted - 1.0) * 100.0),
         ])
     };
     report.rows.iter().filter_map(cells).collect()
@@ -149,7 +155,7 @@ pub(super) fn series(about: &About, report: &Report) -> Vec<(String, Vec<(usize,
 }
 
 fn name_of(about: &About, row: &Row, report: &Report) -> String {
-    let mut name = row.scheme.clone();
+    let mut name = row.case.scheme.clone();
     let mut add = |axis: Axis| {
         let varies = report.rows.iter().any(|other| axis.of(other) != axis.of(row));
         if about.x != axis && varies {

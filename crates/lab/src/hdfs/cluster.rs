@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin};
-use testbed::{Mend, Seat, eventually};
+use testbed::{Mend, Seat, content, eventually};
 
 use crate::error::LabError;
 use crate::experiment::Site;
@@ -94,12 +94,7 @@ impl HdfsLab {
     pub(super) fn up(names: &Names, programs: &Programs, hadoop: Hadoop) -> Result<Self, LabError> {
         let Site { network, folder, ground } = Site::up(names, NODES)?;
         let certificates = folder.path().join("certificates");
-        let plugin = Plugin {
-            jar: hadoop.mend_jar().to_owned(),
-            class: "mend.hdfs.MendPlugin".to_owned(),
-            port_key: "mend.datanode.port".to_owned(),
-            settings: mend_settings(&ground.host(Seat::Head), &certificates),
-        };
+        let plugin = Plugin::new(&hadoop, mend_settings(&ground.host(Seat::Head), &certificates));
         let options = ClusterOptions {
             data_nodes: NODES.into(),
             settings: Commands::None.settings(),
@@ -108,10 +103,7 @@ impl HdfsLab {
         let cluster = Cluster::boot_on(ground, hadoop, options, folder);
         let mut scene = Self { cluster, network, certificates, mend: programs.mend.clone() };
         for policy in POLICIES {
-            let folder = format!("/{}", policy.name);
-            scene.cluster.console().run(&["ec", "-enablePolicy", "-policy", policy.name]);
-            scene.cluster.console().run(&["dfs", "-mkdir", &folder]);
-            scene.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy.name]);
+            scene.cluster.console().make_policy_folder(policy.name);
         }
         Ok(scene)
     }
@@ -131,7 +123,7 @@ impl HdfsLab {
     }
 
     pub(super) fn await_whole(&mut self) {
-        eventually("all blocks", || (self.cluster.lacking("/") == 0).then_some(()));
+        eventually("all blocks", || (self.cluster.console().lacking("/") == 0).then_some(()));
     }
 
     /// Stores a file of one whole group with internal blocks of `block` bytes.
@@ -167,7 +159,7 @@ impl HdfsLab {
 
     /// The holders of the internal blocks of a file's first group, with the block numbers, keyed by index.
     pub(super) fn holders(&mut self, path: &str) -> BTreeMap<usize, (usize, i64)> {
-        let files = self.cluster.fsck(path);
+        let files = self.cluster.console().fsck(path);
         let block = files.into_iter().flat_map(|file| file.blocks).next().expect("a group");
         let holder = |(number, address): (i64, String)| {
             let index = usize::try_from(number - block.number).expect("of this group");
@@ -183,7 +175,7 @@ impl HdfsLab {
     pub(super) fn replicas(&mut self, path: &str, node: usize) -> Result<Vec<Replica>, LabError> {
         let address = self.cluster.nodes()[node].address();
         let mut replicas = Vec::new();
-        for block in self.cluster.fsck(path).into_iter().flat_map(|file| file.blocks) {
+        for block in self.cluster.console().fsck(path).into_iter().flat_map(|file| file.blocks) {
             for (number, _) in block.replicas.iter().filter(|(_, holder)| *holder == address) {
                 let mut replica = Replica { number: *number, stamp: block.stamp, files: [0; 2] };
                 replica.files = self.files(node, &replica)?.expect("it has it");
@@ -253,17 +245,4 @@ fn mend_settings(host: &str, certificates: &Path) -> Vec<String> {
         format!("mend.cluster.folder={}", certificates.display()),
         "mend.allow-plain-edges=true".to_owned(),
     ]
-}
-
-/// The content of a file, derived from its path.
-pub(super) fn content(path: &str, length: usize) -> Vec<u8> {
-    let seed = path.bytes().fold(7_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
-    let mut state = seed | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(length).collect()
 }

@@ -100,7 +100,7 @@ pub(super) fn await_lacking(
     is_so: impl Fn(usize) -> bool,
 ) -> Result<(), LabError> {
     wait_while(who, LOOK_EVERY, || {
-        let lacking = cluster.lacking(path);
+        let lacking = cluster.console().lacking(path);
         Ok((!is_so(lacking)).then(|| format!("{lacking} blocks of {path} are missing")))
     })
 }

@@ -29,7 +29,7 @@ impl Gone {
         path: &str,
         blocks: usize,
     ) -> Result<Self, LabError> {
-        let files = scene.cluster.fsck(path);
+        let files = scene.cluster.console().fsck(path);
         let replicas = || files.iter().flat_map(|file| &file.blocks).flat_map(|block| &block.replicas);
         let has = |node: &usize| {
             let address = scene.cluster.nodes()[*node].address();
@@ -91,7 +91,7 @@ impl Gone {
 
     /// Restarts it empty, with its helper.
     pub(super) fn replace(self, scene: &mut HdfsLab, mend: Option<&mut Mend>) {
-        scene.cluster.empty(self.node);
+        scene.cluster.nodes()[self.node].remove_folders();
         scene.cluster.start(self.node);
         scene.cluster.await_nodes(scene.cluster.nodes().len());
         if let Some(mend) = mend {

@@ -4,7 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use super::cluster::{CELL, HdfsLab, Policy, content};
+use testbed::content;
+
+use super::cluster::{CELL, HdfsLab, Policy};
 use crate::error::LabError;
 use crate::experiment::percentile;
 use crate::meter::Meter;

@@ -50,7 +50,7 @@ pub fn run(
     let fleets = fleets.collect::<Result<Vec<_>, LabError>>()?;
     let work = fleets[0].fleet.work();
     let medium = Medium::of(work);
-    if scenario.cold && medium.is_none() {
+    if scenario.effort.cold && medium.is_none() {
         return Err(LabError::NoDevice { path: work.to_owned() });
     }
     let mut run = Run { network, fleets, current: 0, medium, scenario, stragglers: 0, say };
@@ -124,7 +124,7 @@ impl Run<'_> {
     /// Measures all schemes and losses for one slice size and one stripe, which is stored in each cluster.
     fn compare(&mut self, stored: &[Stored], slice: Slice) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
-        for lost in &self.scenario.losses.clone() {
+        for lost in &self.scenario.loss.losses.clone() {
             let expected = self.in_each(|run| {
                 lost.iter().map(|&block| run.expected(&stored[run.current], block)).collect()
             })?;
@@ -150,7 +150,7 @@ impl Run<'_> {
         let ways = self.scenario.ways();
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); ways.len()];
         let mut baseline = self.baseline(&stored[0]);
-        for _ in 0..self.scenario.repetitions {
+        for _ in 0..self.scenario.effort.repetitions {
             self.current = 0;
             baseline.direct.push(self.direct(&stored[0], lost)?);
             for chain in &mut baseline.chains {
@@ -230,7 +230,7 @@ impl Run<'_> {
         mut measure: impl FnMut(&mut Self) -> Result<Sample, LabError>,
     ) -> Result<Sample, LabError> {
         let mut best = measure(self)?;
-        for _ in 0..self.scenario.retries {
+        for _ in 0..self.scenario.effort.retries {
             if !best.metered.disturbed {
                 break;
             }
@@ -244,7 +244,7 @@ impl Run<'_> {
 
     /// Measures one instruction of the client.
     fn took(&mut self, order: &Instruction) -> Result<Sample, LabError> {
-        if self.scenario.cold {
+        if self.scenario.effort.cold {
             self.fleets[self.current].fleet.forget_cached()?;
         }
         let device_reads = || self.medium.as_ref().and_then(Medium::reads);

@@ -5,7 +5,7 @@ use super::stored::Stored;
 use crate::baseline::{Baseline, Chain};
 use crate::model::{published_timeslots, timeslots};
 use crate::plan_cost::plan_cost;
-use crate::report::Row;
+use crate::report::{Case, Row};
 use crate::scenario::Slice;
 use crate::topology::Rate;
 use crate::variant::Variant;
@@ -17,7 +17,7 @@ impl Run<'_> {
     /// The row of a measured bare chain.
     pub(super) fn chain_row(&self, stored: &Stored, chain: &Chain, baseline: &Baseline) -> Row {
         let mut row = self.empty(stored, Slice::Bytes(chain.slice_bytes), &[]);
-        row.scheme = BARE_CHAIN.to_owned();
+        row.case.scheme = BARE_CHAIN.to_owned();
         row.formula = self.links_decide().then_some(1.0 + chain.filling);
         row.fill(&chain.samples, baseline);
         row
@@ -43,18 +43,14 @@ impl Run<'_> {
                 Variant { scheme, .. } => timeslots(scheme, helpers, slices),
             }
         });
-        Row {
-            scheme: way.to_string(),
-            pacing: way.pacing,
-            formula: formula.flatten(),
-            account,
-            ..self.empty(stored, slice, lost)
-        }
+        let empty = self.empty(stored, slice, lost);
+        let case = Case { scheme: way.to_string(), pacing: way.pacing, ..empty.case };
+        Row { case, formula: formula.flatten(), account, ..empty }
     }
 
     fn empty(&self, stored: &Stored, slice: Slice, lost: &[u16]) -> Row {
         let topology = self.network.topology();
-        Row {
+        let case = Case {
             network: topology.to_string(),
             rate: topology.rate.to_string(),
             edge: topology.edge.map(|edge| edge.to_string()),
@@ -63,7 +59,8 @@ impl Run<'_> {
             block_bytes: stored.block_bytes,
             slice: slice.to_string(),
             lost: lost.to_vec(),
-            ..Row::default()
-        }
+            ..Case::default()
+        };
+        Row { case, ..Row::default() }
     }
 }

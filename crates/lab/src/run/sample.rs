@@ -18,7 +18,7 @@ impl Run<'_> {
             scheme: way.scheme,
             slice_bytes: slice.bytes(),
             pacing: way.pacing,
-            pretend_lost: self.scenario.how == Loss::Pretend,
+            pretend_lost: self.scenario.loss.how == Loss::Pretend,
         }
     }
 

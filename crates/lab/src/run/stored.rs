@@ -88,7 +88,7 @@ impl Run<'_> {
     }
 
     pub(super) fn kill_holders(&mut self, stored: &Stored, lost: &[u16]) -> Result<Vec<String>, LabError> {
-        if self.scenario.how == Loss::Pretend {
+        if self.scenario.loss.how == Loss::Pretend {
             return Ok(Vec::new());
         }
         let holders: Vec<_> =

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use seaweedfs::{ShardName, VolumeName};
-use testbed::seaweedfs::{Attaching, Cluster, Options, content, http};
-use testbed::{Mend, eventually};
+use testbed::seaweedfs::{Attaching, Cluster, Options, http};
+use testbed::{Mend, content, eventually};
 
 use crate::error::LabError;
 use crate::experiment::{Repaired, Site, measure};
@@ -92,7 +92,7 @@ impl SeaweedLab {
         self.cluster.grow(collection, 1);
         for at in 0..bytes / OBJECT_BYTES {
             let path = format!("/{collection}/{at}?collection={collection}");
-            self.put(&self.cluster.filer_address(), &path, OBJECT_BYTES);
+            self.put(&self.cluster.weed.filer_address(), &path, OBJECT_BYTES);
             self.objects.push((path, OBJECT_BYTES));
         }
         self.cluster.plain_volumes(collection).into_iter().next().expect("it was grown")
@@ -101,7 +101,7 @@ impl SeaweedLab {
     /// Stores objects through S3, in a bucket that maps to a collection of the same name.
     pub(super) fn store_by_s3(&mut self, bucket: &str, objects: usize, bytes: usize) -> VolumeName {
         self.cluster.grow(bucket, 1);
-        let host = self.cluster.s3_address();
+        let host = self.cluster.weed.s3_address();
         eventually("S3", || http("PUT", &host, &format!("/{bucket}"), b"").ok());
         for at in 0..objects {
             self.put(&host, &format!("/{bucket}/{at}"), bytes);
@@ -123,7 +123,8 @@ impl SeaweedLab {
             let (path, name) = (path.split('?').next().unwrap_or(path), path.rsplit_once('/'));
             let name = name.map_or("", |(_, name)| name.split('?').next().unwrap_or(name));
             // After a shard has moved, the first read may use a server's stale location cache.
-            let read = eventually("a read", || http("GET", &self.cluster.filer_address(), path, b"").ok());
+            let read =
+                eventually("a read", || http("GET", &self.cluster.weed.filer_address(), path, b"").ok());
             if read != content(name, *bytes) {
                 return Err(LabError::WrongBytes {
                     what: "all repairs".into(),

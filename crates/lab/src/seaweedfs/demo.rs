@@ -36,28 +36,51 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
     let volumes = fill(&mut scene)?;
 
     say("Mend is attached beside it: nothing of SeaweedFS is changed or restarted");
-    let mut mend = scene.attach(volumes.len(), false, "never");
-    println!("$ mend attach seaweedfs --master {}", scene.cluster.master_address());
+    let mend = scene.attach(volumes.len(), false, "never");
+    println!("$ mend attach seaweedfs --master {}", scene.cluster.weed.master_address());
     println!("{}", mend.said.lines().next().unwrap_or_default());
     println!("a coordinator beside the master and a helper beside each volume server are started");
 
+    let stock = stock_repair(&mut scene, mend, &volumes)?;
+    let own = own_repair(&mut scene, &volumes)?;
+    let is_whole = check(&scene)?;
+
+    say("What it took");
+    let direct = direct_send(&scene.network, scene.shard_bytes(&volumes[0]))?;
+    println!("reading one shard over a link of {LINKS}   {:6.1} s", direct.as_secs_f64());
+    println!("ec.rebuild, once somebody has typed it  {:6.1} s", stock.as_secs_f64());
+    println!("Mend, by itself, after its grace        {:6.1} s", own.saturating_sub(GRACE).as_secs_f64());
+    drop(scene);
+    say(&format!("Done in {} s; all of it is taken down", begun.elapsed().as_secs()));
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Kills a volume server and runs SeaweedFS's own repair. Returns the time of the repair.
+fn stock_repair(
+    scene: &mut SeaweedLab,
+    mut mend: Mend,
+    volumes: &[VolumeName],
+) -> Result<Duration, LabError> {
     say(
         "A volume server is killed (SIGKILL). SeaweedFS's own repair, as somebody types it: ec.rebuild -apply",
     );
-    let victim = victim(&scene, &volumes);
-    let gone = Gone::kill(&mut scene, &mut mend, victim)?;
+    let victim = victim(scene, volumes);
+    let gone = Gone::kill(scene, &mut mend, victim)?;
     println!("the master lists {}", less(&gone));
-    let stock = gone.rebuild(&scene)?;
+    let stock = gone.rebuild(scene)?;
     println!("ec.rebuild made them again in {:.1} s", stock.time.as_secs_f64());
-    gone.replace(&mut scene, &mut mend, volumes.len());
-    drop(mend);
+    gone.replace(scene, &mut mend, volumes.len());
+    Ok(stock.time)
+}
 
+/// Kills another volume server and waits until Mend has repaired the loss. Returns the time since the kill.
+fn own_repair(scene: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration, LabError> {
     say("Another volume server with as much on it is killed. This time nobody types anything");
     let mut mend = scene.attach(volumes.len(), true, &format!("{}s", GRACE.as_secs()));
     show(&mend);
-    let victim = self::victim(&scene, &volumes);
+    let victim = victim(scene, volumes);
     let killed = Instant::now();
-    let gone = Gone::kill(&mut scene, &mut mend, victim)?;
+    let gone = Gone::kill(scene, &mut mend, victim)?;
     println!("the master lists {}", less(&gone));
     eventually("Mend to notice", || {
         let status = mend.ask(&["status"])?;
@@ -66,7 +89,7 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
     println!("after {:.1} s Mend knows:", killed.elapsed().as_secs_f64());
     show(&mend);
     println!("it waits {} s, which is how long a server may be away here", GRACE.as_secs());
-    eventually("all shards", || scene.cluster.are_whole(&volumes).then_some(()));
+    eventually("all shards", || scene.cluster.are_whole(volumes).then_some(()));
     let own = killed.elapsed();
     println!(
         "{:.1} s after the kill the master lists all shards again: {:.1} s of waiting, {:.1} s of noticing and repairing",
@@ -78,25 +101,20 @@ pub(super) fn run(names: &Names, programs: &Programs, weed: &Path) -> Result<Exi
     show(&mend);
     println!("$ mend history");
     print!("{}", String::from_utf8_lossy(&mend.run(&["history", "-n", "5"]).stdout));
+    Ok(own)
+}
 
+/// Compares all objects and runs SeaweedFS's check. Returns whether that finds nothing to rebuild.
+fn check(scene: &SeaweedLab) -> Result<bool, LabError> {
     say("Is everything as it was?");
-    drop(mend);
     println!("{} objects read, and every byte is as it was", scene.check_objects()?);
-    let nothing = scene.cluster.shell(&["lock", "ec.rebuild", "unlock"]);
-    let idle = !nothing.contains("rebuildOneEcVolume") && !nothing.contains("error:");
-    println!("ec.rebuild finds {}", if idle { "nothing to do" } else { "work:" });
-    if !idle {
-        println!("{nothing}");
+    let said = scene.cluster.shell(&["lock", "ec.rebuild", "unlock"]);
+    let is_whole = !said.contains("rebuildOneEcVolume") && !said.contains("error:");
+    println!("ec.rebuild finds {}", if is_whole { "nothing to do" } else { "work:" });
+    if !is_whole {
+        println!("{said}");
     }
-
-    say("What it took");
-    let direct = direct_send(&scene.network, scene.shard_bytes(&volumes[0]))?;
-    println!("reading one shard over a link of {LINKS}   {:6.1} s", direct.as_secs_f64());
-    println!("ec.rebuild, once somebody has typed it  {:6.1} s", stock.time.as_secs_f64());
-    println!("Mend, by itself, after its grace        {:6.1} s", own.saturating_sub(GRACE).as_secs_f64());
-    drop(scene);
-    say(&format!("Done in {} s; all of it is taken down", begun.elapsed().as_secs()));
-    Ok(if idle { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(is_whole)
 }
 
 /// A server that holds one shard of each volume, or at least one of the first.

@@ -104,7 +104,7 @@ fn homes(cluster: &Cluster) -> BTreeMap<u32, Vec<String>> {
 
 fn write(cluster: &Cluster, collection: &str, body: &[u8]) -> Option<(u32, String)> {
     let asked = format!("/dir/assign?collection={collection}");
-    let assigned = http("GET", &cluster.master_address(), &asked, b"").ok()?;
+    let assigned = http("GET", &cluster.weed.master_address(), &asked, b"").ok()?;
     let assigned: serde_json::Value = serde_json::from_slice(&assigned).ok()?;
     let (id, server) = (assigned["fid"].as_str()?, assigned["url"].as_str()?);
     http("PUT", server, &format!("/{id}"), body).ok()?;

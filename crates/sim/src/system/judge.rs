@@ -145,8 +145,8 @@ impl Judge {
         }
         self.last_summary = format!("{} ({})", status.summary, status.advice.join("; "));
         system.scene.note(|| format!("status: {}", status.summary));
-        let is_over = status.repairs.is_empty() && status.jobs.is_empty() && clients.are_idle();
-        let is_well = status.healthy && !status.settling && status.write_fault.is_none();
+        let is_over = status.work.repairs.is_empty() && status.work.jobs.is_empty() && clients.are_idle();
+        let is_well = status.healthy && !status.settling && status.catalog.write_fault.is_none();
         let is_everybody_back = system.processes.iter().all(|process| process.gone || process.is_up());
         if !(is_well && is_over && is_everybody_back) {
             return Operator::of(system).help(status);
@@ -227,8 +227,8 @@ impl Judge {
 /// Checks that the status counts all stripes and files of the catalog.
 fn judge_counts(status: &Status, system: &mut System) {
     let (stripes, files) = (system.coordinator.stripes().len() as u64, system.coordinator.files().0);
-    if (status.stripes.stripes, status.files) != (stripes, files) {
-        let known = (status.stripes.stripes, status.files);
+    if (status.stripes.stripes, status.totals.files) != (stripes, files) {
+        let known = (status.stripes.stripes, status.totals.files);
         system
             .scene
             .violate(format!("{known:?} stripes and files are known, and there are {stripes} and {files}"));
@@ -264,7 +264,7 @@ fn untidy(status: &Status, system: &System) -> Vec<String> {
         }
     }
     let told = |name: &str, id: &BlockId| {
-        status.orphans.iter().any(|orphan| orphan.node == name && orphan.block == id.0)
+        status.catalog.orphans.iter().any(|orphan| orphan.node == name && orphan.block == id.0)
     };
     let up = system.processes.iter().filter(|process| !process.is_client() && process.is_up());
     up.filter_map(|process| Some((process, process.node?)))

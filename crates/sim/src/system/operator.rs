@@ -155,30 +155,30 @@ impl<'s> Operator<'s> {
 
     /// Reacts to an unhealthy status as an operator would.
     pub(crate) fn help(&mut self, status: &Status) {
-        if !status.newer.is_empty() {
+        if !status.catalog.newer.is_empty() {
             return self.order(|reply| CatalogCommand::Accept(AcceptRequest { reject: None }, reply));
         }
-        let called_off = status.gone.iter().any(|gone| gone.recovery == RecoveryState::Cancelled);
+        let called_off = status.helpers.gone.iter().any(|gone| gone.recovery == RecoveryState::Cancelled);
         if (called_off || !self.system.script.heals)
-            && status.repairs.is_empty()
+            && status.work.repairs.is_empty()
             && status.stripes.intact < status.stripes.stripes
         {
             self.repair(RepairRequest { all: true, ..RepairRequest::default() });
         }
-        let scrubs = status.last_scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
+        let scrubs = status.work.last_scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
         if status.stripes.contradictory > 0 && !scrubs {
             self.order(|reply| ScrubCommand::Start(true, reply)); // It identifies the wrong block.
         }
-        for part in &status.unreadable {
+        for part in &status.damage.unreadable {
             // Files that were removed and came back with a restored catalog are removed again.
             if let Some(file) = part.file.clone().filter(|file| self.system.truth.file(file).is_forgotten) {
                 self.order(|reply| FileCommand::Remove(file, reply));
             }
         }
-        for leaving in &status.leaving {
+        for leaving in &status.helpers.leaving {
             self.stop_drain(leaving.node.clone());
         }
-        if status.repairs.iter().any(|repair| repair.state == RepairState::Paused) {
+        if status.work.repairs.iter().any(|repair| repair.state == RepairState::Paused) {
             self.look_at_repairs(Wanted::Pause(false));
         }
     }

@@ -1,13 +1,10 @@
 //! The HDFS command line, kept running in one JVM (`java/Console.java`).
 
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout};
+use std::process::{ChildStdin, ChildStdout, Command};
 
-use crate::{Ground, Piped, Process, Seat};
-
-use super::jvm;
+use crate::{Piped, Process};
 
 /// A console that runs one command after the other.
 #[derive(Debug)]
@@ -27,8 +24,7 @@ pub struct Said {
 }
 
 impl Console {
-    pub(crate) fn start(ground: &dyn Ground, options: &[OsString], settings: &[String], log: &Path) -> Self {
-        let command = jvm::command(ground, Seat::Head, options, "Console", settings);
+    pub(crate) fn start(command: Command, log: &Path) -> Self {
         let Piped { process, input, output } = Process::piped(command, log);
         Self { jvm: process, input, output: BufReader::new(output) }
     }
@@ -58,6 +54,17 @@ impl Console {
         let said = self.ask(words);
         assert_eq!(said.code, 0, "hdfs {}: {}", words.join(" "), said.text);
         said.text
+    }
+
+    /// Makes a folder that is named after an erasure coding policy and has it: `/RS-6-3-1024k`.
+    ///
+    /// # Panics
+    /// If HDFS refuses.
+    pub fn make_policy_folder(&mut self, policy: &str) {
+        let folder = format!("/{policy}");
+        self.run(&["ec", "-enablePolicy", "-policy", policy]);
+        self.run(&["dfs", "-mkdir", &folder]);
+        self.run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy]);
     }
 
     fn answer(&mut self) -> std::io::Result<Said> {

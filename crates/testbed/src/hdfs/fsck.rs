@@ -1,4 +1,6 @@
-//! Parses the output of `hdfs fsck PATH -files -blocks -locations`.
+//! `hdfs fsck`: questions, and what it prints, read back.
+
+use super::console::Console;
 
 /// A file in the output of fsck.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +28,55 @@ pub struct FsckBlock {
     pub replicas: Vec<(i64, String)>,
 }
 
+impl FsckBlock {
+    /// The address of the DataNode that holds the internal block of this number.
+    pub fn holder(&self, number: i64) -> Option<&str> {
+        let replica = self.replicas.iter().find(|(found, _)| *found == number);
+        replica.map(|(_, address)| address.as_str())
+    }
+}
+
+impl Console {
+    /// The files below a path with their blocks, as `hdfs fsck PATH -files -blocks -locations` lists them.
+    ///
+    /// # Panics
+    /// If the console is gone.
+    pub fn fsck(&mut self, path: &str) -> Vec<FsckFile> {
+        parse(&self.ask(&["fsck", path, "-files", "-blocks", "-locations"]).text)
+    }
+
+    /// Whether fsck finds nothing below a path that is missing, corrupt or below its redundancy.
+    ///
+    /// # Panics
+    /// If the console is gone.
+    pub fn is_healthy(&mut self, path: &str) -> bool {
+        let said = self.ask(&["fsck", path]).text;
+        let none = |what: &str| {
+            let counts: Vec<_> = said.lines().filter(|line| line.trim().starts_with(what)).collect();
+            !counts.is_empty()
+                && counts.iter().all(|line| {
+                    line.split([':', '(']).nth(1).is_some_and(|count| count.trim().starts_with('0'))
+                })
+        };
+        said.contains("is HEALTHY")
+            && none("Under-erasure-coded block groups:")
+            && none("Unsatisfactory placement block groups:")
+            && none("Missing block groups:")
+            && none("Corrupt block groups:")
+            && none("Missing internal blocks:")
+    }
+
+    /// The number of internal blocks below a path that are listed nowhere, by a cheap question.
+    ///
+    /// # Panics
+    /// If the NameNode does not answer.
+    pub fn lacking(&mut self, path: &str) -> usize {
+        self.run(&["lacking", path]).trim().parse().expect("a number")
+    }
+}
+
 /// Parses the output; unknown lines are skipped.
-pub(crate) fn parse(text: &str) -> Vec<FsckFile> {
+fn parse(text: &str) -> Vec<FsckFile> {
     let mut files: Vec<FsckFile> = Vec::new();
     for line in text.lines() {
         if let Some(file) = file(line) {

@@ -37,7 +37,7 @@ impl Hadoop {
     }
 
     /// Mend's own jar, for the class path of daemons that load classes from it.
-    pub fn mend_jar(&self) -> &Path {
+    pub(crate) fn mend_jar(&self) -> &Path {
         &self.mend
     }
 

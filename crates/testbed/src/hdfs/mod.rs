@@ -4,14 +4,20 @@
 //! A program calls [`inside_namespace`](crate::inside_namespace) before it boots a [`Cluster`].
 
 mod attach;
+mod cases;
 mod cluster;
 mod console;
+mod data_node;
+mod files;
 mod fsck;
 mod install;
-mod jvm;
+mod launcher;
 
 pub use attach::{Attaching, issue_plugin};
-pub use cluster::{Cluster, ClusterOptions, DataNode, Plugin};
+pub use cases::run_hdfs_cases;
+pub use cluster::{Cluster, ClusterOptions, Plugin};
 pub use console::{Console, Said};
+pub use data_node::DataNode;
+pub use files::{StoredFiles, passes_check};
 pub use fsck::{FsckBlock, FsckFile};
 pub use install::Hadoop;

@@ -1,6 +1,7 @@
 //! Attaches Mend to the SeaweedFS cluster.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::{AttachCommand, Mend};
 use seaweedfs::ServerAddress;
@@ -24,15 +25,15 @@ impl Cluster {
     /// # Panics
     /// If `mend attach` fails, or a volume is not whole in time.
     pub fn attach(&self, attaching: &Attaching<'_>) -> Mend {
-        let master = self.master_address();
+        let master = self.weed.master_address();
         let arguments =
             ["seaweedfs", "--master", &master].into_iter().chain(attaching.arguments.iter().copied());
         let mut mend = Mend::attach(AttachCommand {
             program: attaching.program,
             arguments: arguments.map(str::to_owned).collect(),
             names: self.servers.iter().map(|server| name(&server.address)).collect(),
-            ground: self.ground(),
-            root: &self.root,
+            ground: Arc::clone(&self.weed.ground),
+            root: &self.weed.root,
         });
         mend.start();
         mend.wait_until_safe(attaching.volumes);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use crate::{Ground, Process, Seat, eventually};
@@ -14,11 +13,9 @@ use tokio::runtime::Runtime;
 use super::http::http;
 use super::shell::{Shell, shell};
 use super::volume_server::VolumeProcess;
+use super::weed::Weed;
 
-const MASTER_PORT: u16 = 9333;
-const FILER_PORT: u16 = 8888;
-const S3_PORT: u16 = 8333;
-/// The maximum number of volumes per disk.
+/// The most volumes of a disk.
 const SLOTS: usize = 40;
 
 /// Options of a cluster.
@@ -38,18 +35,15 @@ pub struct Options {
 
 /// A running cluster. Its ports are fixed, so there can be only one per ground.
 pub struct Cluster {
-    /// Path of the program `weed`.
-    pub weed: PathBuf,
-    /// The folder that contains all files of the cluster.
-    pub root: PathBuf,
-    /// The runtime for calls to the cluster.
+    /// The program and its addresses.
+    pub weed: Weed,
+    /// The runtime for calls.
     pub runtime: Runtime,
-    /// A client of its master.
+    /// The client of its master.
     pub master: MasterClient,
     /// Its volume servers.
     pub servers: Vec<VolumeProcess>,
-    ground: Arc<dyn Ground>,
-    options: Options,
+    volume_limit_mb: u32,
     master_process: Process,
     filer: Option<Process>,
 }
@@ -62,9 +56,10 @@ impl Cluster {
     pub fn boot(weed: &Path, ground: Arc<dyn Ground>, root: &Path, options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let address = format!("{}:{MASTER_PORT}", ground.host(Seat::Head));
+        let weed = Weed::new(weed, root, ground);
+        let address = weed.master_address();
         let master = MasterClient::new(vec![address.parse().expect("an address")], Security::plain());
-        let master_process = start_master(weed, &*ground, root, &options);
+        let master_process = weed.start_master(options.volume_limit_mb);
         eventually("a master that leads", || runtime.block_on(master.leader()).ok());
         let servers = (0..options.servers).map(|at| {
             let arguments = vec![
@@ -73,72 +68,25 @@ impl Cluster {
                 format!("-dataCenter=d{}", at % options.data_centers),
                 format!("-rack=r{}", at % options.racks),
             ];
-            VolumeProcess::new(&*ground, root, at, options.disks, arguments)
+            VolumeProcess::new(&*weed.ground, root, at, options.disks, arguments)
         });
         let servers = servers.collect();
-        let (weed, root) = (weed.to_owned(), root.to_owned());
+        let volume_limit_mb = options.volume_limit_mb;
         let mut cluster =
-            Self { weed, root, runtime, master, servers, ground, options, master_process, filer: None };
+            Self { weed, runtime, master, servers, volume_limit_mb, master_process, filer: None };
         (0..cluster.servers.len()).for_each(|at| cluster.start_server(at));
-        cluster.start_filer();
+        cluster.filer = Some(cluster.weed.start_filer());
         eventually("all servers", || (cluster.list().servers.len() == cluster.servers.len()).then_some(()));
-        eventually("a filer", || http("GET", &cluster.filer_address(), "/", b"").ok());
+        eventually("a filer", || http("GET", &cluster.weed.filer_address(), "/", b"").ok());
         cluster
-    }
-
-    fn start_filer(&mut self) {
-        let arguments = [
-            "filer".to_owned(),
-            format!("-ip={}", self.ground.host(Seat::Head)),
-            format!("-port={FILER_PORT}"),
-            format!("-master={}", self.master_address()),
-            "-s3".to_owned(),
-            format!("-s3.port={S3_PORT}"),
-        ];
-        self.filer = Some(self.start_weed("filer", &self.root, &arguments));
-    }
-
-    /// The environment in which the cluster runs.
-    pub(crate) fn ground(&self) -> Arc<dyn Ground> {
-        Arc::clone(&self.ground)
-    }
-
-    /// Starts another `weed` process in a folder, which also contains its log.
-    pub fn start_weed(&self, name: &str, folder: &Path, arguments: &[impl AsRef<str>]) -> Process {
-        let mut command = self.weed(Seat::Head);
-        command.current_dir(folder).args(arguments.iter().map(AsRef::as_ref));
-        Process::start(command, &folder.join(format!("{name}.log")))
-    }
-
-    fn weed(&self, seat: Seat) -> Command {
-        self.ground.command(seat, &self.weed)
-    }
-
-    fn host(&self, port: u16) -> String {
-        format!("{}:{port}", self.ground.host(Seat::Head))
-    }
-
-    /// The master's address.
-    pub fn master_address(&self) -> String {
-        self.host(MASTER_PORT)
-    }
-
-    /// The filer's address.
-    pub fn filer_address(&self) -> String {
-        self.host(FILER_PORT)
-    }
-
-    /// The address of the S3 gateway.
-    pub fn s3_address(&self) -> String {
-        self.host(S3_PORT)
     }
 
     /// Starts a stopped volume server.
     pub fn start_server(&mut self, at: usize) {
         let server = &self.servers[at];
-        let mut command = self.weed(server.seat);
-        command.args(&server.arguments).current_dir(&self.root);
-        let process = Process::start(command, &self.root.join(format!("{}.log", server.address.http())));
+        let mut command = self.weed.command(server.seat);
+        command.args(&server.arguments).current_dir(&self.weed.root);
+        let process = Process::start(command, &self.weed.root.join(format!("{}.log", server.address.http())));
         self.servers[at].started(process);
     }
 
@@ -164,7 +112,7 @@ impl Cluster {
     /// Kills the master and starts it again.
     pub fn restart_master(&mut self) {
         self.master_process.kill();
-        self.master_process = start_master(&self.weed, &*self.ground, &self.root, &self.options);
+        self.master_process = self.weed.start_master(self.volume_limit_mb);
         // The client may have cached the leader, so wait for an actual listing.
         eventually("a master that lists", || self.runtime.block_on(self.master.list()).ok());
     }
@@ -175,7 +123,7 @@ impl Cluster {
     /// If the master fails to create them.
     pub fn grow(&self, collection: &str, count: usize) {
         let grown = format!("/vol/grow?collection={collection}&count={count}&replication=000");
-        eventually("volumes", || http("GET", &self.master_address(), &grown, b"").ok());
+        eventually("volumes", || http("GET", &self.weed.master_address(), &grown, b"").ok());
     }
 
     /// The volumes of a collection that are not erasure-coded.
@@ -221,13 +169,18 @@ impl Cluster {
 
     /// Runs commands of `weed shell` and returns their output.
     pub fn shell(&self, commands: &[&str]) -> String {
-        shell(self.weed(Seat::Head), &self.master_address(), commands)
+        shell(self.weed.command(Seat::Head), &self.weed.master_address(), commands)
     }
 
     /// A shell that holds the lock and runs commands without delay.
     pub fn locked_shell(&self) -> Shell {
         let is_locked = || matches!(self.runtime.block_on(self.master.lock_holder()), Ok(Some(_)));
-        Shell::locked(self.weed(Seat::Head), &self.master_address(), &self.root.join("shell.log"), is_locked)
+        Shell::locked(
+            self.weed.command(Seat::Head),
+            &self.weed.master_address(),
+            &self.weed.root.join("shell.log"),
+            is_locked,
+        )
     }
 
     /// The master's listing.
@@ -323,21 +276,6 @@ impl Drop for Cluster {
             eprintln!("the master said:\n{}", self.master_process.said());
         }
     }
-}
-
-fn start_master(weed: &Path, ground: &dyn Ground, root: &Path, options: &Options) -> Process {
-    let meta = root.join("master");
-    fs::create_dir_all(&meta).expect("made");
-    let mut command = ground.command(Seat::Head, weed);
-    command.current_dir(root).args([
-        "master".to_owned(),
-        format!("-ip={}", ground.host(Seat::Head)),
-        format!("-port={MASTER_PORT}"),
-        format!("-mdir={}", meta.display()),
-        format!("-volumeSizeLimitMB={}", options.volume_limit_mb),
-        "-peers=none".to_owned(),
-    ]);
-    Process::start(command, &root.join("master.log"))
 }
 
 fn standing(listing: Listing, volume: &VolumeName) -> Option<Standing> {

@@ -3,19 +3,19 @@
 
 mod attach;
 mod cluster;
-mod content;
 mod disk;
 mod http;
 mod shell;
 mod volume_server;
+mod weed;
 
 pub use attach::Attaching;
 pub use cluster::{Cluster, Options};
-pub use content::content;
 pub use disk::memory_disk;
 pub use http::http;
 pub use shell::Shell;
 pub use volume_server::VolumeProcess;
+pub use weed::Weed;
 
 use std::path::PathBuf;
 

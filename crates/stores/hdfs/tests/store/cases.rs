@@ -71,7 +71,9 @@ pub fn a_stopped_datanode(world: &mut World) {
         world.cluster.kill(node);
         assert!(world.blocks(node).remove(&name.block_id()).expect("removed"));
         world.cluster.start(node);
-        eventually("the NameNode misses it", || (!world.cluster.is_healthy("/RS-6-3-1024k")).then_some(()));
+        eventually("the NameNode misses it", || {
+            (!world.cluster.console().is_healthy("/RS-6-3-1024k")).then_some(())
+        });
         world.cluster.stop(node);
         let told = group.rebuild(world, at, &[at], node).expect_err("nobody is there to be told").to_string();
         assert!(told.contains("dfs.datanode.plugins=mend.hdfs.MendPlugin"), "{told}");
@@ -107,7 +109,7 @@ pub fn a_dead_datanode(world: &mut World) {
     println!("{} blocks made again", moved.len());
     assert!(moved.len() > 3);
     eventually("the NameNode has been told of all", || {
-        let listed = world.cluster.fsck("/");
+        let listed = world.cluster.console().fsck("/");
         let numbers: Vec<_> =
             listed.iter().flat_map(|file| &file.blocks).flat_map(|block| &block.replicas).collect();
         let nodes = world.cluster.nodes();

@@ -58,7 +58,9 @@ pub fn a_command_that_falls_back(world: &mut World) {
     world.cluster.kill(node);
     files.iter().for_each(|path| fs::remove_file(path).expect("removed"));
     world.cluster.start(node);
-    eventually("the NameNode misses it", || (!world.cluster.is_healthy("/RS-6-3-1024k")).then_some(()));
+    eventually("the NameNode misses it", || {
+        (!world.cluster.console().is_healthy("/RS-6-3-1024k")).then_some(())
+    });
     eventually("its DataNode is back", || {
         TcpStream::connect(world.cluster.nodes()[node].http_address()).is_ok().then_some(())
     });

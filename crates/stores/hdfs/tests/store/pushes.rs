@@ -43,7 +43,9 @@ impl Subject {
     }
 
     fn await_lost(&self, world: &mut World) {
-        eventually("the NameNode misses it", || (!world.cluster.is_healthy("/RS-6-3-1024k")).then_some(()));
+        eventually("the NameNode misses it", || {
+            (!world.cluster.console().is_healthy("/RS-6-3-1024k")).then_some(())
+        });
         eventually("its DataNode is back", || {
             TcpStream::connect(address(world, self.node)).is_ok().then_some(())
         });
@@ -126,7 +128,7 @@ pub fn a_push_that_breaks_off(world: &mut World) {
     subject.assert_nothing_unfinished(world);
     let name = subject.name();
     assert_eq!(world.cluster.nodes()[subject.node].replica(name.block(), &name.to_string()), None);
-    assert!(!world.cluster.is_healthy("/RS-6-3-1024k"));
+    assert!(!world.cluster.console().is_healthy("/RS-6-3-1024k"));
     subject.push_to(world, address(world, subject.node));
     subject.push(world).expect("taken");
     subject.assert_whole(world);

@@ -1,6 +1,5 @@
 //! The cluster that all cases share, and its files.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use hdfs::{BlockGroup, GroupBlock, GroupStripe, HdfsBlocks, Policy, ReplicaName}
 use repair::{Sink, SinkEnd};
 use store_api::{BlockError, Delivery, Sinks};
 use testbed::eventually;
-use testbed::hdfs::{Cluster, ClusterOptions, Hadoop, Plugin};
+use testbed::hdfs::{Cluster, ClusterOptions, Hadoop, Plugin, StoredFiles, passes_check};
 use tokio::runtime::Runtime;
 
 const NODES: usize = 14;
@@ -24,8 +23,7 @@ const LENGTHS: &[usize] = &[1, 65_537, 1_500_001, 6 << 20, 27_000_011];
 
 pub struct World {
     pub cluster: Cluster,
-    /// The content of all files, by path.
-    pub files: BTreeMap<String, Vec<u8>>,
+    pub files: StoredFiles,
     /// The blocks of each DataNode, opened as its helper does, whether or not the DataNode is running.
     blocks: Vec<Option<HdfsBlocks>>,
     runtime: Runtime,
@@ -45,19 +43,14 @@ impl World {
     pub fn boot(hadoop: Hadoop) -> Self {
         // HDFS scans its folders only every six hours, so it knows new blocks only if it was told.
         let settings = settings(false);
-        let plugin = Plugin {
-            jar: hadoop.mend_jar().to_owned(),
-            class: "mend.hdfs.MendPlugin".to_owned(),
-            port_key: "mend.datanode.port".to_owned(),
-            // With this setting, the plug-in takes commands over, although it can carry none out.
-            settings: vec!["mend.coordinator.api=127.0.0.1:1".to_owned()],
-        };
+        // It takes commands over although it can carry none out.
+        let plugin = Plugin::new(&hadoop, vec!["mend.coordinator.api=127.0.0.1:1".to_owned()]);
         let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let started = std::time::Instant::now();
         let mut world = Self {
             cluster: Cluster::boot(hadoop, options),
-            files: BTreeMap::new(),
+            files: StoredFiles::default(),
             blocks: Vec::new(),
             runtime,
         };
@@ -74,21 +67,10 @@ impl World {
         fs::write(&added, ADDED_POLICIES).expect("written");
         self.cluster.console().run(&["ec", "-addPolicies", "-policyFile", added.to_str().expect("text")]);
         for &policy in POLICIES {
-            let folder = format!("/{policy}");
-            self.cluster.console().run(&["ec", "-enablePolicy", "-policy", policy]);
-            self.cluster.console().run(&["dfs", "-mkdir", &folder]);
-            self.cluster.console().run(&["ec", "-setPolicy", "-path", &folder, "-policy", policy]);
-            let local = self.cluster.folder().join("put").join(policy);
-            fs::create_dir_all(&local).expect("made");
-            let mut words = vec!["dfs".to_owned(), "-put".to_owned()];
+            self.cluster.console().make_policy_folder(policy);
             for &length in LENGTHS {
-                let (content, source) = (content(policy, length), local.join(length.to_string()));
-                fs::write(&source, &content).expect("written");
-                words.push(source.to_str().expect("text").to_owned());
-                self.files.insert(format!("{folder}/{length}"), content);
+                self.files.put(&mut self.cluster, &format!("/{policy}/{length}"), length);
             }
-            words.push(folder);
-            self.cluster.console().run(&words.iter().map(String::as_str).collect::<Vec<_>>());
         }
         self.await_whole();
     }
@@ -96,16 +78,15 @@ impl World {
     /// All groups of all files, as the NameNode lists them.
     pub fn groups(&mut self) -> Vec<Group> {
         let mut groups = Vec::new();
-        for file in self.cluster.fsck("/") {
+        for file in self.cluster.console().fsck("/") {
             let policy: Policy = file.policy.as_deref().expect("all are striped").parse().expect("known");
-            let mut content = &self.files[&file.path][..];
+            let mut content = self.files.content(&file.path);
             for block in &file.blocks {
                 let group =
                     BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
                 let stripe = group.stripe().expect("a stripe");
                 let holder = |found: &GroupBlock| {
-                    let replica = block.replicas.iter().find(|(number, _)| *number == found.name.block());
-                    replica.map(|(_, address)| self.cluster.node_at(address))
+                    block.holder(found.name.block()).map(|address| self.cluster.node_at(address))
                 };
                 let holders = stripe.blocks.iter().map(holder).collect();
                 let (held, rest) = content.split_at(block.bytes as usize);
@@ -114,7 +95,7 @@ impl World {
             }
             assert!(content.is_empty(), "{} is all there", file.path);
         }
-        assert!(groups.len() > self.files.len(), "some files have several groups");
+        assert!(groups.len() > self.files.count(), "some files have several groups");
         groups
     }
 
@@ -158,24 +139,17 @@ impl World {
 
     /// Runs HDFS's own check of a replica.
     pub fn verify_meta(&mut self, node: usize, name: &ReplicaName) {
-        let [bytes, meta] = self.replica(node, name).map(|path| path.to_str().expect("text").to_owned());
-        let said = self.cluster.console().run(&["debug", "verifyMeta", "-meta", &meta, "-block", &bytes]);
-        assert!(said.contains("Checksum verification succeeded"), "{said}");
+        let files = self.replica(node, name);
+        assert!(passes_check(&mut self.cluster, &files), "{name} on node {node} fails its checksums");
     }
 
     pub fn await_whole(&mut self) {
-        eventually("fsck finds all whole", || self.cluster.is_healthy("/").then_some(()));
+        eventually("fsck finds all whole", || self.cluster.console().is_healthy("/").then_some(()));
     }
 
     /// Checks that every file reads as it was written.
     pub fn assert_files(&mut self) {
-        let got = tempfile::tempdir_in(self.cluster.folder()).expect("a folder");
-        let to = got.path().to_str().expect("text").to_owned();
-        self.cluster.console().run(&["dfs", "-get", "/*", &to]);
-        for (path, content) in &self.files {
-            let got = fs::read(got.path().join(&path[1..])).expect("got");
-            assert!(got == *content, "{path} differs");
-        }
+        self.files.assert_intact(&mut self.cluster);
     }
 }
 
@@ -229,13 +203,6 @@ fn settings(repairs: bool) -> Vec<String> {
         format!("dfs.namenode.replication.max-streams-hard-limit={streams}"),
         "dfs.blocksize=4194304".to_owned(),
     ]
-}
-
-fn content(policy: &str, length: usize) -> Vec<u8> {
-    use rand::{Rng, SeedableRng, rngs::SmallRng};
-    let mut bytes = vec![0; length];
-    SmallRng::seed_from_u64((policy.len() * 31 + length) as u64).fill_bytes(&mut bytes);
-    bytes
 }
 
 /// A policy whose cell size and number of blocks differ from all built-in ones.
