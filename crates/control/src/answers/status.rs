@@ -158,7 +158,7 @@ impl<'a> Answers<'a> {
     fn all_troubles(self) -> Vec<String> {
         let now = UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms);
         let expiring = self.facts.nodes.certificates.warnings(now);
-        self.facts.stripes.troubles.iter().cloned().chain(expiring).collect()
+        self.facts.stripes.news.troubles.iter().cloned().chain(expiring).collect()
     }
 
     /// Counts stripes by remaining redundancy. It uses the picture's running counts and cached fault

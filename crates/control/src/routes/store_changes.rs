@@ -39,7 +39,7 @@ impl Control {
             StoreChange::ClaimLost(stripe) => {
                 self.repairs.claims.lose(&self.jobs, &stripe, &mut self.out);
             }
-            StoreChange::Troubles(troubles) => self.stripes.troubles = troubles,
+            StoreChange::Troubles(troubles) => self.stripes.news.troubles = troubles,
             StoreChange::Spoiled { node, stripe, file, problem } => {
                 let (around, out) = (around!(self), &mut self.out);
                 self.stripes.remember_loss(around, node, &file, problem.clone(), out);

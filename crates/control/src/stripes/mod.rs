@@ -59,8 +59,6 @@ pub(crate) struct Stripes {
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
-    /// Problems that the store reports and that keep it from working.
-    pub troubles: Vec<String>,
     /// Blocks found bad whose new state is not yet recorded. They are not read, and no other copy of them is
     /// removed.
     pub doubted: BTreeSet<(BlockId, NodeId)>,

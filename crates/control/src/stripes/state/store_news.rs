@@ -11,6 +11,8 @@ use crate::error::ScrubError;
 /// The state of the first listing, and remarks for operators.
 #[derive(Default)]
 pub(crate) struct StoreNews {
+    /// Problems that the store reports and that keep it from working.
+    pub(crate) troubles: Vec<String>,
     pub(in crate::stripes) unlisted: Option<String>,
     pub(in crate::stripes) remarks: Vec<String>,
     /// The block lists of helpers that registered before the first listing.
