@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::StripeId;
 
-/// The stripe that a block belongs to, and that stripe's place in its file. With its index, its length and its digest,
+/// The stripe that a block belongs to, and that stripe's position in its file. With its index, its length and its digest,
 /// which the store keeps anyway, a block that carries this can be told from any other, and a lost catalog can be made
 /// anew from what the nodes hold (`docs/reference/dir-store.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct StripeLabel {
     pub file: FilePart,
 }
 
-/// A stripe's place in a file.
+/// A stripe's position in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
     /// The file's name.

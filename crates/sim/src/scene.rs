@@ -231,7 +231,7 @@ pub(crate) fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> 
 /// Flips a bit that matters: the header's reserved bytes are ignored by every reader.
 fn flip_bit(frame: &mut [u8], dice: &mut Dice) {
     let matters = |at: &usize| !(1..4).contains(at) && !(20..24).contains(at);
-    let places: Vec<usize> = (0..frame.len()).filter(matters).collect();
-    let at = dice.pick(&places);
+    let positions: Vec<usize> = (0..frame.len()).filter(matters).collect();
+    let at = dice.pick(&positions);
     frame[at] ^= 1 << dice.below(8);
 }

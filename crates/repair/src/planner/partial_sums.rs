@@ -214,14 +214,15 @@ impl PartialSums {
         }
         let inputs = self.inputs(&used, node, builder);
         let mut next = Self::empty(0);
-        let mut place = vec![None; self.parcels.len()];
+        let mut number = vec![None; self.parcels.len()];
         for (pivot, row) in rows {
-            place[pivot] = Some(next.add(match row.len() {
+            number[pivot] = Some(next.add(match row.len() {
                 1 => self.parcels[pivot].clone(),
                 _ => Parcel { node, combination: weighed(&row, &inputs) },
             }));
         }
-        let at_pivots = |sum: &Sum| sum.iter().filter_map(|&(parcel, c)| Some((place[parcel]?, c))).collect();
+        let at_pivots =
+            |sum: &Sum| sum.iter().filter_map(|&(parcel, c)| Some((number[parcel]?, c))).collect();
         next.sums = self.sums.iter().map(at_pivots).collect();
         next
     }

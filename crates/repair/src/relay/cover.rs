@@ -80,7 +80,7 @@ impl Covers {
         let (outputs, rows): (Vec<usize>, Vec<Terms>) =
             sums.into_iter().map(|sum| (sum.output, sum.terms)).unzip();
         let known = match self.known.iter().position(|known| known.rows == rows) {
-            Some(place) => self.known.remove(place).expect("it has just been found"),
+            Some(position) => self.known.remove(position).expect("it has just been found"),
             None => Known { groups: cover(&rows), rows },
         };
         let groups = known.groups.iter().map(|group| group.with_outputs(&outputs)).collect();
@@ -124,9 +124,9 @@ fn grouped(passes: Vec<Pass>) -> Vec<Group> {
     let sources = |passes: &Vec<Pass>| passes.iter().flat_map(|pass| pass.sources.clone()).collect();
     let mut groups = Vec::new();
     for family in families(of_sums, sources) {
-        let places = |passes: &[Pass]| sources_of(passes).len() + targets_of(passes).len();
+        let buffers = |passes: &[Pass]| sources_of(passes).len() + targets_of(passes).len();
         let all: Vec<Pass> = family.iter().flatten().cloned().collect();
-        match places(&all) <= MOST_TOGETHER {
+        match buffers(&all) <= MOST_TOGETHER {
             true => groups.push(group(all)),
             false => groups.extend(family.into_iter().map(group)),
         }
@@ -138,14 +138,14 @@ fn grouped(passes: Vec<Pass>) -> Vec<Group> {
 fn families<T>(things: Vec<T>, numbers: impl Fn(&T) -> Vec<usize>) -> Vec<Vec<T>> {
     let mut together = UnionFind::new(things.len());
     let mut first_of: BTreeMap<usize, usize> = BTreeMap::new();
-    for (place, thing) in things.iter().enumerate() {
+    for (position, thing) in things.iter().enumerate() {
         for number in numbers(thing) {
-            together.union(place, *first_of.entry(number).or_insert(place));
+            together.union(position, *first_of.entry(number).or_insert(position));
         }
     }
     let mut families: BTreeMap<usize, Vec<T>> = BTreeMap::new();
-    for (place, thing) in things.into_iter().enumerate() {
-        families.entry(together.find(place)).or_default().push(thing);
+    for (position, thing) in things.into_iter().enumerate() {
+        families.entry(together.find(position)).or_default().push(thing);
     }
     families.into_values().collect()
 }
@@ -162,10 +162,10 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();
-    let place = |of: &[usize], number: usize| of.binary_search(&number).expect("it is of a pass");
+    let position = |of: &[usize], number: usize| of.binary_search(&number).expect("it is of a pass");
     for pass in &mut passes {
-        pass.sources.iter_mut().for_each(|source| *source = place(&locals, *source));
-        pass.targets.iter_mut().for_each(|target| *target = place(&outputs, *target));
+        pass.sources.iter_mut().for_each(|source| *source = position(&locals, *source));
+        pass.targets.iter_mut().for_each(|target| *target = position(&outputs, *target));
     }
     let passes = Passes::new(passes, Vec::new(), outputs.len());
     Group { locals, outputs, passes: Arc::new(passes) }
@@ -225,9 +225,9 @@ fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usiz
 fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     let locals: BTreeSet<usize> = terms.values().flat_map(BTreeMap::keys).copied().collect();
     let locals: Vec<usize> = locals.into_iter().collect();
-    let place = |local: &usize| locals.binary_search(local).expect("a local of the terms");
+    let position = |local: &usize| locals.binary_search(local).expect("a local of the terms");
     let rows: Vec<Terms> =
-        terms.values().map(|row| row.iter().map(|(local, &c)| (place(local), c)).collect()).collect();
+        terms.values().map(|row| row.iter().map(|(local, &c)| (position(local), c)).collect()).collect();
     let outputs: Vec<usize> = terms.keys().copied().collect();
     let group = |part: factor::SumGroup| Group {
         locals: part.inputs.into_iter().map(|input| locals[input]).collect(),

@@ -87,7 +87,7 @@ fn take_couples(rows: &mut [Terms], inputs: usize) -> Vec<Couple> {
 /// The intermediate values that the passes compute.
 #[derive(Default)]
 struct Middles {
-    /// One value per sum, stored in the sum's place.
+    /// One value per sum, stored in the buffer of the sum.
     values: Vec<Terms>,
     /// For each value, the sum that it is stored in.
     sums: Vec<usize>,
@@ -158,10 +158,10 @@ impl Middles {
                 targets,
             }
         });
-        let place =
+        let position =
             |value: usize| values.iter().position(|&other| other == value).expect("a value of the part");
-        let placed = |mix: Mix| Mix { first: place(mix.first), second: place(mix.second), ..mix };
-        let mixes = mixes.into_iter().map(placed).collect();
+        let renumbered = |mix: Mix| Mix { first: position(mix.first), second: position(mix.second), ..mix };
+        let mixes = mixes.into_iter().map(renumbered).collect();
         let passes = Passes::new(passes.collect(), mixes, values.len());
         SumGroup { sums: values.iter().map(|&value| self.sums[value]).collect(), inputs: used, passes }
     }
@@ -240,9 +240,9 @@ mod tests {
             let (sums, inputs) = sums_of(code);
             let mut found: Vec<Option<Terms>> = vec![None; sums.len()];
             for part in parts(sums.clone(), inputs).expect(code) {
-                for (place, row) in part.passes.rows() {
+                for (position, row) in part.passes.rows() {
                     let terms = row.into_iter().map(|(input, c)| (part.inputs[input], c)).collect();
-                    assert_eq!(found[part.sums[place]].replace(terms), None, "{code}: a sum once");
+                    assert_eq!(found[part.sums[position]].replace(terms), None, "{code}: a sum once");
                 }
             }
             let expected: Vec<Option<Terms>> = sums.into_iter().map(Some).collect();
