@@ -1,7 +1,8 @@
 //! Repairs and their items. Each item is indexed by what it does or waits for.
 //!
-//! **Always true:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's sets of running items and
-//! of those set aside) and in no other, and its repair counts it there. Only [`Backlog::put`] changes a phase.
+//! **Invariant:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's set of
+//! running or postponed items) and in no other, and its repair counts it there. Only [`Backlog::put`] changes
+//! a phase.
 //!
 //! Out of scope: choosing the phase. That depends on stripes and nodes, and the scheduler decides it.
 

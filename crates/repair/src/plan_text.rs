@@ -7,7 +7,7 @@ use codes::{BlockIndex, SubBlock};
 use serde::Serialize;
 
 use crate::{
-    Cost, Dealing, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Task, Term, Topology,
+    Cost, Dealing, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Summand, Task, Topology,
 };
 
 impl fmt::Display for Plan {
@@ -200,14 +200,14 @@ impl PlanText<'_> {
     }
 
     /// Received streams come first: the sum so far, then the terms that this node adds.
-    fn combination(&self, terms: &[Term]) -> String {
+    fn combination(&self, terms: &[Summand]) -> String {
         let received = terms.iter().filter(|term| matches!(term.input, Input::Received(_)));
         let local = terms.iter().filter(|term| matches!(term.input, Input::Local(_)));
         let terms: Vec<String> = received.chain(local).map(|term| self.term(term)).collect();
         terms.join(" + ")
     }
 
-    fn term(&self, term: &Term) -> String {
+    fn term(&self, term: &Summand) -> String {
         let input = match term.input {
             Input::Local(sub_block) => self.sub_block(sub_block),
             Input::Received(stream) => format!("{}#{}", self.name(stream.from), stream.stream),

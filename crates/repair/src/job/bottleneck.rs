@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Report;
 use crate::NodeId;
 
-/// A link or node holds the next slice if it does so in at least the share `MOSTLY` of the answers; it does not if
-/// the share is below `HARDLY`.
+/// A link or node holds the next slice if at least the share `MOSTLY` of the answers say so; it does not hold
+/// it if the share is below `HARDLY`.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
 /// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`. The

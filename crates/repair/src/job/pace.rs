@@ -1,8 +1,8 @@
 //! Measures how fast a plan runs, and decides when to examine a plan that became slow.
 //!
 //! Requestors report how many slices they have. If the rate drops far below its earlier level, the job asks
-//! all nodes several times what they wait for and how far they have sent; [`bottleneck`](super::bottleneck) derives
-//! the bottleneck from the answers.
+//! all nodes several times what they wait for and how far they have sent. The answers locate the bottleneck
+//! ([`bottleneck`](super::bottleneck)).
 //!
 //! This module only keeps books: [`straggling`](super::straggling) decides what to do about a finding.
 
