@@ -230,13 +230,13 @@ impl Clay {
         let layers = Layers::solve(self, unknown, &sources, &planes);
         let mut sums = vec![Sum::default(); self.sub_blocks()];
         for &z in &planes {
-            for (place, &other) in layers.unknown.iter().enumerate() {
+            for (position, &other) in layers.unknown.iter().enumerate() {
                 if other == node {
-                    sums[z] = layers.uncoupled[place][z].clone();
+                    sums[z] = layers.uncoupled[position][z].clone();
                 } else if self.grid.row_of(other) == row {
                     let (partner, plane) = self.grid.partner(other, z).expect("only the lost node is dotted");
                     debug_assert_eq!(partner, node);
-                    sums[plane] = layers.partner_of_known(other, partner, z, &layers.uncoupled[place][z]);
+                    sums[plane] = layers.partner_of_known(other, partner, z, &layers.uncoupled[position][z]);
                 }
             }
         }
@@ -267,8 +267,8 @@ impl Clay {
         let mut lost_sums = lost_sums.iter();
         let mut rows = Vec::new();
         for block in &erasure.wanted {
-            if let Some(place) = sources.iter().position(|source| source == block) {
-                let first = place * self.sub_blocks();
+            if let Some(position) = sources.iter().position(|source| source == block) {
+                let first = position * self.sub_blocks();
                 rows.extend((first..first + self.sub_blocks()).map(|source| vec![(source as u32, 1)]));
             } else {
                 let sums = lost_sums.next().expect("wanted blocks are sources or lost");
@@ -375,7 +375,7 @@ struct Layers<'a> {
     /// The unknown nodes, as many as the code has parities.
     unknown: Vec<usize>,
     /// The position of each node in `unknown`.
-    place: Vec<Option<usize>>,
+    positions: Vec<Option<usize>>,
     /// The index of each node's first sub-block among the sources; `None` for virtual nodes.
     first_source: Vec<Option<u32>>,
     /// U of the unknown nodes, by position and plane.
@@ -388,15 +388,15 @@ impl<'a> Layers<'a> {
     fn solve(code: &'a Clay, unknown: Vec<usize>, source_blocks: &[usize], planes: &[usize]) -> Self {
         let grid = &code.grid;
         let mut first_source = vec![None; grid.nodes()];
-        for (place, &block) in source_blocks.iter().enumerate() {
-            first_source[code.node(block)] = Some((place * code.sub_blocks()) as u32);
+        for (position, &block) in source_blocks.iter().enumerate() {
+            first_source[code.node(block)] = Some((position * code.sub_blocks()) as u32);
         }
-        let mut place = vec![None; grid.nodes()];
-        unknown.iter().enumerate().for_each(|(position, &node)| place[node] = Some(position));
-        let known: Vec<usize> = (0..grid.nodes()).filter(|&node| place[node].is_none()).collect();
+        let mut positions = vec![None; grid.nodes()];
+        unknown.iter().enumerate().for_each(|(position, &node)| positions[node] = Some(position));
+        let known: Vec<usize> = (0..grid.nodes()).filter(|&node| positions[node].is_none()).collect();
         let decoding = code.plane_code.combine(&unknown, &known).expect("the plane's code is MDS");
         let uncoupled = vec![vec![Sum::default(); code.sub_blocks()]; unknown.len()];
-        let mut layers = Self { grid, coupling: code.coupling, unknown, place, first_source, uncoupled };
+        let mut layers = Self { grid, coupling: code.coupling, unknown, positions, first_source, uncoupled };
         let mut accumulator = Accumulator::new(source_blocks.len() * code.sub_blocks());
         for plane in layers.in_order(planes) {
             layers.solve_plane(plane, &known, &decoding, &mut accumulator);
@@ -414,11 +414,11 @@ impl<'a> Layers<'a> {
     }
 
     fn solve_plane(&mut self, z: usize, known: &[usize], decoding: &Matrix, accumulator: &mut Accumulator) {
-        for place in 0..self.unknown.len() {
+        for position in 0..self.unknown.len() {
             for (column, &node) in known.iter().enumerate() {
-                self.add_uncoupled(accumulator, node, z, decoding[(place, column)]);
+                self.add_uncoupled(accumulator, node, z, decoding[(position, column)]);
             }
-            self.uncoupled[place][z] = accumulator.take();
+            self.uncoupled[position][z] = accumulator.take();
         }
     }
 
@@ -428,18 +428,18 @@ impl<'a> Layers<'a> {
             return self.add_stored(accumulator, node, z, scale);
         };
         let [own, of_star] = self.coefficients(node, partner);
-        match self.place[partner] {
+        match self.positions[partner] {
             None => {
                 self.add_stored(accumulator, node, z, mul(scale, own));
                 self.add_stored(accumulator, partner, plane, mul(scale, of_star));
             }
             // C* is unknown, but U* is solved: C* = (U* + p′·C) / o′,
             // hence U = (o + p·p′ / o′)·C + p / o′·U*.
-            Some(place) => {
+            Some(position) => {
                 let [partners_own, _] = self.coefficients(partner, node);
                 let scale = mul(scale, inverse_of(partners_own));
                 self.add_stored(accumulator, node, z, mul(scale, self.coupling.determinant()));
-                accumulator.add(&self.uncoupled[place][plane], mul(scale, of_star));
+                accumulator.add(&self.uncoupled[position][plane], mul(scale, of_star));
             }
         }
     }
@@ -453,20 +453,20 @@ impl<'a> Layers<'a> {
 
     /// C of an unknown node, once all planes are solved.
     fn coupled(&self, node: usize, z: usize) -> Sum {
-        let own = &self.uncoupled[self.place[node].expect("an unknown node")][z];
+        let own = &self.uncoupled[self.positions[node].expect("an unknown node")][z];
         let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };
         let [of_own, of_star] = self.coefficients(node, partner);
-        match self.place[partner] {
+        match self.positions[partner] {
             // C = (U + p·C*) / o with C* stored.
             None => {
                 let scale = inverse_of(of_own);
                 self.combination(own, scale, partner, plane, mul(scale, of_star))
             }
             // The inverse of the pair's equations: (o·o′ + p·p′)·C = o′·U + p·U*.
-            Some(place) => {
+            Some(position) => {
                 let [partners_own, _] = self.coefficients(partner, node);
                 let scale = inverse_of(self.coupling.determinant());
-                own.plus(&self.uncoupled[place][plane], mul(scale, partners_own), mul(scale, of_star))
+                own.plus(&self.uncoupled[position][plane], mul(scale, partners_own), mul(scale, of_star))
             }
         }
     }

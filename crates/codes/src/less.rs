@@ -67,8 +67,8 @@ impl Layout {
         Matrix::from_fn(m * alpha, self.n * alpha, |row, column| {
             let (stripe, exponent) = (row / m, row % m);
             let (block, sub) = (column / alpha, column % alpha);
-            let (group, place) = self.group(block);
-            let power = (place * (alpha + 1) + group) * alpha + sub;
+            let (group, position) = self.group(block);
+            let power = (position * (alpha + 1) + group) * alpha + sub;
             let element = || pow(primitive, (power % ELEMENTS * exponent) as u32);
             if self.is_in(block, sub, stripe) { element() } else { 0 }
         })

@@ -63,8 +63,8 @@ impl Systematic {
         reads: impl Fn(usize, usize) -> bool,
     ) -> Result<Recipe, DecodeError> {
         let mut sources = Vec::new();
-        for (place, &block) in erasure.present.iter().enumerate() {
-            let read_anyway = place < erasure.read_anyway().len();
+        for (order, &block) in erasure.present.iter().enumerate() {
+            let read_anyway = order < erasure.read_anyway().len();
             let subs = (0..self.sub_blocks).filter(|&sub| read_anyway || reads(block, sub));
             sources.extend(subs.map(|sub| block * self.sub_blocks + sub));
         }
@@ -73,19 +73,19 @@ impl Systematic {
 
     fn solve(&self, erasure: &Erasure, sources: &[usize]) -> Result<Recipe, DecodeError> {
         let lost: Vec<usize> = erasure.lost.iter().flat_map(|&block| self.indices(block)).collect();
-        let combined = self.combine(&lost, sources).map_err(|place| DecodeError::Undecodable {
-            block: self.sub_block(lost[place]).block,
+        let combined = self.combine(&lost, sources).map_err(|target| DecodeError::Undecodable {
+            block: self.sub_block(lost[target]).block,
             available: erasure.present.len(),
         })?;
-        let mut lost_rows = (0..lost.len()).map(|place| terms(combined.row(place)));
+        let mut lost_rows = (0..lost.len()).map(|row| terms(combined.row(row)));
         let position = positions(self.blocks() * self.sub_blocks, sources);
         let mut outputs = Vec::new();
         let mut rows = Vec::new();
         for &block in &erasure.wanted {
             outputs.extend(self.indices(block).map(|index| self.sub_block(index)));
             if erasure.is_present(block) {
-                let place = |index: usize| position[index].expect("available wanted blocks are sources");
-                rows.extend(self.indices(block).map(|index| vec![(place(index) as u32, 1)]));
+                let source = |index: usize| position[index].expect("available wanted blocks are sources");
+                rows.extend(self.indices(block).map(|index| vec![(source(index) as u32, 1)]));
             } else {
                 rows.extend(lost_rows.by_ref().take(self.sub_blocks));
             }
@@ -114,8 +114,8 @@ impl Systematic {
                 add_scaled(&mut known, self.parity.row(parity), coefficient);
                 row[position[data + parity].expect("it is a source")] = coefficient;
             }
-            for (&place, coefficient) in position.iter().zip(known) {
-                place.into_iter().for_each(|place| row[place] = coefficient);
+            for (&source, coefficient) in position.iter().zip(known) {
+                source.into_iter().for_each(|source| row[source] = coefficient);
             }
         }
         Ok(combined)
@@ -157,7 +157,7 @@ impl Systematic {
 /// The position of each of `size` indices in `sources`.
 fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
     let mut position = vec![None; size];
-    sources.iter().enumerate().for_each(|(place, &index)| position[index] = Some(place));
+    sources.iter().enumerate().for_each(|(source, &index)| position[index] = Some(source));
     position
 }
 

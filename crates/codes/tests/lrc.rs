@@ -58,7 +58,7 @@ fn repair_sets_are_minimal() {
         let reads = stripe.reads_for(lost);
         let fewer = subsets(others.len(), reads - 1);
         assert!(fewer.iter().all(|set| {
-            let set: Vec<usize> = set.iter().map(|&place| others[place]).collect();
+            let set: Vec<usize> = set.iter().map(|&position| others[position]).collect();
             stripe.repair(&[lost], &set).is_err()
         }));
     }

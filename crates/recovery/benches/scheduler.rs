@@ -36,7 +36,7 @@ struct Bench {
     scheduler: Scheduler,
     code: Arc<dyn Code>,
     topology: Topology,
-    places: Vec<Vec<u32>>,
+    holders: Vec<Vec<u32>>,
     running: VecDeque<Proposal>,
     nodes: u32,
     jobs: u64,
@@ -103,21 +103,21 @@ impl Bench {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as u32 % below
         };
-        let mut place = |_| {
-            let mut place: Vec<u32> = Vec::with_capacity(14);
-            while place.len() < 14 {
+        let mut spread = |_| {
+            let mut chosen: Vec<u32> = Vec::with_capacity(14);
+            while chosen.len() < 14 {
                 let node = random(nodes);
-                if !place.contains(&node) {
-                    place.push(node);
+                if !chosen.contains(&node) {
+                    chosen.push(node);
                 }
             }
-            place
+            chosen
         };
         Self {
             scheduler,
             code: "rs-14-10".parse::<CodeSpec>().expect("a code's name").build().expect("a code"),
             topology,
-            places: (0..stripes).map(&mut place).collect(),
+            holders: (0..stripes).map(&mut spread).collect(),
             running: VecDeque::new(),
             nodes,
             jobs: 0,
@@ -130,13 +130,13 @@ impl Bench {
     fn queue(&mut self, stripes: u32) {
         self.scheduler.open(REPAIR, RepairSpec::default());
         for stripe in 0..stripes {
-            let place =
+            let facts =
                 |(index, &node): (usize, &u32)| BlockFacts { node: Some(NodeId(node)), good: index > 0 };
             let new = NewItem {
                 stripe: StripeId(stripe.to_string()),
                 code: self.code.clone(),
                 block_bytes: BLOCK_BYTES,
-                blocks: self.places[stripe as usize].iter().enumerate().map(place).collect(),
+                blocks: self.holders[stripe as usize].iter().enumerate().map(facts).collect(),
                 kind: Kind::Reconstruct,
                 only: Vec::new(),
             };
@@ -179,7 +179,7 @@ impl Bench {
             id: proposal.stripe.clone(),
             code: self.code.clone(),
             chunking: Chunking::whole(&*self.code, BLOCK_BYTES),
-            blocks: self.places[number].iter().enumerate().map(block).collect(),
+            blocks: self.holders[number].iter().enumerate().map(block).collect(),
             label: None,
         };
         let policy =

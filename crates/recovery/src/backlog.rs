@@ -1,9 +1,10 @@
 //! Repairs and their items. Each item is indexed by what it does or waits for.
 //!
-//! **Always true:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's sets of running items and
-//! of those set aside) and in no other, and its repair counts it there. Only [`Backlog::put`] changes a place.
+//! **Invariant:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's set of
+//! running or postponed items) and in no other, and its repair counts it there. Only [`Backlog::put`] changes
+//! a phase.
 //!
-//! Out of scope: choosing the place. It depends on stripes and nodes, and the scheduler decides it.
+//! Out of scope: choosing the phase. That depends on stripes and nodes, and the scheduler decides it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -54,7 +55,7 @@ impl Backlog {
         self.items[no as usize].as_ref().expect("its repair is not forgotten")
     }
 
-    /// Mutable access to an item. Its place must only be changed by [`put`](Self::put).
+    /// Mutable access to an item. Its phase must only be changed by [`put`](Self::put).
     pub fn item_mut(&mut self, no: u32) -> &mut Item {
         self.items[no as usize].as_mut().expect("its repair is not forgotten")
     }
@@ -216,9 +217,9 @@ impl Backlog {
         most.or_else(|| waits.then(|| table.fullest()).flatten())
     }
 
-    // ---- places ----
+    // ---- phases ----
 
-    /// Moves an item to another place, updates the indexes, and returns the old place.
+    /// Moves an item to another phase, updates the indexes, and returns the old phase.
     pub fn put(&mut self, no: u32, to: ItemPhase) -> ItemPhase {
         let item = self.items[no as usize].as_mut().expect("its repair is not forgotten");
         let from = std::mem::replace(&mut item.phase, ItemPhase::Held);

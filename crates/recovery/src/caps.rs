@@ -107,14 +107,14 @@ impl Dealer {
     /// Sets the caps and the nodes. A node that had a share keeps it. Nodes that are down get none.
     pub fn set<'a>(&mut self, caps: Caps, nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>) {
         let before = std::mem::take(&mut self.nodes);
-        let work = |node| before.get(&node).map_or([0.0; 2], |place| place.work);
-        let place = |node, view: &NodeProfile| NodeLink {
+        let work = |node| before.get(&node).map_or([0.0; 2], |link| link.work);
+        let link = |node, view: &NodeProfile| NodeLink {
             rates: view.rates,
             rack: view.rack.clone(),
             work: work(node),
         };
         let up = nodes.filter(|(_, view)| view.alive);
-        self.nodes = up.map(|(node, view)| (node, place(node, view))).collect();
+        self.nodes = up.map(|(node, view)| (node, link(node, view))).collect();
         self.racks.retain(|rack, _| caps.racks.contains_key(rack));
         self.caps = caps;
         self.share_out();
@@ -122,10 +122,10 @@ impl Dealer {
 
     /// Sets the work in flight at nodes and divides the shared caps by it. If no node has work, links decide.
     pub fn tell_work(&mut self, under_way: impl Iterator<Item = (NodeId, Budget)>) {
-        self.nodes.values_mut().for_each(|place| place.work = [0.0; 2]);
+        self.nodes.values_mut().for_each(|link| link.work = [0.0; 2]);
         for (node, budget) in under_way {
-            if let Some(place) = self.nodes.get_mut(&node) {
-                place.work = [budget.up_bytes, budget.down_bytes].map(|bytes| bytes as f64);
+            if let Some(link) = self.nodes.get_mut(&node) {
+                link.work = [budget.up_bytes, budget.down_bytes].map(|bytes| bytes as f64);
             }
         }
         self.share_out();
@@ -134,7 +134,7 @@ impl Dealer {
     fn share_out(&mut self) {
         for (rack, &cap) in &self.caps.racks {
             let most = |node| self.caps.nodes.get(&node).copied().unwrap_or(f64::INFINITY);
-            let inside = || self.nodes.iter().filter(|(_, place)| place.rack.as_ref() == Some(rack));
+            let inside = || self.nodes.iter().filter(|(_, link)| link.rack.as_ref() == Some(rack));
             let shares = self.racks.entry(rack.clone()).or_default();
             for (way, shares) in shares.iter_mut().enumerate() {
                 shares.set(cap, &members(inside(), way, most));
@@ -153,8 +153,8 @@ impl Dealer {
 
     /// Records the part that a node left unused since the last [`deal`](Self::deal).
     pub fn note(&mut self, node: NodeId, unused: Unused) {
-        let Some(place) = self.nodes.get(&node) else { return };
-        let rack = place.rack.as_ref().and_then(|rack| self.racks.get_mut(rack));
+        let Some(link) = self.nodes.get(&node) else { return };
+        let rack = link.rack.as_ref().and_then(|rack| self.racks.get_mut(rack));
         if let Some([up, down]) = rack {
             unused.up.into_iter().for_each(|unused| up.note(node, unused));
             unused.down.into_iter().for_each(|unused| down.note(node, unused));
@@ -179,17 +179,17 @@ impl Dealer {
 
     /// The pace of each node that is up.
     pub fn paces(&self) -> BTreeMap<NodeId, Pace> {
-        let pace = |(&node, place): (&NodeId, &NodeLink)| {
-            let up = least([self.alone(node, place, UP), self.cluster.of(node)]);
-            let (down, disk) = (self.alone(node, place, DOWN), self.caps.disks.get(&node).copied());
+        let pace = |(&node, link): (&NodeId, &NodeLink)| {
+            let up = least([self.alone(node, link, UP), self.cluster.of(node)]);
+            let (down, disk) = (self.alone(node, link, DOWN), self.caps.disks.get(&node).copied());
             (node, Pace { up, down, disk })
         };
         self.nodes.iter().map(pace).collect()
     }
 
     /// A node's pace by its own cap and that of its rack.
-    fn alone(&self, node: NodeId, place: &NodeLink, way: usize) -> Option<f64> {
-        let rack = place.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
+    fn alone(&self, node: NodeId, link: &NodeLink, way: usize) -> Option<f64> {
+        let rack = link.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
         least([self.caps.nodes.get(&node).copied(), rack])
     }
 }
@@ -199,23 +199,23 @@ const DOWN: usize = 1;
 
 /// The members that share a cap, weighted by their work in flight in one direction.
 fn members<'a>(
-    places: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
+    links: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,
     most: impl Fn(NodeId) -> f64,
 ) -> Vec<Member> {
-    let places: Vec<(NodeId, &NodeLink)> = places.map(|(&node, place)| (node, place)).collect();
-    let mean = places.iter().map(|(_, place)| place.work[way]).sum::<f64>() / places.len().max(1) as f64;
-    let weight = |place: &NodeLink| match mean > 0.0 {
-        true => place.work[way] + IDLE * mean,
-        false => [place.rates.up, place.rates.down][way],
+    let links: Vec<(NodeId, &NodeLink)> = links.map(|(&node, link)| (node, link)).collect();
+    let mean = links.iter().map(|(_, link)| link.work[way]).sum::<f64>() / links.len().max(1) as f64;
+    let weight = |link: &NodeLink| match mean > 0.0 {
+        true => link.work[way] + IDLE * mean,
+        false => [link.rates.up, link.rates.down][way],
     };
-    let member = |(node, place): (NodeId, &NodeLink)| Member {
+    let member = |(node, link): (NodeId, &NodeLink)| Member {
         node,
-        weight: weight(place),
-        is_busy: mean == 0.0 || place.work[way] > 0.0,
+        weight: weight(link),
+        is_busy: mean == 0.0 || link.work[way] > 0.0,
         most: most(node),
     };
-    places.into_iter().map(member).collect()
+    links.into_iter().map(member).collect()
 }
 
 fn least<const N: usize>(rates: [Option<f64>; N]) -> Option<f64> {

@@ -30,12 +30,12 @@ pub(super) struct Stripe {
 impl Stripe {
     /// The blocks that cannot be read now, in ascending order.
     pub fn lost(&self, table: &NodeTable) -> Vec<BlockIndex> {
-        self.indexed().filter(|&(_, place)| reader(place, table).is_none()).map(|(index, _)| index).collect()
+        self.indexed().filter(|&(_, block)| reader(block, table).is_none()).map(|(index, _)| index).collect()
     }
 
     /// The blocks that can be read now, and their nodes.
     pub fn survivors<'a>(&'a self, table: &'a NodeTable) -> impl Iterator<Item = (BlockIndex, NodeNo)> + 'a {
-        self.indexed().filter_map(|(index, place)| Some((index, reader(place, table)?)))
+        self.indexed().filter_map(|(index, block)| Some((index, reader(block, table)?)))
     }
 
     /// The blocks that an item still has to repair or move.
@@ -49,7 +49,7 @@ impl Stripe {
         let mut wanted = lost.to_vec();
         if let Some(from) = kind.leaves() {
             let from = table.find(from);
-            wanted = self.indexed().filter(|(_, place)| place.node == from).map(|(index, _)| index).collect();
+            wanted = self.indexed().filter(|(_, block)| block.node == from).map(|(index, _)| index).collect();
         }
         wanted.retain(|index| only.is_empty() || only.contains(index));
         wanted
@@ -57,25 +57,25 @@ impl Stripe {
 
     /// The nodes with a good block, whether up or not.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
-        self.blocks.iter().filter(|place| place.good).filter_map(|place| place.node)
+        self.blocks.iter().filter(|block| block.good).filter_map(|block| block.node)
     }
 
     /// Whether every block can be read now.
     pub fn is_whole(&self, table: &NodeTable) -> bool {
-        self.blocks.iter().all(|&place| reader(place, table).is_some())
+        self.blocks.iter().all(|&block| reader(block, table).is_some())
     }
 
     pub fn has(&self, node: NodeNo) -> bool {
-        self.blocks.iter().any(|place| place.node == Some(node))
+        self.blocks.iter().any(|block| block.node == Some(node))
     }
 
     fn indexed(&self) -> impl Iterator<Item = (BlockIndex, BlockState)> + '_ {
-        self.blocks.iter().zip(0..).map(|(&place, index)| (BlockIndex(index), place))
+        self.blocks.iter().zip(0..).map(|(&block, index)| (BlockIndex(index), block))
     }
 }
 
-fn reader(place: BlockState, table: &NodeTable) -> Option<NodeNo> {
-    place.node.filter(|&node| place.good && table.get(node).facts.alive)
+fn reader(block: BlockState, table: &NodeTable) -> Option<NodeNo> {
+    block.node.filter(|&node| block.good && table.get(node).facts.alive)
 }
 
 /// See the module documentation.
@@ -133,7 +133,7 @@ impl Stripes {
     /// Adds a stripe or updates it. Returns its number, and whether the locations of a known stripe have
     /// changed.
     pub fn add(&mut self, new: &NewItem, table: &mut NodeTable) -> (u32, bool) {
-        let blocks: Vec<BlockState> = new.blocks.iter().map(|&facts| place(facts, table)).collect();
+        let blocks: Vec<BlockState> = new.blocks.iter().map(|&facts| state_of(facts, table)).collect();
         if let Some(no) = self.find(&new.stripe) {
             let changed = self.get(no).blocks != blocks;
             self.unindex(no, table);
@@ -175,7 +175,7 @@ impl Stripes {
         facts: BlockFacts,
         table: &mut NodeTable,
     ) -> bool {
-        let new = place(facts, table);
+        let new = state_of(facts, table);
         let known = &mut self.get_mut(no).blocks[usize::from(block.0)];
         if *known == new {
             return false;
@@ -199,7 +199,7 @@ impl Stripes {
 
     fn index(&mut self, no: u32, table: &mut NodeTable) {
         let stripe = self.get(no);
-        for node in stripe.blocks.iter().filter_map(|place| place.node) {
+        for node in stripe.blocks.iter().filter_map(|block| block.node) {
             let node = table.get_mut(node);
             if node.stripes.insert(no) {
                 node.busy_stripes += u64::from(stripe.busy.is_some());
@@ -209,7 +209,7 @@ impl Stripes {
 
     fn unindex(&mut self, no: u32, table: &mut NodeTable) {
         let stripe = self.get(no);
-        for node in stripe.blocks.iter().filter_map(|place| place.node) {
+        for node in stripe.blocks.iter().filter_map(|block| block.node) {
             let node = table.get_mut(node);
             if node.stripes.remove(&no) {
                 node.busy_stripes -= u64::from(stripe.busy.is_some());
@@ -218,6 +218,6 @@ impl Stripes {
     }
 }
 
-fn place(facts: BlockFacts, table: &mut NodeTable) -> BlockState {
+fn state_of(facts: BlockFacts, table: &mut NodeTable) -> BlockState {
     BlockState { node: facts.node.map(|node| table.number(node)), good: facts.good }
 }

@@ -32,7 +32,7 @@ impl Surplus {
             return Vec::new();
         }
         let counted: Vec<Option<NodeId>> =
-            stripe.blocks.iter().map(|place| Some(table.get(place.node?).id)).collect();
+            stripe.blocks.iter().map(|block| Some(table.get(block.node?).id)).collect();
         self.drop_beside(&stripe.id, &counted)
     }
 

@@ -1,4 +1,4 @@
-//! Moves items between places of the backlog.
+//! Moves items from one phase to another.
 
 use super::Scheduler;
 use super::item::{Action, BlockFacts, ItemId, ItemPhase};
@@ -41,7 +41,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves an item to the place where it belongs, unless it is proposed, running or ended.
+    /// Moves an item to the phase that the facts call for, unless it is proposed, running or ended.
     pub(super) fn settle(&mut self, no: u32) {
         if !matches!(
             self.backlog.item(no).phase,
@@ -51,7 +51,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves an item to the place where it belongs by the current facts.
+    /// Moves an item to the phase that the current facts call for.
     pub(super) fn requeue(&mut self, no: u32) {
         let of = ItemView::of(no, &self.backlog, &self.stripes, &self.table);
         let phase = of.phase(self.stripes.is_held(&of.stripe.id), self.now, &mut self.redundancy);

@@ -81,7 +81,7 @@ impl<'a> ItemView<'a> {
         survives.or(copies.then_some(0)).map(|survives| Class { priority, survives })
     }
 
-    /// The place where the item belongs by the current facts. `is_held`: someone else works on its stripe.
+    /// The phase that the current facts call for. `is_held`: someone else works on its stripe.
     pub fn phase(&self, is_held: bool, now: Duration, redundancy: &mut Redundancy) -> ItemPhase {
         let nothing_left = self.wanted().is_empty();
         if nothing_left && self.item.rounds > 0 {

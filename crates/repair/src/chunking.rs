@@ -141,7 +141,7 @@ impl Chunking {
         std::iter::from_fn(move || {
             let start = (next < within.end).then_some(next)?;
             next = within.end.min(start - start % layout.part_bytes + layout.part_bytes);
-            let first = layout.place(sub, start);
+            let first = layout.offset(sub, start);
             Some(first..first + (next - start))
         })
     }
@@ -165,7 +165,7 @@ impl Chunking {
     }
 
     /// The offset in the block of a byte of a sub-block.
-    pub(crate) fn place(&self, sub: u16, within: u64) -> u64 {
+    pub(crate) fn offset(&self, sub: u16, within: u64) -> u64 {
         let (chunk, in_part) = (within / self.part_bytes, within % self.part_bytes);
         (chunk * u64::from(self.sub_blocks) + u64::from(sub)) * self.part_bytes + in_part
     }

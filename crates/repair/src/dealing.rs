@@ -14,7 +14,7 @@ use crate::SliceSet;
 #[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
 pub struct Dealing {
     /// The positions of each lane in a round, ascending; never empty.
-    places: Vec<Vec<u32>>,
+    positions: Vec<Vec<u32>>,
     /// The lane of each position in a round.
     round: Vec<u16>,
 }
@@ -47,7 +47,7 @@ impl Dealing {
             "slices are dealt to lanes that can be numbered"
         );
         Self {
-            places: (0..lanes as u32).map(|lane| vec![lane]).collect(),
+            positions: (0..lanes as u32).map(|lane| vec![lane]).collect(),
             round: (0..lanes).map(|lane| lane as u16).collect(),
         }
     }
@@ -72,14 +72,14 @@ impl Dealing {
             due.extend((0..weight).map(|j| (((2 * j + 1) << 32) / weight, lane)));
         }
         due.sort_unstable();
-        let mut places = vec![Vec::new(); weights.len()];
-        (0..).zip(&due).for_each(|(place, &(_, lane))| places[usize::from(lane)].push(place));
-        Ok(Self { places, round: due.into_iter().map(|(_, lane)| lane).collect() })
+        let mut positions = vec![Vec::new(); weights.len()];
+        (0..).zip(&due).for_each(|(position, &(_, lane))| positions[usize::from(lane)].push(position));
+        Ok(Self { positions, round: due.into_iter().map(|(_, lane)| lane).collect() })
     }
 
     /// Number of lanes.
     pub fn lanes(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     /// Slices of a round.
@@ -92,12 +92,12 @@ impl Dealing {
     /// # Panics
     /// If there is no such lane; so do the other functions that take one.
     pub fn weight(&self, lane: u16) -> u32 {
-        self.places[usize::from(lane)].len() as u32
+        self.positions[usize::from(lane)].len() as u32
     }
 
     /// The positions of a lane in a round, ascending: the remainders of its slices modulo the round.
-    pub fn places(&self, lane: u16) -> &[u32] {
-        &self.places[usize::from(lane)]
+    pub fn positions(&self, lane: u16) -> &[u32] {
+        &self.positions[usize::from(lane)]
     }
 
     /// The lane that a slice travels.
@@ -107,16 +107,16 @@ impl Dealing {
 
     /// The number of slices among `0..end` that travel a lane.
     pub fn count(&self, lane: u16, end: u32) -> u32 {
-        let places = self.places(lane);
+        let positions = self.positions(lane);
         let (rounds, rest) = (end / self.round(), end % self.round());
-        rounds * places.len() as u32 + places.partition_point(|&place| place < rest) as u32
+        rounds * positions.len() as u32 + positions.partition_point(|&position| position < rest) as u32
     }
 
     /// The `nth` slice, counted from 0, that travels a lane; `None` if it is beyond the slice numbers.
     pub fn nth(&self, lane: u16, nth: u32) -> Option<u32> {
-        let places = self.places(lane);
-        let (rounds, place) = (nth / places.len() as u32, nth as usize % places.len());
-        rounds.checked_mul(self.round())?.checked_add(places[place])
+        let positions = self.positions(lane);
+        let (rounds, position) = (nth / positions.len() as u32, nth as usize % positions.len());
+        rounds.checked_mul(self.round())?.checked_add(positions[position])
     }
 
     /// The number of `slices` that travel a lane.
@@ -144,7 +144,7 @@ impl TryFrom<Vec<u32>> for Dealing {
 
 impl From<Dealing> for Vec<u32> {
     fn from(dealing: Dealing) -> Self {
-        dealing.places.iter().map(|places| places.len() as u32).collect()
+        dealing.positions.iter().map(|positions| positions.len() as u32).collect()
     }
 }
 

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::StripeId;
 
-/// The stripe that a block belongs to, and that stripe's place in its file. With its index, its length and its digest,
-/// which the store keeps anyway, a block that carries this can be told from any other, and a lost catalog can be made
-/// anew from what the nodes hold (`docs/reference/dir-store.md`).
+/// The stripe that a block belongs to, and that stripe's position in its file. The store also keeps the block's
+/// index, length and digest. Together they identify the block, and a lost catalog can be rebuilt from the
+/// blocks of all nodes (`docs/reference/dir-store.md`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeLabel {
     /// The id of the cluster.
@@ -25,7 +25,7 @@ pub struct StripeLabel {
     pub file: FilePart,
 }
 
-/// A stripe's place in a file.
+/// A stripe's position in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
     /// The file's name.

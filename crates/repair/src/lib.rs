@@ -57,7 +57,7 @@ pub use part::{
 };
 pub use permit::{MAX_PERMIT_BYTES, Permit, PermitError};
 pub use plan::{
-    Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Task, Term,
+    Combination, Input, Lane, Output, Pacing, Plan, PlanBuilder, Send, StreamRef, Summand, Task,
     WHOLE_BLOCK_BYTES,
 };
 pub use plan_text::{LaneSummary, PlanSummary, PlanText};

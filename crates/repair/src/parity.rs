@@ -109,9 +109,9 @@ impl<'code> Equations<'code> {
         for row in 0..self.syndromes.rows() {
             matrix.row_mut(row)[columns..].copy_from_slice(self.syndromes.row(row));
         }
-        for (place, block) in blocks.iter().enumerate() {
+        for (position, block) in blocks.iter().enumerate() {
             for &(row, sub, coefficient) in self.terms.get(block).into_iter().flatten() {
-                matrix[(row, place * sub_blocks + sub)] = coefficient;
+                matrix[(row, position * sub_blocks + sub)] = coefficient;
             }
         }
         matrix

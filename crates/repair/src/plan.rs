@@ -60,20 +60,20 @@ pub struct StreamRef {
     pub stream: u16,
 }
 
-/// `coefficient · input`.
+/// A term of a linear combination: `coefficient · input`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "TermInBrief", into = "TermInBrief")]
-pub struct Term {
+#[serde(from = "SummandInBrief", into = "SummandInBrief")]
+pub struct Summand {
     /// The input.
     pub input: Input,
     /// The coefficient; never zero.
     pub coefficient: u8,
 }
 
-/// A [`Term`] in its serialized form, kept short: assignments of codes with many sub-blocks have tens of
+/// A [`Summand`] in its serialized form, kept short: assignments of codes with many sub-blocks have tens of
 /// thousands.
 #[derive(Serialize, Deserialize)]
-enum TermInBrief {
+enum SummandInBrief {
     /// Block, sub-block, coefficient.
     #[serde(rename = "l")]
     Local(BlockIndex, u16, u8),
@@ -82,21 +82,21 @@ enum TermInBrief {
     Received(NodeId, u16, u8),
 }
 
-impl From<TermInBrief> for Term {
-    fn from(term: TermInBrief) -> Self {
-        match term {
-            TermInBrief::Local(block, sub, coefficient) => {
+impl From<SummandInBrief> for Summand {
+    fn from(brief: SummandInBrief) -> Self {
+        match brief {
+            SummandInBrief::Local(block, sub, coefficient) => {
                 Self { input: Input::Local(SubBlock { block, sub }), coefficient }
             }
-            TermInBrief::Received(from, stream, coefficient) => {
+            SummandInBrief::Received(from, stream, coefficient) => {
                 Self { input: Input::Received(StreamRef { from, stream }), coefficient }
             }
         }
     }
 }
 
-impl From<Term> for TermInBrief {
-    fn from(Term { input, coefficient }: Term) -> Self {
+impl From<Summand> for SummandInBrief {
+    fn from(Summand { input, coefficient }: Summand) -> Self {
         match input {
             Input::Local(SubBlock { block, sub }) => Self::Local(block, sub, coefficient),
             Input::Received(StreamRef { from, stream }) => Self::Received(from, stream, coefficient),
@@ -105,7 +105,7 @@ impl From<Term> for TermInBrief {
 }
 
 /// The sum of its terms.
-pub type Combination = Vec<Term>;
+pub type Combination = Vec<Summand>;
 
 /// The streams that a task sends to one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,7 +298,7 @@ struct TaskDraft {
 impl TaskDraft {
     /// Whether every received stream is delivered as it is, without being combined or forwarded.
     fn passes_on(&self) -> bool {
-        let is_received = |term: &Term| matches!(term.input, Input::Received(_));
+        let is_received = |summand: &Summand| matches!(summand.input, Input::Received(_));
         let sent = self.sends.values().flatten();
         let delivered = self.delivers.iter().map(|delivery| &delivery.combination);
         !sent.flatten().any(is_received)
@@ -381,7 +381,7 @@ impl<'a> PlanBuilder<'a> {
         match self.relays.get(&(from, to)) {
             Some(&relay) => {
                 let input = self.stream(from, relay, combination);
-                self.stream(relay, to, vec![Term { input, coefficient: 1 }])
+                self.stream(relay, to, vec![Summand { input, coefficient: 1 }])
             }
             None => self.stream(from, to, combination),
         }
@@ -489,7 +489,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Expresses the combination in terms of the recipe's sources; also returns the number of hops before it.
-    fn evaluate(&self, node: NodeId, combination: &[Term]) -> (Row, u32) {
+    fn evaluate(&self, node: NodeId, combination: &[Summand]) -> (Row, u32) {
         let lane = self.lanes.last().expect("lane() comes first");
         let mut row = Row::new();
         let mut hops = 0;
@@ -524,7 +524,7 @@ impl LaneDraft {
     }
 
     /// The task of `node`, after adding the local inputs of `combination` to its reads.
-    fn use_in(&mut self, node: NodeId, combination: &[Term]) -> &mut TaskDraft {
+    fn use_in(&mut self, node: NodeId, combination: &[Summand]) -> &mut TaskDraft {
         let task = self.tasks.entry(node).or_default();
         for term in combination {
             if let Input::Local(sub_block) = term.input

@@ -7,7 +7,7 @@ use codes::{BlockIndex, SubBlock};
 use serde::Serialize;
 
 use crate::{
-    Cost, Dealing, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Task, Term, Topology,
+    Cost, Dealing, Input, NodeId, Output, Pacing, Plan, Scheme, SliceSet, StripeId, Summand, Task, Topology,
 };
 
 impl fmt::Display for Plan {
@@ -97,7 +97,7 @@ pub struct LaneSummary<'a> {
 }
 
 /// In rounds longer than this, the text gives the number of positions instead of listing them.
-const LISTED_PLACES: u32 = 32;
+const LISTED_POSITIONS: u32 = 32;
 
 /// A plan as text; see [`Plan::display_with`].
 #[derive(Clone, Copy, Debug)]
@@ -168,15 +168,15 @@ impl PlanText<'_> {
     /// The slices that travel a lane, as text.
     fn share(&self, lane: usize) -> String {
         let dealing = &self.plan.dealing;
-        let places = dealing.places(lane as u16);
+        let positions = dealing.positions(lane as u16);
         if self.plan.lanes.len() == 1 {
             return "every slice".to_owned();
         }
-        if dealing.round() > LISTED_PLACES && places.len() > 1 {
-            return format!("{} of {} slices", places.len(), dealing.round());
+        if dealing.round() > LISTED_POSITIONS && positions.len() > 1 {
+            return format!("{} of {} slices", positions.len(), dealing.round());
         }
-        let places: Vec<String> = places.iter().map(u32::to_string).collect();
-        format!("slices {} mod {}", places.join(","), dealing.round())
+        let positions: Vec<String> = positions.iter().map(u32::to_string).collect();
+        format!("slices {} mod {}", positions.join(","), dealing.round())
     }
 
     /// `n2 reads b1: to n3 [n1#0 + 7·b1]; delivers b4 = …`
@@ -200,14 +200,14 @@ impl PlanText<'_> {
     }
 
     /// Received streams come first: the sum so far, then the terms that this node adds.
-    fn combination(&self, terms: &[Term]) -> String {
+    fn combination(&self, terms: &[Summand]) -> String {
         let received = terms.iter().filter(|term| matches!(term.input, Input::Received(_)));
         let local = terms.iter().filter(|term| matches!(term.input, Input::Local(_)));
         let terms: Vec<String> = received.chain(local).map(|term| self.term(term)).collect();
         terms.join(" + ")
     }
 
-    fn term(&self, term: &Term) -> String {
+    fn term(&self, term: &Summand) -> String {
         let input = match term.input {
             Input::Local(sub_block) => self.sub_block(sub_block),
             Input::Received(stream) => format!("{}#{}", self.name(stream.from), stream.stream),

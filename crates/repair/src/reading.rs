@@ -124,8 +124,8 @@ impl Reading {
             let within = self.geometry.span(slices.start).start..self.geometry.span(slices.end - 1).end;
             for reads in set.chunk_by(|a, b| a.block == b.block) {
                 let subs: Vec<u16> = reads.iter().map(|read| read.sub).collect();
-                let places = joined(&self.chunking, &subs, &within, GAP_BYTES);
-                ranges.extend(places.into_iter().map(|bytes| BlockRange { block: reads[0].block, bytes }));
+                let runs = joined(&self.chunking, &subs, &within, GAP_BYTES);
+                ranges.extend(runs.into_iter().map(|bytes| BlockRange { block: reads[0].block, bytes }));
             }
         }
         ranges.sort_unstable_by_key(|range| (range.block, range.bytes.start));
@@ -195,9 +195,9 @@ impl Reading {
         // stretch.
         let is_last = end >= self.geometry.slices();
         let all_read = self.stretch >= self.dealing.round() || self.sets.iter().all(|set| !set.is_empty());
-        let place = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
+        let offset = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
         (is_full && !is_last && all_read)
-            .then(|| (place % self.chunking.part_bytes(), start % self.dealing.round()))
+            .then(|| (offset % self.chunking.part_bytes(), start % self.dealing.round()))
     }
 
     /// Splits a range of slices wherever the set of sub-blocks to read changes.

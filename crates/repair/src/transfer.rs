@@ -95,8 +95,8 @@ impl Transfer {
         };
         let mut shared = Vec::new();
         for range in self.reads().into_iter().flat_map(|range| self.steps(range)) {
-            if let Some((buffer, place)) = self.lies_in_one(&range) {
-                if !fill(range.start, &mut buffers[buffer][place])? {
+            if let Some((buffer, in_buffer)) = self.lies_in_one(&range) {
+                if !fill(range.start, &mut buffers[buffer][in_buffer])? {
                     return Ok(false);
                 }
                 continue;
@@ -105,9 +105,9 @@ impl Transfer {
             if !fill(range.start, &mut shared)? {
                 return Ok(false);
             }
-            for (buffer, place, at) in self.pieces(range) {
-                let bytes = place.len();
-                buffers[buffer][place].copy_from_slice(&shared[at..at + bytes]);
+            for (buffer, in_buffer, at) in self.pieces(range) {
+                let bytes = in_buffer.len();
+                buffers[buffer][in_buffer].copy_from_slice(&shared[at..at + bytes]);
             }
         }
         Ok(true)
@@ -134,13 +134,13 @@ impl Transfer {
         };
         let mut shared = Vec::new();
         for range in self.writes().into_iter().flat_map(|range| self.steps(range)) {
-            if let Some((buffer, place)) = self.lies_in_one(&range) {
-                store(range.start, &buffers[buffer][place])?;
+            if let Some((buffer, in_buffer)) = self.lies_in_one(&range) {
+                store(range.start, &buffers[buffer][in_buffer])?;
                 continue;
             }
             shared.resize((range.end - range.start) as usize, 0);
-            for (buffer, place, at) in self.pieces(range.clone()) {
-                shared[at..at + place.len()].copy_from_slice(&buffers[buffer][place]);
+            for (buffer, in_buffer, at) in self.pieces(range.clone()) {
+                shared[at..at + in_buffer.len()].copy_from_slice(&buffers[buffer][in_buffer]);
             }
             store(range.start, &shared)?;
         }
@@ -165,8 +165,8 @@ impl Transfer {
     /// range.
     fn lies_in_one(&self, range: &Range<u64>) -> Option<(usize, Range<usize>)> {
         let first = self.pieces(range.clone()).next()?;
-        let (buffer, place, at) = first;
-        (at == 0 && place.len() as u64 == range.end - range.start).then_some((buffer, place))
+        let (buffer, in_buffer, at) = first;
+        (at == 0 && in_buffer.len() as u64 == range.end - range.start).then_some((buffer, in_buffer))
     }
 
     /// The parts of a range that belong to buffers: the buffer, the position in it, and the position in the
@@ -182,8 +182,8 @@ impl Transfer {
                 return None;
             }
             let buffer = self.subs.binary_search(&piece.sub).ok()?;
-            let place = (start - from) as usize..(end - from) as usize;
-            Some((buffer, place, begins + (start - piece.within.start) as usize))
+            let in_buffer = (start - from) as usize..(end - from) as usize;
+            Some((buffer, in_buffer, begins + (start - piece.within.start) as usize))
         })
     }
 }
@@ -219,18 +219,18 @@ pub(crate) fn joined(chunking: &Chunking, subs: &[u16], within: &Range<u64>, gap
         if is_whole && wraps && runs.len() == 1 {
             let chunks = (within.end - at) / part;
             let last_chunk = at + (chunks - 1) * part;
-            let range = chunking.place(first, at)..chunking.place(last, last_chunk) + part;
+            let range = chunking.offset(first, at)..chunking.offset(last, last_chunk) + part;
             at += chunks * part;
             push(&mut ranges, range, gap);
             continue;
         }
         if is_whole {
             for &(first, last) in &runs {
-                push(&mut ranges, chunking.place(first, at)..chunking.place(last, at) + part, gap);
+                push(&mut ranges, chunking.offset(first, at)..chunking.offset(last, at) + part, gap);
             }
         } else {
             for &sub in subs {
-                let start = chunking.place(sub, at);
+                let start = chunking.offset(sub, at);
                 push(&mut ranges, start..start + (end - at), gap);
             }
         }
@@ -321,9 +321,9 @@ mod tests {
             }
             let mut written = vec![0u8; content.len()];
             transfer.write(block_bytes, &buffers, |at, bytes| -> Result<(), Infallible> {
-                let place = &mut written[at as usize..][..bytes.len()];
-                assert!(place.iter().all(|&byte| byte == 0), "nothing is written twice");
-                place.copy_from_slice(bytes);
+                let target = &mut written[at as usize..][..bytes.len()];
+                assert!(target.iter().all(|&byte| byte == 0), "nothing is written twice");
+                target.copy_from_slice(bytes);
                 Ok(())
             }).expect("it cannot fail");
             let asked = asked(&chunking, &subs, &within);

@@ -232,7 +232,7 @@ pub(crate) fn through_the_wire<M: Serialize + DeserializeOwned>(message: &M) -> 
 /// Flips a bit, but none in the header's reserved bytes, which every reader ignores.
 fn flip_bit(frame: &mut [u8], dice: &mut Dice) {
     let matters = |at: &usize| !(1..4).contains(at) && !(20..24).contains(at);
-    let places: Vec<usize> = (0..frame.len()).filter(matters).collect();
-    let at = dice.pick(&places);
+    let positions: Vec<usize> = (0..frame.len()).filter(matters).collect();
+    let at = dice.pick(&positions);
     frame[at] ^= 1 << dice.below(8);
 }

@@ -30,9 +30,9 @@ pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<
         }
         let block = &mut blocks[usize::from(output.block.0)];
         let mut rest = &sum[..];
-        for place in chunking.ranges(output.sub, 0..chunking.sub_block_bytes()) {
-            let (bytes, others) = rest.split_at((place.end - place.start) as usize);
-            block[place.start as usize..place.end as usize].copy_from_slice(bytes);
+        for range in chunking.ranges(output.sub, 0..chunking.sub_block_bytes()) {
+            let (bytes, others) = rest.split_at((range.end - range.start) as usize);
+            block[range.start as usize..range.end as usize].copy_from_slice(bytes);
             rest = others;
         }
     }
@@ -41,6 +41,6 @@ pub(crate) fn encode_data(code: &dyn Code, chunking: &Chunking, mut blocks: Vec<
 
 /// Gathers the bytes of a sub-block from their places in the block.
 fn sub_block(chunking: &Chunking, block: &[u8], sub: u16) -> Vec<u8> {
-    let places = chunking.ranges(sub, 0..chunking.sub_block_bytes());
-    places.flat_map(|place| &block[place.start as usize..place.end as usize]).copied().collect()
+    let ranges = chunking.ranges(sub, 0..chunking.sub_block_bytes());
+    ranges.flat_map(|range| &block[range.start as usize..range.end as usize]).copied().collect()
 }

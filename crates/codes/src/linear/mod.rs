@@ -251,10 +251,10 @@ impl Linear {
         }
         let candidates = [first, then].concat();
         let independent = self.generator_rows(&candidates).independent_rows();
-        let read_anyway = |place: usize| erasure.read_anyway().contains(&candidates[place]);
+        let read_anyway = |position: usize| erasure.read_anyway().contains(&candidates[position]);
         (0..candidates.len())
-            .filter(|place| read_anyway(*place) || independent.contains(place))
-            .map(|place| candidates[place])
+            .filter(|position| read_anyway(*position) || independent.contains(position))
+            .map(|position| candidates[position])
             .collect()
     }
 

@@ -29,7 +29,7 @@ impl Stripe {
         let mut sub_blocks: Vec<Vec<u8>> = (0..data).map(|_| (0..bytes).map(|_| byte()).collect()).collect();
         let encoding = code.encoding();
         let sources: Vec<&[u8]> =
-            encoding.sources().iter().map(|&source| &*sub_blocks[place(&*code, source)]).collect();
+            encoding.sources().iter().map(|&source| &*sub_blocks[index_of(&*code, source)]).collect();
         let parity = encoding.apply(&sources);
         assert_eq!(parity.len(), (code.blocks() - code.data_blocks()) * code.sub_blocks());
         sub_blocks.extend(parity);
@@ -82,11 +82,11 @@ impl Stripe {
     }
 
     fn bytes(&self, sub_block: SubBlock) -> &[u8] {
-        &self.sub_blocks[place(&*self.code, sub_block)]
+        &self.sub_blocks[index_of(&*self.code, sub_block)]
     }
 }
 
-fn place(code: &dyn Code, sub_block: SubBlock) -> usize {
+fn index_of(code: &dyn Code, sub_block: SubBlock) -> usize {
     usize::from(sub_block.block.0) * code.sub_blocks() + usize::from(sub_block.sub)
 }
 

@@ -20,20 +20,20 @@ fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
     let mut demands = Vec::new();
     let mut state = 7u32;
     for stripe in 0..stripes {
-        let mut place = vec![1];
-        while place.len() < 4 {
+        let mut holders = vec![1];
+        while holders.len() < 4 {
             state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
             let node = 2 + (state >> 16) % (nodes - 1);
-            if !place.contains(&node) {
-                place.push(node);
+            if !holders.contains(&node) {
+                holders.push(node);
             }
         }
-        let item = scene.new_item(&stripe.to_string(), [place[0], place[1], place[2], place[3]]);
+        let item = scene.new_item(&stripe.to_string(), [holders[0], holders[1], holders[2], holders[3]]);
         demands.push(Demand {
             block_bytes: BLOCK,
             sends: 2,
             lost: 1,
-            survivors: place[1..].iter().copied().map(NodeId).collect(),
+            survivors: holders[1..].iter().copied().map(NodeId).collect(),
             takers: None,
         });
         scene.scheduler.push(REPAIR, item);
@@ -126,8 +126,8 @@ fn a_node_with_several_blocks_of_a_stripe_is_dealt_one_of_them() {
     let stretches = |nodes: [u32; 9]| {
         let mut scene = Scene::new(12);
         scene.code = "rs-9-6".parse::<codes::CodeSpec>().unwrap().build().unwrap();
-        let place = |node| BlockFacts { node: Some(NodeId(node)), good: true };
-        let blocks = nodes.map(place).to_vec();
+        let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+        let blocks = nodes.map(good_on).to_vec();
         let item = recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
         scene.scheduler.open(REPAIR, RepairSpec::default());
         scene.kill(1);
@@ -152,8 +152,8 @@ fn a_code_with_fixed_reads_is_not_dealt() {
     use codes::CodeSpec;
     let mut scene = Scene::new(12);
     scene.code = "lrc-4-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
-    let place = |node| BlockFacts { node: Some(NodeId(node)), good: true };
-    let blocks = (1..=8).map(place).collect();
+    let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+    let blocks = (1..=8).map(good_on).collect();
     let item = recovery::NewItem { blocks, ..scene.new_item("a", [1, 2, 3, 4]) };
     scene.scheduler.open(REPAIR, RepairSpec::default());
     scene.kill(1);

@@ -450,11 +450,11 @@ impl Pair {
             pair.slow.nodes.insert(NodeId(node), node_facts(node));
         }
         for stripe in 0..STRIPES {
-            let place = |at: u32| BlockFacts {
+            let facts = |at: u32| BlockFacts {
                 node: Some(NodeId(1 + (stripe * 5 + at * (1 + stripe % 2)) % NODES)),
                 good: true,
             };
-            pair.slow.stripes.insert(stripe, (0..BLOCKS as u32).map(place).collect());
+            pair.slow.stripes.insert(stripe, (0..BLOCKS as u32).map(facts).collect());
         }
         pair
     }

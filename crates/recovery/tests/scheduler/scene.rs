@@ -90,12 +90,12 @@ impl Scene {
     }
 
     pub fn new_item(&self, stripe: &str, nodes: [u32; 4]) -> NewItem {
-        let place = |node| BlockFacts { node: Some(NodeId(node)), good: true };
+        let good_on = |node| BlockFacts { node: Some(NodeId(node)), good: true };
         NewItem {
             stripe: StripeId(stripe.into()),
             code: self.code.clone(),
             block_bytes: BLOCK,
-            blocks: nodes.map(place).to_vec(),
+            blocks: nodes.map(good_on).to_vec(),
             kind: Kind::Reconstruct,
             only: Vec::new(),
         }

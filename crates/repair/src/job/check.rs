@@ -280,8 +280,8 @@ impl<'stripe> Gathered<'stripe> {
             let mut row = vec![0; blocks.len() * sub_blocks];
             let terms = equation.row(at).iter().map(|&(source, c)| (equation.sources()[source as usize], c));
             for (sub_block, coefficient) in terms.chain([(equation.outputs()[at], 1)]) {
-                if let Some(place) = blocks.iter().position(|&block| block == sub_block.block) {
-                    row[place * sub_blocks + usize::from(sub_block.sub)] = coefficient;
+                if let Some(position) = blocks.iter().position(|&block| block == sub_block.block) {
+                    row[position * sub_blocks + usize::from(sub_block.sub)] = coefficient;
                 }
             }
             row

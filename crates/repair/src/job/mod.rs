@@ -12,7 +12,7 @@
 //! If something breaks, the job gathers the reports of all nodes for a moment and finds a culprit
 //! ([`blame`]). It stops the plan on all nodes, requestors report the slices that they have, and a new plan
 //! without the culprit moves the missing slices. Helpers never ask what to do next. A plan that becomes slow
-//! is examined as well ([`pace`], [`places`]), and is dropped if another plan is predicted to finish much
+//! is examined as well ([`pace`], [`bottleneck`]), and is dropped if another plan is predicted to finish much
 //! sooner ([`straggling`]). A paused job stops its plan in the same way, and makes another one when it is
 //! resumed.
 //!
@@ -22,13 +22,13 @@
 
 mod assigning;
 mod blame;
+mod bottleneck;
 mod check;
 mod conduct;
 mod ending;
 mod links;
 mod outcome;
 mod pace;
-mod places;
 mod planning;
 mod proof;
 mod report;

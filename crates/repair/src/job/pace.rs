@@ -1,8 +1,8 @@
 //! Measures how fast a plan runs, and decides when to examine a plan that became slow.
 //!
 //! Requestors report how many slices they have. If the rate drops far below its earlier level, the job asks
-//! all nodes several times what they wait for and how far they have sent; [`places`](super::places) derives
-//! the bottleneck from the answers.
+//! all nodes several times what they wait for and how far they have sent. The answers locate the bottleneck
+//! ([`bottleneck`](super::bottleneck)).
 //!
 //! This module only keeps books: [`straggling`](super::straggling) decides what to do about a finding.
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::Report;
-use super::places::Answers;
+use super::bottleneck::Answers;
 use crate::NodeId;
 
 /// The minimum interval over which a rate is measured; requestors report every 200 ms.
@@ -245,7 +245,7 @@ impl Pace {
     /// Evaluates the answers. Returns `None` if the plan is fast again or no bottleneck stands out.
     fn conclude(&self) -> Option<Finding> {
         let rate = self.rate().filter(|_| self.is_slow())?;
-        let (edges, nodes) = self.answers.places()?;
+        let (edges, nodes) = self.answers.bottleneck()?;
         let has = f64::from(self.marks.back()?.1) / f64::from(self.requestors);
         let left_slices = (f64::from(self.per_requestor) - has).max(0.0);
         Some(Finding {

@@ -20,7 +20,7 @@ pub(super) fn cyclic(placement: &Placement, order: &HelperOrder) -> SumShape {
     }
     let routes = (0..helpers - 1)
         .map(|start| {
-            let order: Vec<usize> = (start..start + helpers).map(|place| place % helpers).collect();
+            let order: Vec<usize> = (start..start + helpers).map(|position| position % helpers).collect();
             route(&order, &ranks)
         })
         .collect();

@@ -65,7 +65,7 @@ struct Column<R> {
 struct Simplex<R> {
     capacity: Vec<f64>,
     /// The position of each row in the basis matrix.
-    place: Vec<Option<usize>>,
+    position: Vec<Option<usize>>,
     rows: Vec<usize>,
     columns: Vec<Column<R>>,
     /// The amount of each basic column.
@@ -84,7 +84,7 @@ impl<R> Simplex<R> {
         let apart = |row: usize| 1.0 + 1e-6 * ((row * 7919) % 1009) as f64 / 1009.0;
         let capacity: Vec<f64> = capacity.iter().enumerate().map(|(row, &c)| c * apart(row)).collect();
         let mut simplex = Self {
-            place: vec![None; capacity.len()],
+            position: vec![None; capacity.len()],
             rows: Vec::new(),
             columns: Vec::new(),
             amounts: Vec::new(),
@@ -104,9 +104,9 @@ impl<R> Simplex<R> {
         for (price, &capacity) in self.prices.iter_mut().zip(&self.capacity) {
             *price = if capacity.is_finite() && capacity > 0.0 { 1e-9 / capacity } else { 0.0 };
         }
-        for (place, &row) in self.rows.iter().enumerate() {
+        for (position, &row) in self.rows.iter().enumerate() {
             let price =
-                self.columns.iter().zip(&self.inverse).map(|(column, line)| column.worth * line[place]);
+                self.columns.iter().zip(&self.inverse).map(|(column, line)| column.worth * line[position]);
             self.prices[row] += price.sum::<f64>();
         }
     }
@@ -178,8 +178,11 @@ impl<R> Simplex<R> {
     /// The change of the basic columns per unit of a new one.
     fn solve(&self, uses: &Use) -> Vec<f64> {
         let tight: Vec<(usize, f64)> =
-            uses.iter().filter_map(|&(row, uses)| Some((self.place[row]?, uses))).collect();
-        self.inverse.iter().map(|line| tight.iter().map(|&(place, uses)| line[place] * uses).sum()).collect()
+            uses.iter().filter_map(|&(row, uses)| Some((self.position[row]?, uses))).collect();
+        self.inverse
+            .iter()
+            .map(|line| tight.iter().map(|&(position, uses)| line[position] * uses).sum())
+            .collect()
     }
 
     /// For every row its slack, and the rate at which the new column uses it up.
@@ -198,7 +201,7 @@ impl<R> Simplex<R> {
     fn first_to_go(&self, steps: &[f64], left: &[f64], rates: &[f64]) -> Option<Leaving> {
         let columns =
             steps.iter().enumerate().map(|(at, &step)| (Leaving::Column(at), self.amounts[at], step));
-        let slacks = (0..rates.len()).filter(|&row| self.place[row].is_none());
+        let slacks = (0..rates.len()).filter(|&row| self.position[row].is_none());
         let slacks = slacks.map(|row| (Leaving::Slack(row), left[row], rates[row]));
         let mut first: Option<(f64, f64, Leaving)> = None;
         for (leaving, have, rate) in
@@ -232,7 +235,7 @@ impl<R> Simplex<R> {
     fn border(&mut self, row: usize, column: Column<R>, steps: &[f64], pivot: f64) {
         let in_row: Vec<f64> = self.columns.iter().map(|column| uses_of(&column.uses, row)).collect();
         let mut line: Vec<f64> = (0..self.rows.len())
-            .map(|place| self.inverse.iter().zip(&in_row).map(|(line, uses)| line[place] * uses).sum())
+            .map(|position| self.inverse.iter().zip(&in_row).map(|(line, uses)| line[position] * uses).sum())
             .collect();
         line.iter_mut().for_each(|entry| *entry /= -pivot);
         for (other, &step) in self.inverse.iter_mut().zip(steps) {
@@ -241,7 +244,7 @@ impl<R> Simplex<R> {
         }
         line.push(1.0 / pivot);
         self.inverse.push(line);
-        self.place[row] = Some(self.rows.len());
+        self.position[row] = Some(self.rows.len());
         self.rows.push(row);
         self.columns.push(column);
         self.amounts.push(0.0);

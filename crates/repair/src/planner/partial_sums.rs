@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::echelon::Echelon;
 use super::placement::Helper;
-use crate::plan::{Input, PlanBuilder, Term};
+use crate::plan::{Input, PlanBuilder, Summand};
 use crate::{Combination, NodeId};
 
 /// A combination that `node` can make. It becomes a stream when another node uses it.
@@ -58,13 +58,13 @@ impl PartialSums {
             return Self { parcels, sums: helper.terms.iter().map(one).collect() };
         }
         let reads = helper.reads();
-        let at = |term: &Term| match term.input {
+        let at = |summand: &Summand| match summand.input {
             Input::Local(sub_block) => reads.binary_search(&sub_block).expect("it is among those read"),
             Input::Received(_) => unreachable!("a helper's own terms are local"),
         };
         let sums = helper.terms.iter().map(|terms| terms.iter().map(|t| (at(t), t.coefficient)).collect());
         let sums = sums.collect();
-        let raw = |&sub_block| vec![Term { input: Input::Local(sub_block), coefficient: 1 }];
+        let raw = |&sub_block| vec![Summand { input: Input::Local(sub_block), coefficient: 1 }];
         let parcels = reads.iter().map(|read| Parcel { node: helper.node, combination: raw(read) }).collect();
         Self { parcels, sums }
     }
@@ -214,14 +214,15 @@ impl PartialSums {
         }
         let inputs = self.inputs(&used, node, builder);
         let mut next = Self::empty(0);
-        let mut place = vec![None; self.parcels.len()];
+        let mut number = vec![None; self.parcels.len()];
         for (pivot, row) in rows {
-            place[pivot] = Some(next.add(match row.len() {
+            number[pivot] = Some(next.add(match row.len() {
                 1 => self.parcels[pivot].clone(),
                 _ => Parcel { node, combination: weighed(&row, &inputs) },
             }));
         }
-        let at_pivots = |sum: &Sum| sum.iter().filter_map(|&(parcel, c)| Some((place[parcel]?, c))).collect();
+        let at_pivots =
+            |sum: &Sum| sum.iter().filter_map(|&(parcel, c)| Some((number[parcel]?, c))).collect();
         next.sums = self.sums.iter().map(at_pivots).collect();
         next
     }
@@ -247,7 +248,7 @@ impl Parcel {
     fn brought(self, node: NodeId, builder: &mut PlanBuilder) -> Combination {
         match self.node == node {
             true => self.combination,
-            false => vec![Term { input: builder.send(self.node, node, self.combination), coefficient: 1 }],
+            false => vec![Summand { input: builder.send(self.node, node, self.combination), coefficient: 1 }],
         }
     }
 }
@@ -260,7 +261,7 @@ fn sparse(row: &[u8]) -> Sum {
 /// Expresses a sum of parcels in the inputs of the node that makes it.
 fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
     let terms = sum.iter().flat_map(|&(parcel, factor)| {
-        let scaled = move |term: &Term| Term { coefficient: gf::mul(factor, term.coefficient), ..*term };
+        let scaled = move |of: &Summand| Summand { coefficient: gf::mul(factor, of.coefficient), ..*of };
         inputs[parcel].iter().map(scaled)
     });
     // Only parcels that were combined at this node can share an input.
@@ -271,9 +272,9 @@ fn weighed(sum: &Sum, inputs: &[Combination]) -> Combination {
 }
 
 /// Merges terms over the same input.
-fn merged(terms: impl Iterator<Item = Term>) -> Combination {
+fn merged(terms: impl Iterator<Item = Summand>) -> Combination {
     let mut coefficients = BTreeMap::new();
     terms.for_each(|term| *coefficients.entry(term.input).or_insert(0) ^= term.coefficient);
-    let terms = coefficients.into_iter().map(|(input, coefficient)| Term { input, coefficient });
+    let terms = coefficients.into_iter().map(|(input, coefficient)| Summand { input, coefficient });
     terms.filter(|term| term.coefficient != 0).collect()
 }

@@ -4,7 +4,7 @@ use codes::{Recipe, SubBlock};
 
 use super::Wanted;
 use super::shape::Rank;
-use crate::{Combination, Input, NodeId, Stripe, Term};
+use crate::{Combination, Input, NodeId, Stripe, Summand};
 
 /// A recipe with the nodes of its sources and outputs.
 pub(super) struct Placement<'a> {
@@ -112,8 +112,8 @@ impl<'a> Placement<'a> {
         })
     }
 
-    fn local(&self, source: u32, coefficient: u8) -> Term {
-        Term { input: Input::Local(self.recipe.sources()[source as usize]), coefficient }
+    fn local(&self, source: u32, coefficient: u8) -> Summand {
+        Summand { input: Input::Local(self.recipe.sources()[source as usize]), coefficient }
     }
 
     fn helpers_of(&self, holders: &[NodeId]) -> Vec<Helper> {

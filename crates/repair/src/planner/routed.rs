@@ -54,7 +54,8 @@ fn sums(route: &Route, candidates: &Candidates, placement: &Placement) -> SumSha
     let rank = |&number: &usize| Rank { node: nodes[number], helper: placement.helper_at(nodes[number]) };
     let at = |number: usize| taking_part.binary_search(&number).expect("it takes part");
     let moves = route.moves.iter().map(|&(from, to)| (at(from), at(to))).collect();
-    let relays = (0..taking_part.len()).filter(|&place| candidates.is_relay(taking_part[place])).collect();
+    let relays =
+        (0..taking_part.len()).filter(|&position| candidates.is_relay(taking_part[position])).collect();
     SumShape {
         ranks: taking_part.iter().map(rank).collect(),
         routes: vec![shape::Route { relays, ..shape::Route::new(moves, at(route.root)) }],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::partial_sums::PartialSums;
 use super::placement::{Helper, Placement};
-use crate::plan::{Input, PlanBuilder, Term};
+use crate::plan::{Input, PlanBuilder, Summand};
 use crate::{Combination, NodeId};
 
 /// The routes of the decoded outputs.
@@ -96,7 +96,7 @@ fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) 
         };
         for (sum, terms) in sums.iter_mut().zip(&helper.terms) {
             let seen = |input| arrived.get(&input).copied().unwrap_or(input);
-            sum.extend(terms.iter().map(|term| Term { input: seen(term.input), ..*term }));
+            sum.extend(terms.iter().map(|term| Summand { input: seen(term.input), ..*term }));
         }
     }
     for (sum, &output) in sums.into_iter().zip(&placement.decoded) {
@@ -107,7 +107,9 @@ fn draw_star(placement: &Placement, decoder: NodeId, builder: &mut PlanBuilder) 
 /// Sends each sub-block that a helper reads as a stream, and returns the receiver's input for each.
 fn send_raw(helper: &Helper, to: NodeId, builder: &mut PlanBuilder) -> BTreeMap<Input, Input> {
     let reads = helper.reads().into_iter().map(Input::Local);
-    reads.map(|input| (input, builder.send(helper.node, to, vec![Term { input, coefficient: 1 }]))).collect()
+    reads
+        .map(|input| (input, builder.send(helper.node, to, vec![Summand { input, coefficient: 1 }])))
+        .collect()
 }
 
 fn draw_sums(shape: &SumShape, route: &Route, placement: &Placement, builder: &mut PlanBuilder) {
@@ -158,7 +160,7 @@ fn hand_over(builder: &mut PlanBuilder, node: NodeId, output: usize, sum: Combin
     let requestor = builder.outputs()[output].requestor;
     let delivered = match requestor == node {
         true => sum,
-        false => vec![Term { input: builder.send(node, requestor, sum), coefficient: 1 }],
+        false => vec![Summand { input: builder.send(node, requestor, sum), coefficient: 1 }],
     };
     builder.deliver(output, delivered);
 }

@@ -123,9 +123,8 @@ pub(super) fn deal(shares: &[f64], slices: &SliceSet) -> (Vec<usize>, Dealing) {
     loop {
         let dealt: Vec<u32> = kept.iter().map(|&lane| weights[lane]).collect();
         let dealing = Dealing::weighted(&dealt).expect("shapes have a few lanes, some with weights");
-        let used = |place: usize| dealing.uses(place as u16, slices);
-        let next: Vec<usize> =
-            (0..kept.len()).filter(|&place| used(place)).map(|place| kept[place]).collect();
+        let used = |lane: usize| dealing.uses(lane as u16, slices);
+        let next: Vec<usize> = (0..kept.len()).filter(|&lane| used(lane)).map(|lane| kept[lane]).collect();
         if next.len() == kept.len() {
             return (kept, dealing);
         }

@@ -24,11 +24,11 @@ const MOST_TOGETHER: usize = 64;
 #[derive(Debug)]
 pub(super) struct LocalSum {
     pub(super) output: usize,
-    pub(super) terms: Terms,
+    pub(super) terms: Row,
 }
 
-/// The locals of a sum, ascending, and their coefficients.
-pub(super) type Terms = Vec<(usize, u8)>;
+/// A sum as its locals, ascending, and their coefficients.
+pub(super) type Row = Vec<(usize, u8)>;
 
 /// Sums that are computed together once all of their inputs are available. A sum belongs to one group only.
 #[derive(Debug, PartialEq)]
@@ -63,7 +63,7 @@ pub(crate) struct Covers {
 /// Sums and the groups that compute them; an output is the index of its row.
 #[derive(Debug)]
 struct Known {
-    rows: Vec<Terms>,
+    rows: Vec<Row>,
     groups: Vec<Group>,
 }
 
@@ -77,10 +77,10 @@ impl Covers {
     pub(super) fn of(&mut self, mut sums: Vec<LocalSum>) -> Vec<Group> {
         // If blocks are on other nodes, the same sums arrive in another order.
         sums.sort_by(|a, b| a.terms.cmp(&b.terms));
-        let (outputs, rows): (Vec<usize>, Vec<Terms>) =
+        let (outputs, rows): (Vec<usize>, Vec<Row>) =
             sums.into_iter().map(|sum| (sum.output, sum.terms)).unzip();
         let known = match self.known.iter().position(|known| known.rows == rows) {
-            Some(place) => self.known.remove(place).expect("it has just been found"),
+            Some(position) => self.known.remove(position).expect("it has just been found"),
             None => Known { groups: cover(&rows), rows },
         };
         let groups = known.groups.iter().map(|group| group.with_outputs(&outputs)).collect();
@@ -101,7 +101,7 @@ impl Covers {
 }
 
 /// Finds the groups that compute the sums; the index of a row is its output.
-fn cover(rows: &[Terms]) -> Vec<Group> {
+fn cover(rows: &[Row]) -> Vec<Group> {
     let mut terms: Uncovered = rows.iter().map(|row| row.iter().copied().collect()).enumerate().collect();
     let mut passes = Vec::new();
     while !terms.is_empty() {
@@ -124,9 +124,9 @@ fn grouped(passes: Vec<Pass>) -> Vec<Group> {
     let sources = |passes: &Vec<Pass>| passes.iter().flat_map(|pass| pass.sources.clone()).collect();
     let mut groups = Vec::new();
     for family in families(of_sums, sources) {
-        let places = |passes: &[Pass]| sources_of(passes).len() + targets_of(passes).len();
+        let buffers = |passes: &[Pass]| sources_of(passes).len() + targets_of(passes).len();
         let all: Vec<Pass> = family.iter().flatten().cloned().collect();
-        match places(&all) <= MOST_TOGETHER {
+        match buffers(&all) <= MOST_TOGETHER {
             true => groups.push(group(all)),
             false => groups.extend(family.into_iter().map(group)),
         }
@@ -138,14 +138,14 @@ fn grouped(passes: Vec<Pass>) -> Vec<Group> {
 fn families<T>(things: Vec<T>, numbers: impl Fn(&T) -> Vec<usize>) -> Vec<Vec<T>> {
     let mut together = UnionFind::new(things.len());
     let mut first_of: BTreeMap<usize, usize> = BTreeMap::new();
-    for (place, thing) in things.iter().enumerate() {
+    for (position, thing) in things.iter().enumerate() {
         for number in numbers(thing) {
-            together.union(place, *first_of.entry(number).or_insert(place));
+            together.union(position, *first_of.entry(number).or_insert(position));
         }
     }
     let mut families: BTreeMap<usize, Vec<T>> = BTreeMap::new();
-    for (place, thing) in things.into_iter().enumerate() {
-        families.entry(together.find(place)).or_default().push(thing);
+    for (position, thing) in things.into_iter().enumerate() {
+        families.entry(together.find(position)).or_default().push(thing);
     }
     families.into_values().collect()
 }
@@ -162,10 +162,10 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();
-    let place = |of: &[usize], number: usize| of.binary_search(&number).expect("it is of a pass");
+    let position = |of: &[usize], number: usize| of.binary_search(&number).expect("it is of a pass");
     for pass in &mut passes {
-        pass.sources.iter_mut().for_each(|source| *source = place(&locals, *source));
-        pass.targets.iter_mut().for_each(|target| *target = place(&outputs, *target));
+        pass.sources.iter_mut().for_each(|source| *source = position(&locals, *source));
+        pass.targets.iter_mut().for_each(|target| *target = position(&outputs, *target));
     }
     let passes = Passes::new(passes, Vec::new(), outputs.len());
     Group { locals, outputs, passes: Arc::new(passes) }
@@ -225,9 +225,9 @@ fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usiz
 fn shared(terms: &Uncovered) -> Option<Vec<Group>> {
     let locals: BTreeSet<usize> = terms.values().flat_map(BTreeMap::keys).copied().collect();
     let locals: Vec<usize> = locals.into_iter().collect();
-    let place = |local: &usize| locals.binary_search(local).expect("a local of the terms");
-    let rows: Vec<Terms> =
-        terms.values().map(|row| row.iter().map(|(local, &c)| (place(local), c)).collect()).collect();
+    let position = |local: &usize| locals.binary_search(local).expect("a local of the terms");
+    let rows: Vec<Row> =
+        terms.values().map(|row| row.iter().map(|(local, &c)| (position(local), c)).collect()).collect();
     let outputs: Vec<usize> = terms.keys().copied().collect();
     let group = |part: factor::SumGroup| Group {
         locals: part.inputs.into_iter().map(|input| locals[input]).collect(),
@@ -254,7 +254,7 @@ fn equal_sums(terms: Uncovered) -> Vec<Pass> {
 mod tests {
     use super::*;
 
-    fn rows(rows: &[&[usize]]) -> Vec<Terms> {
+    fn rows(rows: &[&[usize]]) -> Vec<Row> {
         rows.iter().map(|row| row.iter().map(|&local| (local, (local % 255) as u8 + 1)).collect()).collect()
     }
 
@@ -267,8 +267,8 @@ mod tests {
     }
 
     /// The terms of each output, as computed by the groups.
-    fn terms_of(groups: &[Group]) -> BTreeMap<usize, Terms> {
-        let mut found: BTreeMap<usize, Terms> = BTreeMap::new();
+    fn terms_of(groups: &[Group]) -> BTreeMap<usize, Row> {
+        let mut found: BTreeMap<usize, Row> = BTreeMap::new();
         for group in groups {
             for (sum, row) in group.passes.rows() {
                 let terms = row.into_iter().map(|(input, c)| (group.locals[input], c)).collect();
@@ -284,11 +284,11 @@ mod tests {
         let of: [&[usize]; 3] = [&[0, 1, 2, 3], &[1, 2, 3, 4], &[5, 6]];
         let mut covers = Covers::default();
         for outputs in [[0, 1, 2], [9, 4, 7]] {
-            let expected: BTreeMap<usize, Terms> = outputs.into_iter().zip(rows(&of)).collect();
+            let expected: BTreeMap<usize, Row> = outputs.into_iter().zip(rows(&of)).collect();
             assert_eq!(terms_of(&covers.of(sums(&of, &outputs))), expected);
         }
         let turned: Vec<&[usize]> = of.iter().rev().copied().collect();
-        let expected: BTreeMap<usize, Terms> = [3, 2, 1].into_iter().zip(rows(&turned)).collect();
+        let expected: BTreeMap<usize, Row> = [3, 2, 1].into_iter().zip(rows(&turned)).collect();
         assert_eq!(terms_of(&covers.of(sums(&turned, &[3, 2, 1]))), expected);
         assert_eq!(covers.known.len(), 1, "looked for once");
     }
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn every_term_is_in_one_pass() {
         let of: [&[usize]; 4] = [&[0, 1, 2, 3], &[1, 2, 3, 4], &[0, 2, 4, 6], &[5, 6]];
-        let expected: BTreeMap<usize, Terms> = rows(&of).into_iter().enumerate().collect();
+        let expected: BTreeMap<usize, Row> = rows(&of).into_iter().enumerate().collect();
         assert_eq!(terms_of(&cover(&rows(&of))), expected);
     }
 }

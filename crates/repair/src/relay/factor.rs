@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gf::{inv, mul};
 
-use super::cover::Terms;
+use super::cover::Row;
 use super::passes::{Couple, Mix, Pass, Passes};
 
 /// With fewer sums than this, factoring gains nothing.
@@ -36,7 +36,7 @@ pub(super) struct SumGroup {
 
 /// Splits sums over inputs `0..inputs` into parts that need far fewer products; `None` if the sums do not
 /// have that structure.
-pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<SumGroup>> {
+pub(super) fn parts(mut rows: Vec<Row>, inputs: usize) -> Option<Vec<SumGroup>> {
     if rows.len() < LEAST_SUMS {
         return None;
     }
@@ -49,7 +49,7 @@ pub(super) fn parts(mut rows: Vec<Terms>, inputs: usize) -> Option<Vec<SumGroup>
 
 /// Finds pairs of inputs that occur in the same rows, in one or two different proportions, and replaces them
 /// by new values numbered from `inputs` on.
-fn take_couples(rows: &mut [Terms], inputs: usize) -> Vec<Couple> {
+fn take_couples(rows: &mut [Row], inputs: usize) -> Vec<Couple> {
     let mut occurrences: Vec<Vec<(usize, u8)>> = vec![Vec::new(); inputs];
     for (number, row) in rows.iter().enumerate() {
         row.iter().for_each(|&(input, coefficient)| occurrences[input].push((number, coefficient)));
@@ -87,8 +87,8 @@ fn take_couples(rows: &mut [Terms], inputs: usize) -> Vec<Couple> {
 /// The intermediate values that the passes compute.
 #[derive(Default)]
 struct Middles {
-    /// One value per sum, stored in the sum's place.
-    values: Vec<Terms>,
+    /// One value per sum, stored in the buffer of the sum.
+    values: Vec<Row>,
     /// For each value, the sum that it is stored in.
     sums: Vec<usize>,
     /// The pairs of values that are mixed to become sums.
@@ -98,7 +98,7 @@ struct Middles {
 impl Middles {
     /// Two rows over the same inputs are split into two values, if they are proportional in two parts. Other
     /// rows are values as they are.
-    fn of(rows: &[Terms]) -> Self {
+    fn of(rows: &[Row]) -> Self {
         let mut middles = Self::default();
         for (_, same) in by_sources(rows) {
             let split = match same[..] {
@@ -147,7 +147,7 @@ impl Middles {
         let used: BTreeSet<usize> = sources.iter().copied().filter(is_input).chain(halves).collect();
         let used: Vec<usize> = used.into_iter().collect();
         let input = |number: usize| used.binary_search(&number).expect("an input of the part");
-        let rows: Vec<Terms> = values.iter().map(|&value| self.values[value].clone()).collect();
+        let rows: Vec<Row> = values.iter().map(|&value| self.values[value].clone()).collect();
         let passes = by_sources(&rows).into_values().map(|targets| {
             let numbers = || rows[targets[0]].iter().map(|&(source, _)| source);
             let halves = |c: Couple| Couple { first: input(c.first), second: input(c.second), ..c };
@@ -158,17 +158,17 @@ impl Middles {
                 targets,
             }
         });
-        let place =
+        let position =
             |value: usize| values.iter().position(|&other| other == value).expect("a value of the part");
-        let placed = |mix: Mix| Mix { first: place(mix.first), second: place(mix.second), ..mix };
-        let mixes = mixes.into_iter().map(placed).collect();
+        let renumbered = |mix: Mix| Mix { first: position(mix.first), second: position(mix.second), ..mix };
+        let mixes = mixes.into_iter().map(renumbered).collect();
         let passes = Passes::new(passes.collect(), mixes, values.len());
         SumGroup { sums: values.iter().map(|&value| self.sums[value]).collect(), inputs: used, passes }
     }
 }
 
 /// Groups rows by the set of their inputs.
-fn by_sources(rows: &[Terms]) -> BTreeMap<Vec<usize>, Vec<usize>> {
+fn by_sources(rows: &[Row]) -> BTreeMap<Vec<usize>, Vec<usize>> {
     let mut same: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
     for (number, row) in rows.iter().enumerate() {
         same.entry(row.iter().map(|&(value, _)| value).collect()).or_default().push(number);
@@ -178,7 +178,7 @@ fn by_sources(rows: &[Terms]) -> BTreeMap<Vec<usize>, Vec<usize>> {
 
 /// Splits row `a` into the two parts in which `b` is a multiple of it, and returns the factors; `None` if
 /// there are not exactly two.
-fn split(a: &Terms, b: &Terms) -> Option<([Terms; 2], [u8; 2])> {
+fn split(a: &Row, b: &Row) -> Option<([Row; 2], [u8; 2])> {
     let ratios: Vec<u8> = a.iter().zip(b).map(|(&(_, a), &(_, b))| quotient(b, a)).collect();
     let &[first, second] = &distinct(&ratios)[..] else { return None };
     let part =
@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    fn sums_of(code: &str) -> (Vec<Terms>, usize) {
+    fn sums_of(code: &str) -> (Vec<Row>, usize) {
         let code = code.parse::<CodeSpec>().expect(code).build().expect(code);
         let encoding = code.encoding();
         let terms = |row: usize| encoding.row(row).iter().map(|&(source, c)| (source as usize, c)).collect();
@@ -238,14 +238,14 @@ mod tests {
     fn parts_compute_the_sums() {
         for code in ["clay-14-10-13", "clay-8-4-7", "clay-9-6-8", "clay-12-8-11-ceph-jerasure"] {
             let (sums, inputs) = sums_of(code);
-            let mut found: Vec<Option<Terms>> = vec![None; sums.len()];
+            let mut found: Vec<Option<Row>> = vec![None; sums.len()];
             for part in parts(sums.clone(), inputs).expect(code) {
-                for (place, row) in part.passes.rows() {
+                for (position, row) in part.passes.rows() {
                     let terms = row.into_iter().map(|(input, c)| (part.inputs[input], c)).collect();
-                    assert_eq!(found[part.sums[place]].replace(terms), None, "{code}: a sum once");
+                    assert_eq!(found[part.sums[position]].replace(terms), None, "{code}: a sum once");
                 }
             }
-            let expected: Vec<Option<Terms>> = sums.into_iter().map(Some).collect();
+            let expected: Vec<Option<Row>> = sums.into_iter().map(Some).collect();
             assert_eq!(found, expected, "{code}");
         }
     }

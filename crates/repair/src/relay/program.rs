@@ -174,14 +174,14 @@ struct Numbering<'a> {
 impl<'a> Numbering<'a> {
     fn new(assignment: &Assignment, task: &'a Task) -> Result<Self, RelayError> {
         let mut blocks = BTreeMap::new();
-        for (place, read) in task.reads.iter().enumerate() {
+        for (position, read) in task.reads.iter().enumerate() {
             if blocks.contains_key(&read.block) {
                 continue;
             }
             if !assignment.locals.iter().any(|local| local.index == read.block) {
                 return Err(RelayError::BadAssignment("a read of a block that is not local"));
             }
-            blocks.insert(read.block, (read.sub, place));
+            blocks.insert(read.block, (read.sub, position));
         }
         let locals = &task.reads[..];
         let mut next = locals.len();
@@ -211,8 +211,8 @@ impl<'a> Numbering<'a> {
     /// The number of a local sub-block. Most blocks are read whole or in one run, so its position is guessed
     /// first.
     fn local(&self, sub_block: SubBlock) -> Option<usize> {
-        let &(first, place) = self.blocks.get(&sub_block.block)?;
-        let guess = place + usize::from(sub_block.sub.checked_sub(first)?);
+        let &(first, position) = self.blocks.get(&sub_block.block)?;
+        let guess = position + usize::from(sub_block.sub.checked_sub(first)?);
         match self.locals.get(guess) {
             Some(found) if *found == sub_block => Some(guess),
             _ => self.locals.binary_search(&sub_block).ok(),

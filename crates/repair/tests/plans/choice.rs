@@ -41,10 +41,11 @@ fn scene(network: &Network) -> Scene {
     (0..network.spares).for_each(|spare| scene.know(NodeId(50 + spare)));
     let nodes: Vec<NodeId> = scene.topology.iter().map(|(node, _)| node).collect();
     let rate = |power: u8| 1e6 * f64::from(1u32 << power);
-    for (place, &node) in nodes.iter().enumerate() {
+    for (position, &node) in nodes.iter().enumerate() {
         let profile = scene.topology.get_mut(node).expect("a node");
-        (profile.rates.up, profile.rates.down) = (rate(network.ports[place].0), rate(network.ports[place].1));
-        profile.rack = Some(format!("r{}", network.racks[place]));
+        (profile.rates.up, profile.rates.down) =
+            (rate(network.ports[position].0), rate(network.ports[position].1));
+        profile.rack = Some(format!("r{}", network.racks[position]));
     }
     for (rack, &(up, down)) in network.trunks.iter().flatten().enumerate() {
         let trunk = Trunk { up: rate(up), down: rate(down) };

@@ -53,13 +53,13 @@ struct Executor<'a> {
     costs: BTreeMap<NodeId, NodeCost>,
     links: BTreeMap<(NodeId, NodeId), u64>,
     /// The ranges read from blocks: first offset and end (exclusive).
-    places: BTreeMap<NodeId, BTreeSet<(BlockIndex, u64, u64)>>,
+    read_ranges: BTreeMap<NodeId, BTreeSet<(BlockIndex, u64, u64)>>,
 }
 
 impl<'a> Executor<'a> {
     fn new(plan: &'a Plan, content: &'a Content) -> Self {
-        let (costs, links, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { plan, content, costs, links, places }
+        let (costs, links, read_ranges) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { plan, content, costs, links, read_ranges }
     }
 
     /// Checks every delivery, then the plan's own cost; returns the bytes of every link.
@@ -67,10 +67,10 @@ impl<'a> Executor<'a> {
         for slice in self.plan.slices().iter() {
             self.run(self.plan.lane_of(slice), slice);
         }
-        for (&node, places) in &self.places {
-            let places: Vec<_> = places.iter().collect();
+        for (&node, read_ranges) in &self.read_ranges {
+            let read_ranges: Vec<_> = read_ranges.iter().collect();
             // The content is small enough to be announced at once. Gaps below a page are read through.
-            let runs = places.chunk_by(|a, b| a.0 == b.0 && b.1 - a.2 < 4096);
+            let runs = read_ranges.chunk_by(|a, b| a.0 == b.0 && b.1 - a.2 < 4096);
             let cost = self.costs.get_mut(&node).expect("who reads has a task");
             for run in runs {
                 cost.reads += 1;
@@ -103,7 +103,7 @@ impl<'a> Executor<'a> {
             for read in &task.reads {
                 let ranges = self.plan.chunking().ranges(read.sub, self.plan.geometry().span(slice));
                 let ranges = ranges.map(|range| (read.block, range.start, range.end));
-                self.places.entry(task.node).or_default().extend(ranges);
+                self.read_ranges.entry(task.node).or_default().extend(ranges);
             }
             for send in &task.sends {
                 let sent = send.streams.len() as u64 * bytes;
@@ -258,9 +258,9 @@ fn scene(code: Arc<dyn Code>, choices: &Choices) -> Scene {
         scene.set_chunk_bytes(choices.sub_block_bytes / choices.chunks * alpha);
     }
     let order: Vec<BlockIndex> = choices.order.iter().filter(|&&b| b < n).map(|&b| BlockIndex(b)).collect();
-    for (place, &block) in order.iter().enumerate() {
-        let node = NodeId((place % choices.nodes) as u32 + 1);
-        scene.place(block, (place >= choices.losses.min(tolerated)).then_some(node));
+    for (position, &block) in order.iter().enumerate() {
+        let node = NodeId((position % choices.nodes) as u32 + 1);
+        scene.place(block, (position >= choices.losses.min(tolerated)).then_some(node));
     }
     for (number, (index, sort)) in choices.wanted.iter().enumerate() {
         let block = order[index.index(order.len())];

@@ -14,18 +14,18 @@ const STRIPES: [(&str, u64); 2] = [("rs-6-4", 100_000), ("clay-6-4-5", 8 * 8192)
 const SLICE_BYTES: u32 = 8192;
 
 /// Collects the JSON pointers of all values that can be tampered with.
-fn places(value: &Value, at: &mut String, found: &mut Vec<String>) {
+fn pointers(value: &Value, at: &mut String, found: &mut Vec<String>) {
     found.push(at.clone());
     let length = at.len();
     match value {
         Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| {
             at.push_str(&format!("/{index}"));
-            places(item, at, found);
+            pointers(item, at, found);
             at.truncate(length);
         }),
         Value::Object(fields) => fields.iter().for_each(|(name, item)| {
             at.push_str(&format!("/{name}"));
-            places(item, at, found);
+            pointers(item, at, found);
             at.truncate(length);
         }),
         _ => {}
@@ -59,11 +59,11 @@ proptest! {
     ) {
         let all = assignments(code, block_bytes, scheme, SLICE_BYTES);
         let mut value = serde_json::to_value(which.get(&all)).unwrap();
-        for (place, how, number) in changes {
+        for (pointer, how, number) in changes {
             let mut found = Vec::new();
-            places(&value, &mut String::new(), &mut found);
-            let place = place.get(&found).clone();
-            tamper(value.pointer_mut(&place).unwrap(), how, number);
+            pointers(&value, &mut String::new(), &mut found);
+            let pointer = pointer.get(&found).clone();
+            tamper(value.pointer_mut(&pointer).unwrap(), how, number);
         }
         let Ok(assignment) = serde_json::from_value::<Assignment>(value) else { return Ok(()) };
         if let Ok(mut relay) = Relay::new(&assignment, 1 << 20, BufferPool::default()) {

@@ -175,8 +175,8 @@ mod tests {
 
     /// Chunks whose stripes have blocks on random nodes.
     fn chunks(nodes: usize, needs: usize, others: usize, count: usize) -> impl Strategy<Value = Vec<Chunk>> {
-        let places = prop::sample::subsequence((0..nodes).collect::<Vec<_>>(), others);
-        prop::collection::vec(places.prop_map(move |nodes| Chunk { needs, nodes }), count)
+        let holders = prop::sample::subsequence((0..nodes).collect::<Vec<_>>(), others);
+        prop::collection::vec(holders.prop_map(move |nodes| Chunk { needs, nodes }), count)
     }
 
     fn check(chunks: &[Chunk], nodes: usize, most: usize, sets: &[Set]) -> Result<(), TestCaseError> {

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Report;
 use crate::NodeId;
 
-/// A place holds the next slice if it does so in at least the share `MOSTLY` of the answers; it does not if
-/// the share is below `HARDLY`.
+/// A link or node holds the next slice if at least the share `MOSTLY` of the answers say so; it does not hold
+/// it if the share is below `HARDLY`.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
 /// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`. The
@@ -38,10 +38,10 @@ struct Answer {
     sent: Option<BTreeMap<NodeId, u32>>,
 }
 
-/// The links (sender and receiver) and the nodes that hold a plan up.
-pub(super) type Places = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
+/// The bottleneck: links (sender and receiver), or else a node.
+pub(super) type Bottleneck = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
 
-/// The number of asks in which the next slice was at each place.
+/// The number of asks in which the next slice was on each link and in each node.
 #[derive(Debug, Default)]
 struct Counts {
     on_links: BTreeMap<(NodeId, NodeId), u32>,
@@ -61,8 +61,8 @@ impl Answers {
     }
 
     /// Finds the bottleneck: the links that hold the next slice most of the time; or else a node whose links
-    /// hold it in turn; or else the node that it is in. Returns `None` if no such place stands out.
-    pub fn places(&self) -> Option<Places> {
+    /// hold it in turn; or else the node that it is in. Returns `None` if none of them stands out.
+    pub fn bottleneck(&self) -> Option<Bottleneck> {
         let counts = Counts::of(self);
         let shares: BTreeMap<(NodeId, NodeId), f64> = counts
             .on_links
