@@ -34,7 +34,7 @@ pub struct NodeView {
     pub blocks: u64,
     /// Blocks on it that no stripe knows.
     pub orphans: u64,
-    /// Whether it is to be emptied, and gets no blocks.
+    /// Whether it is being drained; it gets no new blocks.
     pub leaving: bool,
     /// Blocks that it shall remove.
     pub to_remove: u64,
@@ -42,7 +42,7 @@ pub struct NodeView {
     pub maintenance_until_unix_ms: Option<u64>,
 }
 
-/// A helper that is to be emptied, and gets no blocks.
+/// A helper that is being drained; it gets no new blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeavingView {
     /// The helper.
