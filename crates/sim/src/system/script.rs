@@ -139,7 +139,7 @@ impl Trigger {
 
 /// An operation of a client or the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields say no more than their names")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Operation {
     /// A client stores a file.
     Put {
@@ -204,7 +204,7 @@ pub enum Operation {
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields say no more than their names")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Fault {
     /// The coordinator's process is killed, or its machine loses power and what was not synced.
     CoordinatorDies { power: bool, back_after: Duration },
