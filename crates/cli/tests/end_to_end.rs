@@ -226,10 +226,10 @@ fn impossible_requests_fail_with_their_exit_code() {
     failed(&mend(&["helper", "h9"]), 1, "it has h1, h2");
     let added = mend(&["node", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
     assert!(succeeded(&added).contains("added helper h3"));
-    failed(&mend(&["node", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "there is a helper h3 already");
+    failed(&mend(&["node", "add", "h3", "--listen", "127.0.0.1:0"]), 1, "helper h3 exists already");
     let taken = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     failed(&mend(&["coordinator"]), 1, "cannot listen on");
     drop(taken);
     std::fs::remove_file(scratch.path().join("mend-cluster/coordinator/catalog.redb")).unwrap();
-    failed(&mend(&["coordinator"]), 1, "is not there");
+    failed(&mend(&["coordinator"]), 1, "there is no catalog at");
 }

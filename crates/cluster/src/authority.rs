@@ -27,8 +27,8 @@ const CLOCK_SKEW: Duration = DAY;
 pub enum IssueError {
     /// This copy of the cluster folder has no `ca.key`.
     #[error(
-        "{} is not here, so this machine cannot issue certificates; run this where `mend init` ran, \
-         or bring ca.key back from its backup",
+        "{} is missing, so this machine cannot issue certificates; run this where `mend init` ran, or \
+         restore ca.key from its backup",
         key.display()
     )]
     NoAuthorityKey {

@@ -112,10 +112,10 @@ pub enum InitError {
         first_port: u16,
     },
     /// The options are invalid or conflict; the error quotes them as lines of the file.
-    #[error("these options make no valid configuration: {0}")]
+    #[error("these options give an invalid configuration: {0}")]
     Options(#[source] ConfigError),
     /// The random source failed.
-    #[error("the system gives no random numbers, which keys are made of")]
+    #[error("the system provides no random numbers, which keys require")]
     Random,
     /// The authority could not be created.
     #[error("cannot make the certificate authority: {0}")]
@@ -154,7 +154,8 @@ pub enum OpenError {
     },
     /// The user lacks permission to read it.
     #[error(
-        "{} may not be read by this user (permission denied); run mend as the user whom the cluster folder belongs to",
+        "{} is not readable by this user (permission denied); run mend as the user who owns the cluster \
+         folder",
         path.display()
     )]
     Denied {
@@ -173,7 +174,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 pub enum AddHelperError {
     /// The name is taken.
-    #[error("there is a helper {name} already; choose another name")]
+    #[error("helper {name} exists already; choose another name")]
     NameTaken {
         /// The name.
         name: Name,

@@ -58,7 +58,7 @@ pub enum IdentityError {
         reason: String,
     },
     /// The key does not match the certificate, or its kind is unsupported.
-    #[error("{} does not fit {} ({source}); issue a new certificate", key.display(), certificate.display())]
+    #[error("{} does not match {} ({source}); issue a new certificate", key.display(), certificate.display())]
     KeyMismatch {
         /// The key.
         key: PathBuf,
@@ -168,7 +168,7 @@ impl Identity {
             }
         })?;
         let role = peer_role(&chain)
-            .ok_or_else(|| damaged(certificate, "it names no coordinator, helper or client"))?;
+            .ok_or_else(|| damaged(certificate, "it does not name a coordinator, helper or client"))?;
 
         let mismatch = |source| IdentityError::KeyMismatch {
             key: key.to_owned(),

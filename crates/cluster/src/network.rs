@@ -110,7 +110,7 @@ pub enum NetworkError {
     },
     /// A rack without a helper.
     #[error(
-        "{entry}: no helper is in rack `{name}` ({}); give a helper `rack = \"{name}\"`, or take the rack out",
+        "{entry}: no helper is in rack `{name}` ({}); give a helper `rack = \"{name}\"`, or remove the rack",
         known_text("racks with helpers", known)
     )]
     EmptyRack {
@@ -123,7 +123,7 @@ pub enum NetworkError {
     },
     /// A region without a rack.
     #[error(
-        "{entry}: no rack is in region `{name}`; give a [[rack]] `region = \"{name}\"`, or take the region out"
+        "{entry}: no rack is in region `{name}`; give a [[rack]] `region = \"{name}\"`, or remove the region"
     )]
     EmptyRegion {
         /// The position of the description.
@@ -132,7 +132,10 @@ pub enum NetworkError {
         name: String,
     },
     /// A link refers to an unknown name.
-    #[error("{entry}: `{name}` is no helper, rack or region of this file ({})", known_text("it has", known))]
+    #[error(
+        "{entry}: `{name}` is not a helper, rack or region of this file ({})",
+        known_text("it has", known)
+    )]
     Unknown {
         /// The link or matrix.
         entry: String,
@@ -151,7 +154,8 @@ pub enum NetworkError {
     },
     /// A link between a helper and a rack or region.
     #[error(
-        "{entry}: `{from}` and `{to}` are not of one kind; a link joins two helpers, or two racks or regions"
+        "{entry}: `{from}` and `{to}` are of different kinds; a link joins two helpers, or two racks or \
+         regions"
     )]
     Mixed {
         /// The link or matrix.
@@ -162,9 +166,7 @@ pub enum NetworkError {
         to: String,
     },
     /// A link from a name to itself.
-    #[error(
-        "{entry}: a link from `{name}` to itself carries nothing; leave it out, or write `-` in a matrix"
-    )]
+    #[error("{entry}: a link from `{name}` to itself carries nothing; remove it, or write `-` in a matrix")]
     Itself {
         /// The link or matrix.
         entry: String,
@@ -173,7 +175,8 @@ pub enum NetworkError {
     },
     /// A matrix that is not square.
     #[error(
-        "{entry}: {names} names, and a row of {rates} rates among {rows}; give every name one row with a rate for every name"
+        "{entry}: {names} names, but {rows} rows, one of them with {rates} rates; give every name one row \
+         with a rate for every name"
     )]
     Shape {
         /// The matrix.
@@ -187,7 +190,8 @@ pub enum NetworkError {
     },
     /// A link has two rates.
     #[error(
-        "{entry}: the link from `{from}` to `{to}` has {given}, and {was} elsewhere in this file; say one"
+        "{entry}: the link from `{from}` to `{to}` has {given} here, but {was} elsewhere in this file; keep \
+         one of them"
     )]
     TwoRates {
         /// The second one.
@@ -418,16 +422,22 @@ rates = [["-", "32mbit"], ["-", "-"]]
                 "number 2: `r1` is described by [[rack]] number 1",
             ),
             ("[[region]]\nname = \"west\"\n", "no rack is in region `west`"),
-            ("[[link]]\nfrom = \"h1\"\nto = \"h7\"\nrate = \"1mbit\"\n", "`h7` is no helper, rack or region"),
-            ("[[link]]\nfrom = \"h1\"\nto = \"r2\"\nrate = \"1mbit\"\n", "`h1` and `r2` are not of one kind"),
+            (
+                "[[link]]\nfrom = \"h1\"\nto = \"h7\"\nrate = \"1mbit\"\n",
+                "`h7` is not a helper, rack or region",
+            ),
+            (
+                "[[link]]\nfrom = \"h1\"\nto = \"r2\"\nrate = \"1mbit\"\n",
+                "`h1` and `r2` are of different kinds",
+            ),
             ("[[link]]\nfrom = \"h1\"\nto = \"h1\"\nrate = \"1mbit\"\n", "from `h1` to itself"),
             (
                 "[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"1mbit\"]]\n",
-                "2 names, and a row of 2 rates among 1",
+                "2 names, but 1 rows, one of them with 2 rates",
             ),
             (
                 "[[matrix]]\nnames = [\"h1\", \"hx\"]\nrates = [[\"-\", \"-\"], [\"-\", \"-\"]]\n",
-                "`hx` is no helper",
+                "`hx` is not a helper",
             ),
             (
                 "[[link]]\nfrom = \"h1\"\nto = \"h2\"\nrate = \"1mbit\"\n[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"2mbit\"], [\"-\", \"-\"]]\n",

@@ -18,7 +18,7 @@ pub enum RepairAfter {
 
 /// The text is not a [`RepairAfter`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no time: write one such as 10m or 1h 30m, at most a year, or never")]
+#[error("`{text}` is not a time: write one such as 10m or 1h 30m, at most a year, or never")]
 pub struct ParseRepairAfterError {
     /// The rejected text.
     pub text: String,

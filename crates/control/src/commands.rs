@@ -23,7 +23,7 @@ macro_rules! commands {
     ($(#[doc = $doc:literal] $topic:ident $name:ident { $($(#[doc = $each:literal])* $command:ident($($what:ty),*)),+ $(,)? })+) => {
         /// A request of the API, by topic.
         #[derive(Debug)]
-        #[allow(missing_docs, reason = "each is named after its topic")]
+        #[allow(missing_docs, reason = "the variants are named after their topics")]
         pub enum Command {
             $($topic($name),)+
         }
@@ -31,7 +31,7 @@ macro_rules! commands {
         $(
             #[doc = $doc]
             #[derive(Debug)]
-            #[allow(missing_docs, reason = "named as the API names them")]
+            #[allow(missing_docs, reason = "the names are those of the API's operations")]
             pub enum $name {
                 $($(#[doc = $each])* $command($($what),*),)+
             }

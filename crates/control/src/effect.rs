@@ -10,7 +10,7 @@ use crate::error::RequestError;
 
 /// An instruction to the driver, which carries out effects in order.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "the fields say no more than their names")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Effect {
     /// Sends a message on a connection. If the connection cannot accept it, the driver reports the connection
     /// as ended.

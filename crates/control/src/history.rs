@@ -30,7 +30,7 @@ impl History {
             out.keep_record(key(number), &entry);
             self.entries.push_back(entry);
             while self.entries.len() > KEPT {
-                let oldest = self.entries.pop_front().expect("there are some");
+                let oldest = self.entries.pop_front().expect("the queue is not empty");
                 out.forget_record(key(oldest.number));
             }
         }

@@ -128,7 +128,7 @@ pub struct ConnectionId(pub u64);
 
 /// An input of the control plane.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "the fields say no more than their names")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Event {
     /// A member has registered.
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode> },

@@ -117,5 +117,5 @@ pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
 
 pub(crate) fn other_digest(recorded: Option<Digest>, found: Option<Digest>) -> String {
     let name = |digest: Option<Digest>| digest.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
-    format!("its digest is {}, and {} is recorded", name(found), name(recorded))
+    format!("its digest is {}, but the recorded one is {}", name(found), name(recorded))
 }

@@ -12,7 +12,7 @@ pub(crate) fn recall<'r, T: serde::de::DeserializeOwned>(
         let rest = key.strip_prefix(prefix)?;
         let read = serde_json::from_value(record.clone());
         if read.is_err() {
-            tracing::warn!(key, "a record that cannot be read is dropped");
+            tracing::warn!(key, "dropping an unreadable record");
         }
         Some((rest, read.ok()))
     })

@@ -186,8 +186,8 @@ async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, n
     if allowed {
         return next.run(request).await;
     }
-    let role = caller.role.map_or_else(|| "no role's".to_owned(), |role| format!("that of {role}"));
-    let error = format!("this certificate is {role} and may not do this");
+    let role = caller.role.map_or_else(|| "of no known role".to_owned(), |role| format!("that of {role}"));
+    let error = format!("this certificate is {role} and does not permit this request");
     failure(StatusCode::FORBIDDEN, error, "use a client's certificate, such as DIR/client/cert.pem".into())
 }
 
@@ -206,12 +206,12 @@ fn is_for_plugins(method: &Method, path: &str) -> bool {
 
 async fn no_such_path(request: Request) -> Response {
     let error = format!("there is no {}", request.uri().path());
-    failure(StatusCode::NOT_FOUND, error, "`mend openapi` lists what there is".into())
+    failure(StatusCode::NOT_FOUND, error, "`mend openapi` lists the endpoints".into())
 }
 
 async fn no_such_method(request: Request) -> Response {
-    let error = format!("{} is not possible on {}", request.method(), request.uri().path());
-    failure(StatusCode::METHOD_NOT_ALLOWED, error, "`mend openapi` lists what is".into())
+    let error = format!("{} is not supported on {}", request.method(), request.uri().path());
+    failure(StatusCode::METHOD_NOT_ALLOWED, error, "`mend openapi` lists the supported methods".into())
 }
 
 #[cfg(test)]

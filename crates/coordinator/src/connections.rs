@@ -58,21 +58,21 @@ struct Shared {
 pub(crate) enum EndReason {
     #[error("it closed the connection")]
     Closed,
-    #[error("it said nothing for {} s", SILENCE_LIMIT.as_secs())]
+    #[error("no message for {} s", SILENCE_LIMIT.as_secs())]
     Silent,
-    #[error("it took longer than {} s for what it had to say", .0.as_secs())]
+    #[error("its message was not complete within {} s", .0.as_secs())]
     Slow(Duration),
     #[error("{0}")]
     Io(io::Error),
     #[error(transparent)]
     Message(#[from] ControlError),
-    #[error("a message of {length} bytes, where {limit} are enough")]
+    #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
     LongMessage { length: usize, limit: usize },
     #[error(
-        "it lists more blocks than the coordinator takes: {blocks} of them in {limit} bytes, and more to come"
+        "its list of blocks is too long: {blocks} blocks fill the limit of {limit} bytes, and more follow"
     )]
     LongListing { blocks: usize, limit: usize },
-    #[error("the coordinator dropped it")]
+    #[error("the coordinator closed the connection")]
     Dropped,
 }
 
@@ -133,7 +133,9 @@ impl Shared {
         }
         let (reader, writer) = tokio::io::split(stream);
         match role {
-            None => self.refuse(writer, address, "its certificate is no helper's and no client's").await,
+            None => {
+                self.refuse(writer, address, "its certificate is neither a helper's nor a client's").await
+            }
             Some(role) => self.converse(role, address, reader, writer).await,
         }
     }
@@ -159,7 +161,13 @@ impl Shared {
         match cluster.config().network() {
             Ok(network) => drop(self.events.send(Incoming::Event(Event::Network(Box::new(network)))).await),
             // The earlier network settings remain in force.
-            Err(error) => tracing::warn!(%error, "what mend.toml says of the network is not taken"),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the racks and links in the reloaded mend.toml are invalid; the previous ones stay in \
+                     effect"
+                )
+            }
         }
         let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let (outbox, messages) = mpsc::channel(OUTBOX_MESSAGES);
@@ -232,14 +240,17 @@ impl Shared {
             }
             _ => inbox.client_hello().await.map(|hello| (hello, Room::default())),
         };
-        hello.map_err(|why| (format!("no registration: {why}"), why.is_passing()))
+        hello.map_err(|why| (format!("registration failed: {why}"), why.is_passing()))
     }
 
     /// Reads the cluster's configuration again.
     fn reread_cluster(&self) -> Cluster {
         Cluster::open(self.cluster.folder()).unwrap_or_else(|error| {
             // Keep the configuration that was read at the start.
-            tracing::warn!(%error, "cannot read the cluster's configuration again");
+            tracing::warn!(
+                %error,
+                "cannot reload the cluster's configuration; the previous one stays in effect"
+            );
             self.cluster.clone()
         })
     }

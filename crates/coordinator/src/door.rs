@@ -100,7 +100,7 @@ impl Door {
         };
         let shaken = tokio::select! {
             shaken = timeout(HANDSHAKE_LIMIT, handshake) => shaken,
-            () = shaking.given_up.notified() => return Err("others came, and its handshake was the oldest".into()),
+            () = shaking.given_up.notified() => return Err("too many handshakes at once".into()),
         };
         let stream = match shaken {
             Ok(Ok(stream)) => stream,
@@ -108,7 +108,7 @@ impl Door {
             Err(_) => return Err(format!("the handshake took longer than {} s", HANDSHAKE_LIMIT.as_secs())),
         };
         let place = self.members.clone().try_acquire_owned();
-        Ok((stream, place.map_err(|_| "members have too many connections".to_owned())?))
+        Ok((stream, place.map_err(|_| "the cluster's members have too many connections open".to_owned())?))
     }
 
     /// Counts a refused connection, and logs the number at intervals.
@@ -138,7 +138,7 @@ impl Door {
     /// Waits after a failed accept. The process has probably run out of file descriptors, and other
     /// connections will close.
     pub(crate) async fn pause_after(&self, error: std::io::Error) {
-        self.refused("no connection can be accepted", &error.to_string());
+        self.refused("cannot accept connections", &error.to_string());
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
@@ -192,7 +192,7 @@ impl Handshakes {
     fn give_up_one(&mut self) {
         let most = self.by_address.iter().max_by_key(|(_, here)| here.len()).map(|(&address, _)| address);
         let Some(address) = most else { return };
-        let here = self.by_address.get_mut(&address).expect("it was just found");
+        let here = self.by_address.get_mut(&address).expect("the address was just found");
         if let Some(((_, number), given_up)) = here.pop_first() {
             given_up.notify_one(); // The notification is kept if the task is not waiting yet.
             self.end(address, number);

@@ -38,7 +38,7 @@ impl Driver {
     /// Runs until the coordinator is stopped. Returns the storage's error if that is the reason.
     pub(crate) fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<OpenError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.expect("a runtime with nothing but a clock needs nothing of the system");
+        let runtime = runtime.expect("a runtime with only a clock needs no system resources");
         self.start = Instant::now();
         let end = runtime.block_on(self.work(&mut incoming));
         drop(incoming); // From here on, answers are discarded.
@@ -138,7 +138,7 @@ impl Driver {
             }
             let now = self.now();
             for connection in full {
-                let why = "its connection does not take messages".to_owned();
+                let why = "its connection does not accept messages".to_owned();
                 self.core.handle(Event::Left { connection, why }, now);
             }
         }

@@ -179,12 +179,12 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         }
         let units = length.div_ceil(ROOM_UNIT) as u32;
         let permit = self.rooms.messages.clone().acquire_many_owned(units).await;
-        Room { _permits: vec![permit.expect("it is never closed")] }
+        Room { _permits: vec![permit.expect("the semaphore is never closed")] }
     }
 
     async fn listing_room(&self) -> Room {
         let permit = self.rooms.listings.clone().acquire_owned().await;
-        Room { _permits: vec![permit.expect("it is never closed")] }
+        Room { _permits: vec![permit.expect("the semaphore is never closed")] }
     }
 }
 

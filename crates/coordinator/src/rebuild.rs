@@ -99,7 +99,7 @@ impl Asking {
                 Incoming::Event(Event::Left { connection, .. }) => drop(self.connections.remove(&connection)),
                 Incoming::Joined { outbox, .. } => {
                     let reason =
-                        "the catalog is being made anew; try again when the coordinator runs".to_owned();
+                        "the catalog is being rebuilt; try again when the coordinator is running".to_owned();
                     // The outbox is new, or the helper has left.
                     let _ = outbox.try_send(ToNode::Refused { reason, passing: true });
                 }
@@ -115,7 +115,7 @@ impl Asking {
                 helper = node,
                 version,
                 cluster_id,
-                "of another cluster or another version of mend"
+                "ignoring a helper of another cluster or another version of mend"
             );
             return;
         }
@@ -133,7 +133,11 @@ impl Asking {
         inventory.blocks.extend(blocks);
         if last {
             let blocks: Vec<Description> = std::mem::take(&mut inventory.blocks);
-            tracing::info!(helper = inventory.node, blocks = blocks.len(), "said what it holds");
+            tracing::info!(
+                helper = inventory.node,
+                blocks = blocks.len(),
+                "received the list of a helper's blocks"
+            );
             self.answered.insert(inventory.node.clone(), Inventory { blocks, ..inventory.clone() });
         }
     }

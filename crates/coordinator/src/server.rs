@@ -37,7 +37,8 @@ const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 pub enum RunError {
     /// An address is in use or not permitted.
     #[error(
-        "cannot listen on {address} ({setting} in {config}): {source}; stop what uses it, or change {setting}"
+        "cannot listen on {address} ({setting} in {config}): {source}; stop the program that uses the port, \
+         or change {setting}"
     )]
     Listen {
         /// The address.
@@ -74,7 +75,8 @@ pub enum RunError {
     Thread(io::Error),
     /// No helper described its blocks in time.
     #[error(
-        "no helper answered within {} s, so nothing was changed: start the helpers, then do this again (--wait)",
+        "no helper answered within {} s, so nothing was changed: start the helpers, then run this again \
+         (--wait sets the limit)",
         wait.as_secs()
     )]
     NoHelpers {
@@ -82,10 +84,10 @@ pub enum RunError {
         wait: Duration,
     },
     /// The catalog failed while the coordinator ran.
-    #[error("the coordinator stops, as its catalog failed while it ran: {0}")]
+    #[error("the coordinator stops because its catalog failed: {0}")]
     Lost(OpenError),
     /// The coordinator's thread has panicked, which is a bug.
-    #[error("the coordinator's own thread has stopped; this is a bug, and the log says where")]
+    #[error("the coordinator's thread has panicked; this is a bug, and the log says where")]
     Crashed,
 }
 
@@ -184,9 +186,9 @@ async fn keep_fresh(identity: Identity, events: mpsc::Sender<Incoming>) {
     let mut warned: Option<Instant> = None;
     loop {
         match identity.refresh() {
-            Ok(true) => tracing::info!("took up a new certificate"),
+            Ok(true) => tracing::info!("loaded a new certificate"),
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "the certificate cannot be read again"),
+            Err(error) => tracing::debug!(%error, "cannot reload the certificate"),
         }
         let expires = identity.expires();
         if events

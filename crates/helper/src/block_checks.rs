@@ -16,7 +16,7 @@ pub(crate) async fn fingerprint_delivery(
     asked: FingerprintErrand,
     gate: DiskGate,
 ) -> Report {
-    let reader = move || delivery.lock().expect("no holder panics").reader();
+    let reader = move || delivery.lock().expect("never poisoned").reader();
     fingerprint(reader, asked, gate).await
 }
 
@@ -51,14 +51,14 @@ async fn fingerprint(
 pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Result<(), BlockError> {
     let detail = match (asked.digest, reader.digest()) {
         (Some(recorded), Some(found)) if found != recorded || reader.bytes() != asked.bytes => format!(
-            "it has {} bytes and digest {found}, and {} bytes with digest {recorded} are recorded",
+            "it has {} bytes and digest {found}, but {} bytes with digest {recorded} are recorded",
             reader.bytes(),
             asked.bytes
         ),
         // Without both digests, the length is the only criterion. It matters because a shorter block would be
         // padded with zeros.
         _ if reader.bytes() != asked.bytes => {
-            format!("it has {} bytes, and {} are recorded", reader.bytes(), asked.bytes)
+            format!("it has {} bytes, but {} are recorded", reader.bytes(), asked.bytes)
         }
         _ => return Ok(()),
     };

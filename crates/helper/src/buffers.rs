@@ -19,11 +19,11 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn take(&self) -> BufferPool {
-        self.pools.lock().expect("no holder panics").pop().unwrap_or_default()
+        self.pools.lock().expect("never poisoned").pop().unwrap_or_default()
     }
 
     pub(crate) fn give(&self, mut pool: BufferPool) {
-        let mut pools = self.pools.lock().expect("no holder panics");
+        let mut pools = self.pools.lock().expect("never poisoned");
         if pools.len() < KEPT_POOLS {
             pool.trim(KEPT_BYTES);
             pools.push(pool);

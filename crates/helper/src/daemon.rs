@@ -69,7 +69,8 @@ pub struct DaemonOptions {
 pub enum DaemonError {
     /// The data port is in use or forbidden.
     #[error(
-        "cannot listen on {address}: {source}; change `listen` of this helper in mend.toml or stop what uses it"
+        "cannot listen on {address}: {source}; change `listen` of this helper in mend.toml, or stop the \
+         program that uses the port"
     )]
     Listen {
         /// The address.
@@ -124,7 +125,7 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`].
     pub async fn run(mut self, mut ready: impl FnMut()) -> Result<(), DaemonError> {
-        let listener = self.listener.take().expect("bound once, run once");
+        let listener = self.listener.take().expect("run is called once, after bind");
         let _listening = AbortOnDrop(tokio::spawn(self.rendezvous.clone().listen(listener)));
         let _refreshing = AbortOnDrop(tokio::spawn(keep_fresh(
             self.options.identity.clone(),
@@ -137,7 +138,7 @@ impl Daemon {
             match self.serve(&workers, &mut ready).await {
                 Ok(()) => {
                     waiting = Waiting::default();
-                    tracing::warn!("lost the coordinator; its jobs are dropped");
+                    tracing::warn!("lost the coordinator; dropping its jobs");
                 }
                 Err(error) if waiting.is_worthwhile(&error) => {
                     waiting.say(&error);
@@ -237,7 +238,7 @@ impl Waiting {
     fn say(&mut self, error: &DaemonError) {
         let text = error.to_string();
         if self.said.as_ref() != Some(&text) {
-            tracing::warn!("{text}; trying again until that passes");
+            tracing::warn!("{text}; trying again");
             self.said = Some(text);
         }
     }
@@ -252,12 +253,12 @@ fn is_expired(error: &DaemonError) -> bool {
 fn refresh(identity: &Identity) -> bool {
     match identity.refresh() {
         Ok(true) => {
-            tracing::info!("took up a new certificate");
+            tracing::info!("loaded a new certificate");
             true
         }
         Ok(false) => false,
         Err(error) => {
-            tracing::debug!(%error, "the certificate cannot be read again");
+            tracing::debug!(%error, "cannot reload the certificate");
             false
         }
     }
@@ -271,7 +272,7 @@ async fn keep_fresh(identity: Identity, coordinator: Address) {
         if refresh(&identity)
             && let Err(error) = show_certificate(&coordinator, &identity).await
         {
-            tracing::debug!(%error, "the coordinator sees the new certificate when we connect next");
+            tracing::debug!(%error, "the coordinator sees the new certificate at the next connection");
         }
         let left = identity.expires().duration_since(SystemTime::now()).unwrap_or_default();
         if left < RENEW_WITHIN && warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {

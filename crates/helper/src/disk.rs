@@ -200,7 +200,7 @@ impl WriteJob {
 
 impl DiskJob for WriteJob {
     fn run(&mut self) -> Result<(), DiskError> {
-        self.write(&mut self.writer.lock().expect("no holder panics"))
+        self.write(&mut self.writer.lock().expect("never poisoned"))
     }
 
     fn run_without_waiting(&mut self) -> Result<bool, DiskError> {

@@ -68,7 +68,7 @@ impl Engine {
             return None;
         }
         let Some(job) = message.job() else { return Some(message) };
-        let mut jobs = self.node.jobs.lock().expect("no holder panics");
+        let mut jobs = self.node.jobs.lock().expect("never poisoned");
         let messages = jobs.entry(job).or_insert_with(|| self.start(job));
         // A task lives as long as its entry in the table. If it does not take its messages, further ones are
         // refused.
@@ -98,12 +98,12 @@ impl Engine {
 
     /// The number of running jobs.
     pub fn jobs(&self) -> u32 {
-        self.node.jobs.lock().expect("no holder panics").len() as u32
+        self.node.jobs.lock().expect("never poisoned").len() as u32
     }
 
     /// Drops all jobs and everything they did not commit, after the loss of the coordinator.
     pub fn forget_all(&self) {
-        self.node.jobs.lock().expect("no holder panics").clear();
+        self.node.jobs.lock().expect("never poisoned").clear();
     }
 
     fn start(&self, job: JobId) -> mpsc::Sender<ToNode> {
@@ -117,7 +117,7 @@ impl Engine {
 impl Node {
     /// Removes a finished job from the table; returns `false` if another message has arrived for it.
     pub(crate) fn retire(&self, job: JobId, messages: &mpsc::Receiver<ToNode>) -> bool {
-        let mut jobs = self.jobs.lock().expect("no holder panics");
+        let mut jobs = self.jobs.lock().expect("never poisoned");
         let is_over = messages.is_empty();
         self.throttle.forget(job);
         if is_over && !messages.is_closed() {
@@ -155,7 +155,7 @@ static ASIDE: Semaphore = Semaphore::const_new(512);
 
 /// Runs `work` on a low-priority thread.
 pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let room = ASIDE.acquire().await.expect("it is never closed");
+    let room = ASIDE.acquire().await.expect("the semaphore is never closed");
     let work = Arc::new(Mutex::new(Some(work)));
     let (sender, done) = oneshot::channel();
     let thread = thread::Builder::new().name("aside".to_owned()).spawn({
@@ -163,15 +163,16 @@ pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
         move || {
             let _room = room; // Held until the work ends, even if its caller is gone.
             yield_processors();
-            let work = work.lock().expect("no holder panics").take().expect("it is taken once");
+            let work = work.lock().expect("never poisoned").take().expect("the work is taken once");
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
         }
     });
     if thread.is_err() {
-        let work = work.lock().expect("no holder panics").take().expect("no thread has it");
+        let work =
+            work.lock().expect("never poisoned").take().expect("no thread was started to take the work");
         return blocking(work).await;
     }
-    match done.await.expect("it is sent whatever happens") {
+    match done.await.expect("the thread always sends a result") {
         Ok(done) => done,
         Err(panic) => resume_unwind(panic),
     }

@@ -179,12 +179,12 @@ impl JobTask {
             acted = true;
             match action {
                 PartAction::Move(action) => {
-                    let motion = self.motion.as_mut().expect("slices move in it");
+                    let motion = self.motion.as_mut().expect("a job that moves slices has a motion");
                     motion.act(action, &mut self.part, now);
                 }
                 PartAction::Begin(assignment) => self.begin(assignment, now),
                 PartAction::Settle => {
-                    self.motion.as_mut().expect("it has written").drop_queued();
+                    self.motion.as_mut().expect("a job that has written has a motion").drop_queued();
                     self.settling = true;
                 }
                 PartAction::Disconnect => self.motion = None,
@@ -201,7 +201,7 @@ impl JobTask {
 
     fn report(&self, epoch: Epoch, report: Report) {
         if let Report::Refused { why } = &report {
-            tracing::warn!(job = %self.part.job(), %why, "refused what the coordinator wants");
+            tracing::warn!(job = %self.part.job(), %why, "refused an instruction of the coordinator");
         }
         // A closed channel means that the coordinator is lost; the job will then be forgotten.
         let _ = self.node.reports.send(FromNode::Report { job: self.part.job(), epoch, report });

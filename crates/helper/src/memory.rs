@@ -56,7 +56,7 @@ mod tests {
             panic!("there is room")
         };
         assert_eq!(why, Refusal::Memory { needed_bytes: 1 << 20, left_bytes: 0 });
-        assert!(why.to_string().contains("1 MiB of memory, and 0 MiB are left"), "{why}");
+        assert!(why.to_string().contains("1 MiB of memory, but 0 MiB are left"), "{why}");
         drop(most);
         assert!(memory.reserve(&assignment, 1 << 20).unwrap().is_some());
     }

@@ -122,7 +122,7 @@ impl Reports {
         if queue.entries.len() > MAX_WAITING {
             tracing::error!(
                 waiting = MAX_WAITING,
-                "the coordinator asks, and takes no answers: cutting it off"
+                "the coordinator sends requests but reads no answers: closing the connection"
             );
             queue.close();
             shared.room.notify_all();
@@ -139,7 +139,7 @@ impl Reports {
     pub fn send_part(&self, message: FromNode) -> Result<(), Unsent> {
         let shared = &self.shared.0;
         let full = |queue: &mut Queue| !queue.is_closed && queue.parts >= MAX_PARTS;
-        let mut queue = shared.room.wait_while(shared.queue(), full).expect("no holder panics");
+        let mut queue = shared.room.wait_while(shared.queue(), full).expect("never poisoned");
         if queue.is_closed {
             return Err(Unsent);
         }
@@ -198,7 +198,7 @@ impl Drop for Outgoing {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("no holder panics")
+        self.queue.lock().expect("never poisoned")
     }
 }
 

@@ -38,7 +38,8 @@ pub(crate) type Committed = BTreeMap<BlockId, ReadBack>;
 pub(crate) async fn commit(deliveries: Deliveries) -> (Report, Committed) {
     let mut done = Committed::new();
     for (block, delivery) in deliveries {
-        let delivery = Arc::into_inner(delivery).expect("its plan has ended");
+        let delivery =
+            Arc::into_inner(delivery).expect("no task uses the delivery after the end of its plan");
         let delivery = delivery.into_inner().unwrap_or_else(PoisonError::into_inner);
         let committed = match delivery {
             Delivery::Taken(_) => return (nothing_to_keep(block), done),

@@ -62,7 +62,7 @@ impl Queries {
             ToNode::List { ask } => self.list(ask),
             ToNode::Verify { ask, block } => self.verify(ask, block),
             ToNode::Describe { ask } => self.describe(ask),
-            other => tracing::warn!(?other, "a message that is not for a helper"),
+            other => tracing::warn!(?other, "ignoring a message that is not for helpers"),
         }
     }
 
@@ -88,7 +88,7 @@ impl Queries {
         let (tasks, answering) = (self.engine.jobs(), self.answering.clone());
         self.answer(move |blocks| {
             let free_bytes = blocks.free_bytes().unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot ask the disk for its free space; none is reported");
+                tracing::warn!(%error, "cannot determine the disk's free space; reporting none");
                 0
             });
             answering.store(false, Ordering::Relaxed);
@@ -139,9 +139,12 @@ impl Queries {
                     match blocks.describe(&block.id) {
                         Ok(description) => described.push(description),
                         Err(error @ BlockError::Io { .. }) => {
-                            return tracing::error!(%error, "cannot ask the blocks what they are");
+                            return tracing::error!(%error, "cannot read the descriptions of the blocks");
                         }
-                        Err(error) => tracing::warn!(%error, "a block that cannot say what it is"),
+                        Err(error) => tracing::warn!(
+                            %error,
+                            "omitting a block without a readable description"
+                        ),
                     }
                 }
                 let (blocks, last) = (described, held.peek().is_none());

@@ -138,7 +138,7 @@ impl Rendezvous {
                     let rendezvous = self.clone();
                     tokio::spawn(async move {
                         if let Err(error) = rendezvous.receive(Incoming::New(stream), peer.ip()).await {
-                            tracing::debug!(%peer, %error, "a data connection was refused");
+                            tracing::debug!(%peer, %error, "refused a data connection");
                         }
                     });
                 }
@@ -146,7 +146,7 @@ impl Rendezvous {
                     // Descriptors are probably exhausted; the ones in use will be freed.
                     if complained.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                         complained = Some(Instant::now());
-                        tracing::warn!(%error, "cannot take data connections at the moment");
+                        tracing::warn!(%error, "cannot accept data connections at the moment");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }
@@ -231,7 +231,7 @@ impl Rendezvous {
         let _forgotten = Forget { rendezvous: &self, id };
         tokio::select! {
             done = self.greet(incoming, id) => done,
-            Ok(()) = &mut evicted => Err(io::Error::other("others wait, and this one waited the longest")),
+            Ok(()) = &mut evicted => Err(io::Error::other("too many connections are waiting")),
         }
     }
 
@@ -247,7 +247,7 @@ impl Rendezvous {
         let greeting = Greeting::decode(&bytes).map_err(io::Error::other)?;
         let terms = Terms { direction: greeting.direction, tls_name: stream.tls_name().map(str::to_owned) };
         let claimed = match self.table().meet(greeting.key, terms, id) {
-            Met::Task(task) => return task.send(stream).map_err(|_| io::Error::other("the task is gone")),
+            Met::Task(task) => return task.send(stream).map_err(|_| io::Error::other("its task has ended")),
             Met::OtherTerms(why) => return Err(io::Error::other(why)),
             Met::Nobody(claimed) => claimed,
         };
@@ -265,22 +265,22 @@ impl Rendezvous {
         let why = tokio::select! {
             biased;
             task = &mut claimed => match task {
-                Ok(task) => return task.send(stream).map_err(|_| io::Error::other("the task is gone")),
-                Err(_) => "another connection came with its key",
+                Ok(task) => return task.send(stream).map_err(|_| io::Error::other("its task has ended")),
+                Err(_) => "another connection arrived with the same key",
             },
-            () = is_closed(&stream.tcp) => "it was closed before its task came",
-            () = sleep(EARLY_LIMIT) => "no task came for it",
+            () = is_closed(&stream.tcp) => "it was closed before its task started",
+            () = sleep(EARLY_LIMIT) => "its task did not start in time",
         };
         self.table().unpark(&key, id);
         // The task may have arrived at the last moment.
         match claimed.try_recv() {
-            Ok(task) => task.send(stream).map_err(|_| io::Error::other("the task is gone")),
+            Ok(task) => task.send(stream).map_err(|_| io::Error::other("its task has ended")),
             Err(_) => Err(io::Error::other(why)),
         }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().expect("no holder panics")
+        self.table.lock().expect("never poisoned")
     }
 }
 
@@ -318,7 +318,7 @@ impl Table {
         match self.awaited.remove(&key) {
             Some((terms, task)) if terms == found => return Met::Task(task),
             Some((terms, task)) => {
-                let why = format!("the edge is for {terms:?}, and this is {found:?}");
+                let why = format!("the edge expects {terms:?}, but the connection is {found:?}");
                 self.awaited.insert(key, (terms, task));
                 return Met::OtherTerms(why);
             }

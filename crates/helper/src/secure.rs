@@ -60,7 +60,8 @@ impl Security {
         let acceptor = TlsAcceptor::from(self.server.clone());
         let (records, connection) = acceptor.accept(Records::new(tcp)).await?.into_inner();
         let role = connection.peer_certificates().and_then(peer_role);
-        let role = role.ok_or_else(|| io::Error::other("its certificate is no member's"))?;
+        let role =
+            role.ok_or_else(|| io::Error::other("its certificate is not of a member of this cluster"))?;
         Ok(Tls::over(records, connection.into(), role.dns_name()))
     }
 }
@@ -84,7 +85,7 @@ pub(crate) async fn dial(
     tcp.set_nodelay(true)?;
     let Some(name) = tls_name else { return Ok(EdgeStream { tcp, tls: None }) };
     let failed = |error: io::Error| {
-        io::Error::new(error.kind(), format!("no encrypted edge to {name} at {address}: {error}"))
+        io::Error::new(error.kind(), format!("cannot open an encrypted edge to {name} at {address}: {error}"))
     };
     let security = security.ok_or_else(|| failed(io::Error::other("this node has no certificate")))?;
     security.connect(tcp, name).await.map_err(failed)
@@ -99,10 +100,10 @@ pub(crate) async fn accept(security: Option<&Security>, tcp: TcpStream) -> io::R
     }
     match (first[0] == TLS_HANDSHAKE, security) {
         (true, Some(security)) => security.accept(tcp).await,
-        (true, None) => Err(io::Error::other("it is encrypted, and this node has no certificate")),
-        (false, Some(security)) if security.refuses_plain => {
-            Err(io::Error::other("it is plain, and data edges are encrypted here (data_tls)"))
-        }
+        (true, None) => Err(io::Error::other("it is encrypted, but this node has no certificate")),
+        (false, Some(security)) if security.refuses_plain => Err(io::Error::other(
+            "it is not encrypted, but this node requires encrypted data edges (data_tls)",
+        )),
         (false, _) => Ok(EdgeStream { tcp, tls: None }),
     }
 }

@@ -106,7 +106,7 @@ impl Session {
             End::Refused { reason, passing } => ConnectError::Refused { reason, passing },
             End::Message(error) => protocol(address, error.to_string()),
             End::Other(message) => {
-                protocol(address, format!("{message:?} instead of an answer to our registration"))
+                protocol(address, format!("it answered our registration with {message:?}"))
             }
         })?;
         let (sender, incoming) = mpsc::channel(MAX_INCOMING);

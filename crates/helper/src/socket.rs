@@ -246,7 +246,7 @@ impl OutletSocket {
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(u32, Buffer)>> {
         loop {
             if self.queue.front().is_some_and(|frame| self.gone >= HEADER_BYTES + frame.buffer.len()) {
-                let frame = self.queue.pop_front().expect("there is a first one");
+                let frame = self.queue.pop_front().expect("the queue is not empty");
                 self.gone -= HEADER_BYTES + frame.buffer.len();
                 return Poll::Ready(Ok((frame.slice, frame.buffer)));
             }

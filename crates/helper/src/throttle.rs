@@ -81,12 +81,12 @@ impl Throttle {
         match &self.shared.clock {
             Clock::Running(start) => start.elapsed(),
             #[cfg(test)]
-            Clock::Standing(now) => *now.lock().expect("no holder panics"),
+            Clock::Standing(now) => *now.lock().expect("never poisoned"),
         }
     }
 
     fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
-        self.shared.limits.lock().expect("no holder panics")
+        self.shared.limits.lock().expect("never poisoned")
     }
 }
 

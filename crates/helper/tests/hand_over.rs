@@ -357,8 +357,8 @@ async fn what_one_process_does_not_take_goes_to_another_node() {
         let said = match mood {
             Mood::LockedBefore | Mood::LockedAfter => "an operator has the lock",
             Mood::Refuses => "the server refuses: no index",
-            Mood::Hangs => "the server did not take it within",
-            _ => "nothing is kept here",
+            Mood::Hangs => "the server did not accept the block within",
+            _ => "this node keeps no deliveries",
         };
         assert!(outcome.replanned[0].contains(said), "{mood:?}: {:?}", outcome.replanned);
         let was_mounted = nodes.asked(FIRST).contains(&"mount");
@@ -374,7 +374,7 @@ async fn a_process_that_serves_other_bytes_does_not_pass() {
     let mut nodes = Nodes::new(first(Mood::Garbles)).await;
     let outcome = nodes.repair().await.unwrap();
     assert_eq!(outcome.homes[&BlockIndex(0)], OTHER);
-    assert!(outcome.replanned[0].contains("reads back other bytes"), "{:?}", outcome.replanned);
+    assert!(outcome.replanned[0].contains("reads back different bytes"), "{:?}", outcome.replanned);
     nodes.assert_served_by(OTHER);
 }
 

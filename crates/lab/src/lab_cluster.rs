@@ -397,7 +397,7 @@ fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(5).collect();
     if lines.is_empty() {
-        "it said nothing".to_owned()
+        "no output".to_owned()
     } else {
         lines.into_iter().rev().collect::<Vec<_>>().join("; ")
     }

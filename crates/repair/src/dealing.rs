@@ -23,13 +23,13 @@ pub struct Dealing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DealingError {
     /// There is no lane.
-    #[error("there is no lane to deal slices to")]
+    #[error("there are no lanes to deal slices to")]
     NoLane,
     /// A lane gets nothing.
     #[error("lane {0} has no weight, so it gets no slice")]
     NoWeight(usize),
     /// A round is too long.
-    #[error("the weights are {0} in sum, and a round has at most {max} slices", max = Dealing::MAX_ROUND)]
+    #[error("the sum of the weights is {0}, but a round has at most {max} slices", max = Dealing::MAX_ROUND)]
     Round(u64),
 }
 
@@ -207,9 +207,9 @@ mod tests {
         assert_eq!(serde_json::to_string(&dealing).expect("numbers"), "[3,1]");
         assert_eq!(serde_json::from_str::<Dealing>("[3,1]").expect("weights"), dealing);
         let refused = |text: &str| serde_json::from_str::<Dealing>(text).expect_err(text).to_string();
-        assert!(refused("[]").starts_with("there is no lane"));
+        assert!(refused("[]").starts_with("there are no lanes"));
         assert!(refused("[1,0]").starts_with("lane 1 has no weight"));
-        assert!(refused("[4294967295,4294967294]").starts_with("the weights are 8589934589 in sum"));
+        assert!(refused("[4294967295,4294967294]").starts_with("the sum of the weights is 8589934589"));
     }
 
     #[test]

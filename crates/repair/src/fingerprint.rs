@@ -119,7 +119,7 @@ pub fn fingerprints<E>(
                 let (now, later) = rest.split_at((piece.within.end - piece.within.start) as usize);
                 begun.entry(piece.sub).or_insert_with(|| Fingerprinter::new(seed)).update(now);
                 if piece.within.end == window.end {
-                    let whole = begun.remove(&piece.sub).expect("it was just updated");
+                    let whole = begun.remove(&piece.sub).expect("the fingerprint was just updated");
                     done[usize::from(piece.sub)] = whole.finish();
                 }
                 rest = later;

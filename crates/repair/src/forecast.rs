@@ -137,7 +137,7 @@ impl Plan {
     /// Seconds that the first slice takes through an empty network, minus its time at the bottleneck, which
     /// is already counted there.
     fn fill(&self, bottleneck: &Resource, topology: &Topology, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
-        let first = self.slices.next(0).expect("a plan moves something");
+        let first = self.slices.next(0).expect("a plan moves at least one slice");
         let lane = self.lane_of(first);
         let seconds = |transfer: &Transfer| self.longest_slice() as f64 / rate(transfer.from, transfer.to);
         let transfers: Vec<Transfer> = lane.tasks.iter().flat_map(transfers).collect();
@@ -156,12 +156,15 @@ impl Plan {
             let mut ready: Vec<(f64, &Transfer)> = round
                 .into_iter()
                 .map(|at| {
-                    (schedule.start(&transfers[at]).expect("what it needs came before"), &transfers[at])
+                    (
+                        schedule.start(&transfers[at]).expect("its inputs were scheduled before"),
+                        &transfers[at],
+                    )
                 })
                 .collect();
             ready.sort_by(|(a, _), (b, _)| a.total_cmp(b));
             for (_, transfer) in ready {
-                let start = schedule.start(transfer).expect("what it needs came before");
+                let start = schedule.start(transfer).expect("its inputs were scheduled before");
                 schedule.run(transfer, start + seconds(transfer));
             }
         }

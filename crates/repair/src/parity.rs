@@ -66,7 +66,7 @@ fn syndromes(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> 
         let sources = encoding.row(row).iter().map(|&(at, c)| (encoding.sources()[at as usize], c));
         for (sub_block, coefficient) in sources.chain([(*parity, 1)]) {
             let Some(fingerprints) = read.get(&sub_block.block) else { continue };
-            assert_eq!(fingerprints.len(), code.sub_blocks(), "one for each sub-block");
+            assert_eq!(fingerprints.len(), code.sub_blocks(), "there is one for each sub-block");
             let fingerprint = &fingerprints[usize::from(sub_block.sub)];
             Kernel::best().mul_add(coefficient, &fingerprint.0, syndromes.row_mut(row));
         }

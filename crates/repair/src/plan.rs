@@ -468,7 +468,7 @@ impl<'a> PlanBuilder<'a> {
         slices: SliceSet,
         dealing: Dealing,
     ) -> Plan {
-        assert_eq!(dealing.lanes(), self.lanes.len(), "slices are dealt to the lanes there are");
+        assert_eq!(dealing.lanes(), self.lanes.len(), "slices are dealt to existing lanes");
         assert!(self.lanes.iter().all(|lane| lane.delivered.iter().all(|&d| d)), "lanes deliver all outputs");
         Plan {
             scheme,

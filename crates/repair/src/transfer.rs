@@ -34,7 +34,7 @@ impl Transfer {
     /// # Panics
     /// If there are no sub-blocks, they belong to several blocks, or they are out of order.
     pub(crate) fn new(chunking: Chunking, sub_blocks: &[SubBlock], within: Range<u64>) -> Self {
-        let block = sub_blocks.first().expect("something is moved").block;
+        let block = sub_blocks.first().expect("a transfer has sub-blocks").block;
         assert!(sub_blocks.iter().all(|sub_block| sub_block.block == block), "of one block");
         let subs: Vec<u16> = sub_blocks.iter().map(|sub_block| sub_block.sub).collect();
         assert!(subs.is_sorted_by(|a, b| a < b), "sub-blocks ascend");

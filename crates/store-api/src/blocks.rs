@@ -13,7 +13,7 @@ use crate::{Gate, Later, Sinks, Sources};
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// The node has no block of this name.
-    #[error("block {block} is not here ({path})")]
+    #[error("block {block} is missing ({path})")]
     Missing {
         /// The block.
         block: BlockId,
@@ -39,7 +39,7 @@ pub enum BlockError {
         path: String,
     },
     /// The file under this name is intact but contains a different block.
-    #[error("what is kept as block {block} is not that block: {detail}")]
+    #[error("the file of block {block} holds a different block: {detail}")]
     Other {
         /// The requested block.
         block: BlockId,
@@ -48,7 +48,8 @@ pub enum BlockError {
     },
     /// The node already holds another block of the stripe, and the store allows only one per node.
     #[error(
-        "block {block} cannot be made here: {beside} is here, of the same stripe, and the store would know only one of them"
+        "block {block} cannot be stored here: {beside} of the same stripe is here already, and the store \
+         would list only one of them"
     )]
     Beside {
         /// The block that could not be created.
@@ -66,10 +67,10 @@ pub enum BlockError {
         error: ProcessError,
     },
     /// The name is not a valid block name.
-    #[error("`{0}` cannot be the name of a block")]
+    #[error("`{0}` is not a valid block name")]
     BadName(String),
     /// The read was cancelled.
-    #[error("block {0} was not read to its end: nobody waits for the result any more")]
+    #[error("reading block {0} was abandoned, because its requester no longer waits")]
     GivenUp(BlockId),
     /// The operating system reports an error.
     #[error("{path}: {source}")]
@@ -94,7 +95,7 @@ pub enum ProcessError {
         why: String,
     },
     /// The process did not finish within the timeout. It may still finish later.
-    #[error("{process} did not take it within {} s", limit.as_secs())]
+    #[error("{process} did not accept the block within {} s", limit.as_secs())]
     TimedOut {
         /// The process.
         process: String,
@@ -110,7 +111,7 @@ pub enum ProcessError {
         why: String,
     },
     /// The process accepted the block, but readers cannot find the block there.
-    #[error("{process} does not show it: {why}")]
+    #[error("{process} does not list the block: {why}")]
     Unconfirmed {
         /// The process.
         process: String,

@@ -12,7 +12,7 @@ use crate::{BlockSize, CatalogError, PutId};
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The catalog's file does not exist.
-    #[error("the catalog {} is not there; {remedy}", path.display())]
+    #[error("there is no catalog at {}; {remedy}", path.display())]
     Missing {
         /// The path at which the catalog was expected.
         path: PathBuf,
@@ -27,7 +27,8 @@ pub enum OpenError {
     },
     /// The catalog was written by a newer program.
     #[error(
-        "the catalog {} has version {found}, and this program reads up to version {newest}: run a newer mend",
+        "the catalog {} has version {found}, but this program reads versions up to {newest}: run a newer \
+         mend",
         path.display()
     )]
     Newer {
@@ -40,8 +41,8 @@ pub enum OpenError {
     },
     /// The catalog was written by an older program.
     #[error(
-        "the catalog {} has a version before {oldest}, which this program does not read: get its files with \
-         the mend that wrote it, and put them with this one",
+        "the catalog {} has a version older than {oldest}, which this program cannot read: get its files \
+         with the mend that wrote it, then put them with this one",
         path.display()
     )]
     Older {
@@ -52,8 +53,8 @@ pub enum OpenError {
     },
     /// The catalog belongs to another cluster.
     #[error(
-        "the catalog {} is of cluster {found}, and this is cluster {expected}: name the right catalog, or the \
-         right cluster folder",
+        "the catalog {} belongs to cluster {found}, but this is cluster {expected}: name the right catalog, \
+         or the right cluster folder",
         path.display()
     )]
     OtherCluster {
@@ -82,9 +83,9 @@ pub enum OpenError {
     },
     /// After an I/O error, the file does not contain the last commit of this coordinator.
     #[error(
-        "the catalog {} failed, and what is there now is not what this coordinator wrote last (commit {known}, found \
-         {found}): it was replaced, or its disk lost a write that it had confirmed; check the disk, then start the \
-         coordinator again, or {remedy}",
+        "the catalog {} failed, and it no longer holds this coordinator's last commit (expected {known}, \
+         found {found}): the file was replaced, or its disk lost a confirmed write; check the disk, then \
+         start the coordinator again, or {remedy}",
         path.display()
     )]
     Changed {
@@ -138,7 +139,7 @@ impl OpenError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PutError {
     /// The name is not a valid file name.
-    #[error("`{}` cannot be the name of a file: a name has 1 to 1024 bytes and no NUL", name.escape_debug())]
+    #[error("`{}` is not a valid file name: a name has 1 to 1024 bytes and no NUL", name.escape_debug())]
     BadName {
         /// The name.
         name: String,
@@ -147,9 +148,7 @@ pub enum PutError {
     #[error(transparent)]
     Code(#[from] SpecError),
     /// The block size is out of range.
-    #[error(
-        "blocks of {block_bytes} bytes cannot hold a stripe of this file; its blocks have 1 to {most} bytes"
-    )]
+    #[error("a stripe of this file cannot have blocks of {block_bytes} bytes: choose 1 to {most} bytes")]
     BlockBytes {
         /// The requested block size.
         block_bytes: u64,

@@ -68,7 +68,10 @@ impl Key {
     /// # Panics
     /// If the count is above [`MAX_COUNT`].
     pub fn new(count: u64, era: Era) -> Self {
-        assert!(count <= MAX_COUNT, "counts that are read are checked, and new ones are counted");
+        assert!(
+            count <= MAX_COUNT,
+            "counts are checked when they are read and bounded when they are allocated"
+        );
         Self(count << ERA_BITS | u64::from(era.0))
     }
 

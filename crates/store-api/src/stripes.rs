@@ -157,7 +157,7 @@ pub enum CatalogError {
     #[error("there is no block {0}")]
     NoSuchBlock(BlockId),
     /// A short name matches several stripes.
-    #[error("there are {} stripes {name}: {}", candidates.len(), listed(candidates))]
+    #[error("{} stripes have the number {name}: {}", candidates.len(), listed(candidates))]
     Ambiguous {
         /// The short name.
         name: StripeId,
@@ -166,8 +166,8 @@ pub enum CatalogError {
     },
     /// All numbers for stripes and puts are used up.
     #[error(
-        "the catalog has no numbers left to name stripes with; stop the coordinator and make the catalog anew with `mend \
-         catalog rebuild`, which counts on from the blocks that there are"
+        "the catalog has run out of stripe numbers; stop the coordinator and rebuild the catalog with `mend \
+         catalog rebuild`, which continues counting from the existing blocks"
     )]
     NumbersUsedUp,
     /// The catalog's own storage fails.

@@ -246,7 +246,8 @@ pub enum StoreError {
     NoSuchFile(String),
     /// Another coordinator has taken over.
     #[error(
-        "this coordinator's {ours} is over, the storage is at {newest}: another coordinator has taken over; stop this one"
+        "another coordinator has taken over ({newest}), so this one ({ours}) can no longer write; stop this \
+         one"
     )]
     Fenced {
         /// The term of the write.
@@ -256,11 +257,12 @@ pub enum StoreError {
     },
     /// The store owns its files, so they cannot be put, read or removed through Mend.
     #[error(
-        "{0} keeps its files itself: put, get and remove them there; Mend repairs what they are stored in"
+        "{0} manages its files itself: put, get and remove them there; Mend repairs the blocks that store \
+         them"
     )]
     OwnFiles(&'static str),
     /// Another writer has locked the stripe or the whole store.
-    #[error("{stripe} cannot be worked on now: {why}")]
+    #[error("{stripe} cannot be repaired now: {why}")]
     Taken {
         /// The stripe.
         stripe: StripeId,
@@ -268,7 +270,7 @@ pub enum StoreError {
         why: String,
     },
     /// A node's server cannot accept a block of the stripe now; another server may.
-    #[error("{server} cannot get a block of {stripe} now: {why}")]
+    #[error("{server} cannot receive a block of {stripe} now: {why}")]
     Unfit {
         /// The stripe.
         stripe: StripeId,
@@ -280,7 +282,7 @@ pub enum StoreError {
         why: String,
     },
     /// The store does not serve a block that was rebuilt on this node.
-    #[error("{block} was made on {server}, and the store does not have it there: {why}")]
+    #[error("{block} was rebuilt on {server}, but the store does not serve it there: {why}")]
     NotServed {
         /// The block.
         block: BlockId,

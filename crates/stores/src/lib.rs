@@ -27,7 +27,7 @@ fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
     kind(&store.kind).map(Some).ok_or_else(|| {
         let known: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
         let path = cluster.config_path();
-        KindError::new(format!("{}: `{}` is no kind of store in [store]", path.display(), store.kind))
+        KindError::new(format!("{}: `{}` is not a kind of store in [store]", path.display(), store.kind))
             .help(format!("write one of {}", known.join(", ")))
     })
 }

@@ -19,7 +19,7 @@ use crate::{
 
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as HTTP names them")]
+#[allow(missing_docs, reason = "the names are those of HTTP")]
 pub enum Method {
     Get,
     Post,
@@ -212,7 +212,7 @@ macro_rules! endpoints {
         )+
 
         /// The operations of the OpenAPI document.
-        #[allow(dead_code, reason = "utoipa describes functions; nobody calls these")]
+        #[allow(dead_code, reason = "utoipa needs functions to describe; they are never called")]
         mod operations {
             use super::*;
 
@@ -265,7 +265,7 @@ endpoints! {
         at "node": String "The helper's name",
         answer NodeView "The helper",
         404 "There is nothing of this name or number",
-        409 "It is up, or the catalog counts on blocks on it",
+        409 "It is up, or holds blocks that the catalog needs",
         503 "It cannot be carried out now";
 
     /// Begins the maintenance of a helper or changes its end. Until then the helper's blocks are not rebuilt
@@ -374,7 +374,7 @@ endpoints! {
         400 "The request can never be carried out",
         404 "A helper that is not known",
         409 "It is in the catalog",
-        423 "It is being read or repaired, as it was described before",
+        423 "It is being read or repaired according to its earlier description",
         503 "Too many are described, or their descriptions take too much memory";
 
     /// A stripe with its blocks.

@@ -55,7 +55,7 @@ fn a_catalog_is_backed_up_online_and_restored_offline() {
     cluster.eventually("a copy is kept", |_| fs::exists(&kept).unwrap());
     cluster.kill("coordinator");
     fs::remove_file(catalog(&cluster)).unwrap();
-    let said = cluster.mend(&["coordinator"]).fails_with(&["is not there", "last-good"]);
+    let said = cluster.mend(&["coordinator"]).fails_with(&["there is no catalog at", "last-good"]);
     assert!(said.err.contains("rebuild"), "{said:?}");
     cluster.mend(&["catalog", "restore", &kept]).ok();
     cluster.start(&["coordinator"]);
@@ -77,7 +77,7 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.mend(&["catalog", "restore", before]).ok();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is older"));
+    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is an old copy"));
     cluster.eventually("all helpers are up", |cluster| {
         let status = cluster.mend(&["status", "--output", "json"]);
         status.json()["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
@@ -87,7 +87,7 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     let put = ["put", cluster.path("more").to_str().unwrap()].map(str::to_owned);
     let put: Vec<&str> = put.iter().map(String::as_str).collect();
     for verb in [&put[..], &["rm", "old"], &["repair", "--all"]] {
-        cluster.mend(verb).fails_with(&["catalog is older", "mend catalog"]);
+        cluster.mend(verb).fails_with(&["catalog is an old copy", "mend catalog"]);
     }
     // Nothing has changed since, so the newest copy is still correct.
     cluster.kill("coordinator");
@@ -101,7 +101,7 @@ fn an_old_catalog_blocks_writes_until_accepted_and_reuses_no_names() {
     cluster.mend(&["catalog", "restore", before]).ok();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is older"));
+    cluster.eventually("it says so", |cluster| first_line(cluster).contains("catalog is an old copy"));
     cluster.eventually("every helper with newer blocks has come", |cluster| {
         cluster.mend(&["catalog", "accept"]).ok();
         first_line(cluster).starts_with("safe")

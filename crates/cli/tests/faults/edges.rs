@@ -150,6 +150,6 @@ fn a_helper_cannot_answer_in_place_of_another() {
     cluster.kill("h4");
     let copy = cluster.path("none");
     let said = cluster.mend(&["get", "film", "-o", copy.to_str().unwrap()]);
-    said.fails_with(&["no encrypted edge to h1.helper.mend", "h2.helper.mend"]);
+    said.fails_with(&["cannot open an encrypted edge to h1.helper.mend", "h2.helper.mend"]);
     assert!(!copy.exists());
 }

@@ -102,5 +102,5 @@ fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     }
     assert!(ended, "it goes on with another catalog");
     let log = cluster.log("coordinator");
-    assert!(log.contains("is not what this coordinator wrote last"), "{log}");
+    assert!(log.contains("no longer holds this coordinator's last commit"), "{log}");
 }

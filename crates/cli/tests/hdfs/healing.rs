@@ -85,7 +85,7 @@ fn assert_token_wanted(world: &mut World) {
     // A TokenProto with an identifier and a password, without kind and service.
     let forged = Permit::new(b"\x0a\x01i\x12\x01p\x1a\x00\x22\x00".to_vec()).expect("short");
     let with_forged = refused(Some(forged));
-    assert!(with_forged.contains("it refuses the block token"), "{with_forged}");
+    assert!(with_forged.contains("it rejects the coordinator's block token"), "{with_forged}");
 }
 
 /// A data block and a parity block with a wrong byte each, a block whose deleted files the NameNode has not

@@ -36,7 +36,7 @@ pub fn snapshots(world: &mut World) {
     assert_eq!(world.groups().len() + 1, known);
     eventually("a remark", || {
         let status = mend.ask(&["status"])?;
-        status["remarks"].to_string().contains("only snapshots hold are counted too: 1,").then_some(())
+        status["remarks"].to_string().contains("exist only in snapshots are counted too: 1,").then_some(())
     });
     mend.wait_until_safe(known);
     let before = world.lose(&[(&kept, 1)]).remove(0);

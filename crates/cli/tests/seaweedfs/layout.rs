@@ -96,7 +96,7 @@ pub fn a_failed_publication(world: &mut World) {
     }
     wait_until_whole(world);
     mend.wait_until_safe(2);
-    assert!(mend.coordinator_log().contains("taken back"), "a publication failed");
+    assert!(mend.coordinator_log().contains("removing a rebuilt shard"), "a publication failed");
     wait_until_unlocked(world);
     drop(mend);
     // Check the files on the server's next start, then move them into one folder for later cases.

@@ -212,7 +212,7 @@ pub fn a_short_shard(world: &mut World) {
     is_corrupt(
         world.servers[holder].blocks().open_block(&name.block_id()).map(drop),
         &name,
-        "by its volume's .ecsum",
+        "according to its volume's .ecsum",
     );
     lose(world, &name);
     repair(world, &volume, &[(7, holder)]).expect("repaired");
@@ -229,7 +229,7 @@ pub fn a_foreign_shard(world: &mut World) {
     fs::copy(world.holder(&other).1, &path).expect("copied");
     world.runtime.block_on(server.mount(&volume, &[4])).expect("SeaweedFS mounts it without a word");
     let reader = world.servers[holder].blocks().open_block(&name.block_id()).expect("its length is right");
-    is_corrupt(reader.verify(&OpenGate).map(drop), &name, "differ from their checksum");
+    is_corrupt(reader.verify(&OpenGate).map(drop), &name, "do not match their checksum");
     lose(world, &name);
     repair(world, &volume, &[(4, holder)]).expect("repaired");
     world.assert_whole();

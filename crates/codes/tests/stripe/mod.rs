@@ -1,5 +1,5 @@
 //! Random stripes to verify recipes: a repair must compute the bytes that were encoded.
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, reason = "each test binary uses only some of it")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

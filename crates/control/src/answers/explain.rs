@@ -64,7 +64,7 @@ impl Answers<'_> {
         (client.rates.up, client.rates.down) = (assumed, assumed);
         topology.set(SOME_CLIENT, client);
         if let Err(error) = self.facts.nodes.lay(self.facts.base, &mut topology) {
-            tracing::error!(%error, "a link of mend.toml is left out");
+            tracing::error!(%error, "ignoring a link of mend.toml");
         }
         self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
         topology

@@ -44,7 +44,7 @@ impl<'a> Answers<'a> {
             return format!("{name} is empty and safe to remove");
         }
         let blocks = count(self.facts.stripes.picture.block_count(node) as u64, "block");
-        format!("{name} is to be emptied: {blocks} on it{}", self.what_keeps(node))
+        format!("draining {name}: {blocks} left{}", self.what_keeps(node))
     }
 
     /// The reason that a drained helper still has blocks, and the time of the next attempt.
@@ -57,12 +57,18 @@ impl<'a> Answers<'a> {
         };
         let wait = self.repairs.nodes.drains.wait(node, self.facts.base.now);
         let next = match open {
-            Some(id) if self.repairs.queue.is_paused(id) => format!("; mend resume {id} goes on with it"),
+            Some(id) if self.repairs.queue.is_paused(id) => {
+                format!("; the drain is paused: continue it with mend resume {id}")
+            }
             Some(_) => String::new(),
-            None if !room.is_any() => "; it goes on by itself when one can".to_owned(),
+            None if !room.is_any() => "; the drain continues automatically when a helper has room".to_owned(),
             None => {
                 let last = self.last_failure(&Target::Drain(node)).map(|last| format!("; {last}"));
-                format!("{}; it goes on by itself in {}", last.unwrap_or_default(), in_words(wait))
+                format!(
+                    "{}; the drain continues automatically in {}",
+                    last.unwrap_or_default(),
+                    in_words(wait)
+                )
             }
         };
         stuck + &next
@@ -79,7 +85,8 @@ impl<'a> Answers<'a> {
             .iter()
             .map(|&taker| self.facts.nodes.name(taker))
             .collect();
-        let only = if only.is_empty() { String::new() } else { format!("only {} may; ", list(&only)) };
+        let only =
+            if only.is_empty() { String::new() } else { format!("only {} may receive them; ", list(&only)) };
         let omitted = self.jobs.omitted(
             self.facts,
             room.stuck_bytes,
@@ -125,39 +132,47 @@ impl<'a> Answers<'a> {
         let due_text = due.map(in_words).unwrap_or_default();
         match recovery {
             RecoveryState::Needless => {
-                format!("{name} is down and holds nothing: mend node remove {name} takes it off the list")
+                format!(
+                    "{name} is down and holds no blocks: mend node remove {name} removes it from the list"
+                )
             }
             RecoveryState::Store => format!(
-                "{name} is down: no repair reads or makes anything on its server until it is started (mend helper {name})"
+                "{name} is down: repairs cannot read or store blocks on its server; start it (mend helper \
+                 {name})"
             ),
             RecoveryState::Waiting => format!(
-                "repair of {name} starts in {due_text}; mend node maintenance {name} --for 1h puts it off{}",
+                "repair of {name} starts in {due_text}; to delay it, run mend node maintenance {name} --for \
+                 1h{}",
                 self.stuck_beside(node)
             ),
             RecoveryState::Maintenance => self.maintenance_text(name, node, due),
             RecoveryState::Running => {
                 let repair = repair.map(|repair| format!(" {repair}")).unwrap_or_default();
-                format!("repair{repair} rebuilds what {name} held")
+                format!("repair{repair} is rebuilding the blocks of {name}")
             }
             RecoveryState::Off => format!(
-                "{name} is down and nothing is repaired by itself, as repair_after is never: start it, or run mend \
+                "{name} is down, and automatic repair is off (repair_after = never): start it, or run mend \
                  repair --all"
             ),
             RecoveryState::Cancelled => {
-                format!("the repair of {name} was called off: start it, or run mend repair --all")
+                format!("{name} is down, and its repair was cancelled: start it, or run mend repair --all")
             }
             RecoveryState::Held => match self.facts.too_many_gone() {
                 Some((gone, there)) => format!(
-                    "repair of {name} does not start by itself: {gone} helpers are gone and {there} are there, as if the \
-                     network was cut; run mend repair --all if they are lost"
+                    "automatic repair of {name} is on hold: {gone} helpers are down and only {there} are up, \
+                     which looks like a network failure; if the helpers are lost, run mend repair --all"
                 ),
-                None => format!("repair of {name} does not start while an old catalog stops everything"),
+                None => format!(
+                    "repair of {name} is on hold because the catalog is an old copy (see the first line of \
+                     mend status)"
+                ),
             },
             RecoveryState::NoRoom => self.no_room_text(name, node),
             RecoveryState::Failed => {
                 let last = self.last_failure(&Target::Node(node)).map(|last| format!(" ({last})"));
                 format!(
-                    "a repair of {name} left blocks lost{}; it is tried again in {due_text}{}",
+                    "the last repair of {name} could not rebuild all blocks{}; the next attempt starts in \
+                     {due_text}{}",
                     last.unwrap_or_default(),
                     self.stuck_beside(node)
                 )
@@ -167,7 +182,8 @@ impl<'a> Answers<'a> {
 
     fn maintenance_text(self, name: &str, node: NodeId, due: Option<Duration>) -> String {
         let left = self.facts.nodes.registry.maintenance_left(self.facts.base, node).map(in_words);
-        let then = due.map(|due| format!("; if it is not back, its repair starts in {}", in_words(due)));
+        let then =
+            due.map(|due| format!("; if it is still down then, its repair starts in {}", in_words(due)));
         let (left, then) = (left.unwrap_or_default(), then.unwrap_or_default());
         format!("{name} is in maintenance for {left}{then}")
     }
@@ -175,7 +191,8 @@ impl<'a> Answers<'a> {
     fn no_room_text(self, name: &str, node: NodeId) -> String {
         let room = self.repairs.nodes.room_of(node);
         format!(
-            "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when one can",
+            "{} of {name} cannot be rebuilt: no helper can take {}; their repair starts when a helper has \
+             room",
             count(room.blocks, "block"),
             self.stuck_text(node, room.stuck, room)
         )

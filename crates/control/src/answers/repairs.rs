@@ -148,15 +148,13 @@ impl<'a> Answers<'a> {
         }
         let stripes = count(census.misplaced, "stripe");
         let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
-            Some(repair) => format!("repair {repair} moves them apart"),
+            Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
             None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
-                Ok(_) => "they are moved apart next".to_owned(),
+                Ok(_) => "blocks are moved to other helpers next".to_owned(),
                 Err(Waits::ForHelper(node)) => {
-                    format!("they wait for {node}, which may have better placed copies")
+                    format!("waiting for {node}, which may have better placed copies")
                 }
-                Err(Waits::ForRoom) => {
-                    "no helper without a block of theirs has room: add a helper or make room".to_owned()
-                }
+                Err(Waits::ForRoom) => "no other helper has room: add a helper, or free space".to_owned(),
             },
         };
         Some(format!("{stripes} with several blocks on one helper: {does}"))

@@ -26,8 +26,8 @@ impl<'a> Answers<'a> {
             self.jobs.takers(self.facts).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
         (held > elsewhere.saturating_sub(fullest.1)).then(|| {
             format!(
-                "no room to repair: if {} failed, the other helpers could not take all that it holds: free space on them, or \
-                 add a helper (mend node add)",
+                "no room to repair: if {} failed, the other helpers could not hold its blocks; free space on \
+                 them, or add a helper (mend node add)",
                 self.facts.nodes.name(fullest.0)
             )
         })
@@ -36,11 +36,12 @@ impl<'a> Answers<'a> {
     fn no_spare_text(self, room: Room) -> String {
         let which = match room.stuck == room.blocks {
             true => "any stripe".to_owned(),
-            false => format!("{} of {} looked at", room.stuck, count(room.blocks, "stripe")),
+            false => format!("{} of {} examined", room.stuck, count(room.blocks, "stripe")),
         };
         let omitted = self.jobs.omitted(self.facts, room.stuck_bytes, None);
         format!(
-            "no room to repair: if a helper failed, no other could take its block of {which} ({}): {}",
+            "no room to repair: if a helper failed, no other could take its block of {which} \
+             ({}): {}",
             omitted.why(),
             omitted.remedy()
         )

@@ -91,9 +91,11 @@ impl<'a> Facts<'a> {
         let name = self.nodes.name(node);
         match self.nodes.is_helper(node) {
             true => format!(
-                "move them away with mend node drain {name} or mend node replace {name} NEW, and ask again"
+                "move them away with mend node drain {name} or mend node replace {name} NEW, then try again"
             ),
-            false => format!("rebuild them elsewhere with mend repair --all, or start {name}, and ask again"),
+            false => {
+                format!("rebuild them elsewhere with mend repair --all, or start {name}, then try again")
+            }
         }
     }
 }
@@ -119,7 +121,7 @@ impl<'a> Answers<'a> {
         let them = list(&view.nodes);
         view.text = match (view.safe, view.survives) {
             (false, Some(survives)) if view.unreadable == 0 => format!(
-                "NOT OK to stop {them}: all of the {} with blocks there can still be read, and some {}",
+                "NOT OK to stop {them}: all {} with blocks there stay readable, but some {}",
                 count(view.stripes, "stripe"),
                 match survives {
                     0 => "cannot lose another block".to_owned(),
@@ -127,7 +129,7 @@ impl<'a> Answers<'a> {
                 }
             ),
             (false, _) => format!(
-                "NOT OK to stop {them}: {} of the {} with blocks there could not be read",
+                "NOT OK to stop {them}: {} of the {} with blocks there would become unreadable",
                 view.unreadable,
                 count(view.stripes, "stripe")
             ),
@@ -137,14 +139,17 @@ impl<'a> Answers<'a> {
                     count(view.stripes, "stripe")
                 )
             }
-            (true, None) => format!("ok to stop {them}: no stripe that can be read has blocks there"),
+            (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
         };
         view.next_step = (!view.safe).then(|| match nodes.len() {
             1 if view.unreadable == 0 => {
-                "run mend repair --all if something is lost, and ask again; --leave 0 asks whether all could be read".to_owned()
+                "run mend repair --all if blocks are lost, then check again; with --leave 0 the check only \
+                 requires that all data stays readable"
+                    .to_owned()
             }
-            1 => "run mend repair --all, or start helpers that are down, and ask again".to_owned(),
-            _ => "stop fewer at a time; mend repair --all first if some are down already".to_owned(),
+            1 => "run mend repair --all, or start helpers that are down, then check again".to_owned(),
+            _ => "stop fewer helpers at a time; if some are down already, run mend repair --all first"
+                .to_owned(),
         });
         Ok(view)
     }

@@ -320,7 +320,7 @@ fn summary(census: &Census, up: &[String], down: &[String]) -> String {
             count(all, "stripe")
         );
     }
-    let weakest = census.redundancy.first().expect("what can be read is of some class");
+    let weakest = census.redundancy.first().expect("readable stripes belong to a class");
     if let (Some(doubt), true) = (&doubt, census.intact == all && census.misplaced == 0) {
         return format!("IN DOUBT  {doubt}; no block is missing; {helpers}");
     }
@@ -433,8 +433,8 @@ mod tests {
         let doubted = Census { contradictory: 1, ..whole };
         assert_eq!(
             line(&doubted),
-            "IN DOUBT  the blocks of 1 of 10 stripes contradict each other, so that some are wrong; no block is missing; \
-             all 1 helper up"
+            "IN DOUBT  the blocks of 1 of 10 stripes contradict each other, so at least one block of each is \
+             wrong; no block is missing; all 1 helper up"
         );
         let doubted = Census { contradictory: 2, ..risk };
         assert!(line(&doubted).starts_with("IN DOUBT  the blocks of 2 of 10 stripes contradict each other"));

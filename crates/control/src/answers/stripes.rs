@@ -20,8 +20,9 @@ impl<'a> Answers<'a> {
         let text = |claim: NewerBlocks| {
             let (node, blocks) = (claim.node, count(claim.blocks, "block"));
             format!(
-                "{node} lists {blocks} newer than the catalog ({}), which no other helper confirms: nothing is removed \
-                 until mend catalog accept, or mend catalog accept --reject {node}",
+                "{node} lists {blocks} newer than the catalog ({}), and no other helper confirms this; no \
+                 blocks are removed until you run mend catalog accept (continue without them) or mend \
+                 catalog accept --reject {node} (ignore its list)",
                 claim.first.join(", ")
             )
         };

@@ -4,15 +4,15 @@ use crate::error::{ErrorKind, list};
 
 /// The reason that changes or removals are refused while the catalog may be an old copy.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum CatalogAgeError {
     #[error(
-        "the catalog is older than blocks on {}: {blocks} are of stripes that it has yet to count, so an old copy of it was \
-         put back; nothing is stored, removed or repaired until somebody decides",
+        "the catalog is an old copy: {blocks} blocks on {} are newer than it; nothing is stored, removed or \
+         repaired until you choose how to continue",
         list(.nodes)
     )]
     CatalogBehind { nodes: Vec<String>, blocks: u64 },
-    #[error("nothing is removed while {node} lists blocks that are newer than the catalog")]
+    #[error("no blocks are removed while helper {node} lists blocks that are newer than the catalog")]
     CatalogDoubted { node: String },
 }
 
@@ -24,12 +24,15 @@ impl CatalogAgeError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::CatalogDoubted { node } => {
-                format!("see mend catalog accept --list; then mend catalog accept, or mend catalog accept --reject {node}")
+                format!(
+                    "see mend catalog accept --list; then mend catalog accept, or mend catalog accept --reject {node}"
+                )
             }
             Self::CatalogBehind { .. } => {
-                "restore the newest copy of the catalog (`mend catalog restore FILE`), make it anew from the helpers \
-                 (`mend catalog rebuild`), go on without what is newer (`mend catalog accept`), or, if a helper makes it up, see \
-                 which helper lists what (`mend catalog accept --list`) and disbelieve it (`mend catalog accept --reject HELPER`)"
+                "restore the newest copy of the catalog (`mend catalog restore FILE`), rebuild it from the \
+                 helpers (`mend catalog rebuild`), or continue without the newer blocks (`mend catalog \
+                 accept`); if a helper's list is wrong, see the lists (`mend catalog accept --list`) and \
+                 ignore that helper's (`mend catalog accept --reject HELPER`)"
                     .into()
             }
         }

@@ -7,14 +7,15 @@ use crate::error::{CORRECT_IT, ErrorKind};
 
 /// The reason that a request about a file or a put is refused.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum FileError {
     #[error("there is no file `{0}`")]
     NoSuchFile(String),
-    #[error("{stripes} stripes are more than {most}: choose larger blocks")]
+    #[error("the file needs {stripes} stripes, and the limit is {most}: choose larger blocks")]
     TooManyStripes { stripes: u64, most: u64 },
     #[error(
-        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, and there are {usable}; {omitted}"
+        "{code} needs {needed} live helpers with room for {block_bytes} bytes each, but there are {usable}; \
+         {omitted}"
     )]
     TooFewHelpers { code: String, needed: usize, usable: usize, block_bytes: u64, omitted: Box<Omitted> },
     #[error("stripe {position} of put {put} is being stored already")]
@@ -23,7 +24,7 @@ pub enum FileError {
     PutBusy(PutId),
     #[error(transparent)]
     Put(PutError),
-    #[error("{0} keeps its files itself: put, get and remove them there")]
+    #[error("{0} manages its files itself: put, get and remove them there")]
     OwnFiles(&'static str),
 }
 

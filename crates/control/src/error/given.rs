@@ -6,34 +6,35 @@ use crate::error::{CORRECT_IT, ErrorKind};
 
 /// The reason that a plug-in's stripe cannot be described, read or repaired.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum GivenError {
-    #[error("stripe {0} is none that was described to this coordinator, or not lately")]
+    #[error("stripe {0} was not described to this coordinator, or its description has expired")]
     NotGiven(StripeId),
-    #[error("stripe {0} is being read or repaired, as it was described before")]
+    #[error("stripe {0} is being read or repaired according to its earlier description")]
     GivenInUse(StripeId),
     #[error("{0} stripes are described already")]
     TooManyGiven(usize),
-    #[error("the stripes that {whose} described fill the {most} bytes there are for them")]
+    #[error("the stripes described by {whose} exceed the memory limit of {most} bytes")]
     GivenBytes { whose: String, most: u64 },
     #[error("`{0}` is in this cluster's own catalog")]
     Catalogued(String),
-    #[error("a stripe of {code} has {needed} blocks, and {blocks} are described")]
+    #[error("a stripe of {code} has {needed} blocks, but {blocks} are described")]
     GivenBlocks { code: String, needed: usize, blocks: usize },
     #[error("`{0}` is named twice")]
     GivenTwice(String),
-    #[error("block {block} has {bytes} bytes, and blocks of its stripe have at most {block_bytes}")]
+    #[error("block {block} has {bytes} bytes, but blocks of its stripe have at most {block_bytes}")]
     GivenTooLong { block: String, bytes: u64, block_bytes: u64 },
-    #[error("blocks of {asked} bytes are not possible: the most is {most}")]
+    #[error("blocks of {asked} bytes are too large: the limit is {most} bytes")]
     GivenBlockBytes { asked: u64, most: u64 },
-    #[error("`{0}` is no digest, such as crc32c:0a1b2c3d")]
+    #[error("`{0}` is not a digest: write one such as crc32c:0a1b2c3d")]
     NoDigest(String),
-    #[error("`{0}` cannot be a name: it needs 1 to 255 bytes without control characters")]
+    #[error("`{0}` is not a valid name: it needs 1 to 255 bytes without control characters")]
     NoName(String),
-    #[error("block {block} is not lost: {holder} has it, as the stripe was described")]
+    #[error("block {block} is not lost: the description of its stripe places it on {holder}")]
     NotLost { block: String, holder: String },
     #[error(
-        "stripe {0} was described by a plug-in: its lost blocks have to be named, each with the helper that shall have it"
+        "stripe {0} was described by a plug-in: name each lost block together with the helper that should \
+         store it"
     )]
     NoHomes(StripeId),
 }
@@ -57,15 +58,13 @@ impl GivenError {
 
     pub(crate) fn next_step(&self) -> String {
         match self {
-            Self::NotGiven(_) => "have whoever described it do so again, then ask again".into(),
-            Self::GivenInUse(_) => {
-                "wait for that to end, or go on with the stripe as it was described".into()
-            }
+            Self::NotGiven(_) => "describe the stripe again, then repeat the request".into(),
+            Self::GivenInUse(_) => "wait until that ends, or use the earlier description".into(),
             Self::TooManyGiven(_) | Self::GivenBytes { .. } => {
-                "try again in a few minutes: those that nobody asks for are forgotten".into()
+                "try again in a few minutes: unused descriptions expire".into()
             }
-            Self::Catalogued(_) => "ask for it without describing it, or choose another name".into(),
-            Self::NotLost { .. } => "describe the stripe as it is now: a lost block has no node".into(),
+            Self::Catalogued(_) => "request it without a description, or choose another name".into(),
+            Self::NotLost { .. } => "describe the stripe's present state: a lost block has no node".into(),
             Self::GivenBlocks { .. }
             | Self::GivenTwice(_)
             | Self::GivenTooLong { .. }

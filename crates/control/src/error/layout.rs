@@ -7,13 +7,13 @@ use crate::error::ErrorKind;
 
 /// The reason that the requested layout of blocks is not possible.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum LayoutError {
     #[error(transparent)]
     Code(#[from] SpecError),
-    #[error("blocks of {asked} bytes are not possible: the size must be a multiple of {unit} bytes above 0")]
+    #[error("blocks cannot have {asked} bytes: the size must be a positive multiple of {unit} bytes")]
     BlockBytes { asked: u64, unit: u64, below: Option<u64>, above: u64 },
-    #[error("chunks of {asked} bytes are not possible: the size must be a multiple of {unit} bytes above 0")]
+    #[error("chunks cannot have {asked} bytes: the size must be a positive multiple of {unit} bytes")]
     ChunkBytes { asked: u64, unit: u64, below: Option<u64>, above: u64 },
     #[error(transparent)]
     Chunks(#[from] ChunkingError),
@@ -34,7 +34,9 @@ impl LayoutError {
             Self::BlockBytes { above, .. } | Self::ChunkBytes { above, .. } => {
                 format!("the smallest possible size is {above} bytes")
             }
-            Self::Chunks(_) => "a block is a whole number of chunks, and a chunk of sub-blocks".into(),
+            Self::Chunks(_) => {
+                "make a block a whole number of chunks, and a chunk a whole number of sub-blocks".into()
+            }
         }
     }
 }

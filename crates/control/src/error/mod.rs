@@ -39,7 +39,7 @@ const CORRECT_IT: &str = "correct the request; `mend openapi` describes it";
 
 /// The reason for refusing a request: one variant per topic.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is named after its topic")]
+#[allow(missing_docs, reason = "the variants are named after their topics")]
 pub enum RequestError {
     #[error(transparent)]
     CatalogAge(#[from] CatalogAgeError),

@@ -8,21 +8,21 @@ use crate::error::{ErrorKind, list};
 
 /// The reason that a request about a helper or the settings is refused.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum NodeError {
-    #[error("there is no helper `{name}`; those known are {}", list(.known))]
+    #[error("there is no helper `{name}`; the known helpers are {}", list(.known))]
     NoSuchNode { name: String, known: Vec<String> },
-    #[error("no helper is named")]
+    #[error("no helper is given")]
     NoNodes,
     #[error("helper {0} is up")]
     NodeUp(String),
     #[error("helper {0} is not in maintenance")]
     NotInMaintenance(String),
-    #[error("a maintenance lasts for more than 0 and at most {} days", most.as_secs() / 86_400)]
+    #[error("maintenance must last longer than 0 and at most {} days", most.as_secs() / 86_400)]
     MaintenanceTime { most: Duration },
-    #[error("the catalog counts on {blocks} on helper {name}")]
+    #[error("helper {name} still holds {blocks} that the catalog needs")]
     NodeNeeded { name: String, blocks: String, next_step: String },
-    #[error("{new} cannot take the place of {old}: it must be another helper, and up")]
+    #[error("{new} cannot replace {old}: it must be a different helper that is up")]
     NoReplacement { old: String, new: String },
     #[error(transparent)]
     RepairAfter(#[from] ParseRepairAfterError),
@@ -43,7 +43,7 @@ impl NodeError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchNode { .. } => "see `mend status` for the helpers".into(),
-            Self::NoNodes => "name one or more; mend node list names those there are".into(),
+            Self::NoNodes => "name one or more; mend node list shows them".into(),
             Self::NodeUp(name) => {
                 format!("stop it for good (its process `mend helper {name}`), then try again")
             }

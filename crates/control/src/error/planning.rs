@@ -6,7 +6,7 @@ use crate::error::{CORRECT_IT, ErrorKind};
 
 /// The reason that no plan can be made.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum PlanningError {
     #[error("stripe {stripe} has blocks b0 to b{}, and no b{index}", blocks - 1)]
     NoSuchIndex { stripe: String, index: u16, blocks: usize },
@@ -34,7 +34,7 @@ impl PlanningError {
             Self::NothingLost(_) => CORRECT_IT.into(),
             Self::Scheme(_) => "choose one of the schemes listed".into(),
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),
-            Self::Plan(_) => "change what is asked for".into(),
+            Self::Plan(_) => "change the request: other blocks, another scheme or another requestor".into(),
         }
     }
 }

@@ -7,17 +7,17 @@ use crate::error::{CORRECT_IT, ErrorKind};
 
 /// The reason that a repair is not queued, shown or changed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum RepairError {
     #[error("there is no repair {0}")]
     NoSuchRepair(u64),
     #[error("repair {repair} has ended already: it is {state}")]
     RepairEnded { repair: u64, state: RepairState },
-    #[error("there is no way `{0}` to empty a node; the ways are both, migrate and rebuild")]
+    #[error("there is no drain method `{0}`; the methods are both, migrate and rebuild")]
     NoSuchWay(String),
     #[error(transparent)]
     HelperPolicy(#[from] UnknownPolicy),
-    #[error("helper {name} is up, so that its blocks are not lost")]
+    #[error("helper {name} is up, so its blocks are not lost")]
     NodeIsUp { name: String },
     #[error("a repair needs exactly one of `block`, `stripe`, `node`, `drain` and `all`")]
     NoOneTarget,
@@ -34,13 +34,11 @@ impl RepairError {
 
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
-            Self::NoSuchRepair(_) => {
-                "see those that are open with `mend status`, and what was done with `mend history`"
-            }
-            Self::RepairEnded { .. } => "see what it did with `mend watch`, or ask for another one",
-            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of those listed",
+            Self::NoSuchRepair(_) => "`mend status` shows open repairs, `mend history` shows finished ones",
+            Self::RepairEnded { .. } => "see its result with `mend watch`, or start another repair",
+            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of these methods",
             Self::NodeIsUp { .. } => {
-                "empty it with `mend node drain`, or repair single blocks with `mend repair`"
+                "drain it with `mend node drain`, or repair single blocks with `mend repair`"
             }
             Self::NoOneTarget => CORRECT_IT,
         };

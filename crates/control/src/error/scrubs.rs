@@ -6,11 +6,11 @@ use crate::error::ErrorKind;
 
 /// The reason that a scrub is not started, stopped or shown.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum ScrubError {
     #[error("there is no scrub {0}")]
     NoSuchScrub(u64),
-    #[error("scrub {0} runs, and does not check parity")]
+    #[error("scrub {0} is running, and it does not check parity")]
     ScrubRuns(u64),
     #[error("scrub {scrub} has ended already: it is {state}")]
     ScrubEnded { scrub: u64, state: ScrubState },
@@ -30,9 +30,9 @@ impl ScrubError {
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
             Self::NoSuchScrub(_) => "start one with `mend scrub`",
-            Self::ScrubRuns(_) => "wait for its end (`mend status`), or stop it with `mend scrub --stop`",
+            Self::ScrubRuns(_) => "wait until it ends (`mend status`), or stop it with `mend scrub --stop`",
             Self::ScrubEnded { .. } => "see what it found with `mend status --output json`",
-            Self::Unlisted(_) => "mend status says how far the listing is; try again when it has ended",
+            Self::Unlisted(_) => "try again when the listing has ended; mend status shows its progress",
         };
         step.into()
     }

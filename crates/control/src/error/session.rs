@@ -6,15 +6,15 @@ use crate::error::{CORRECT_IT, ErrorKind};
 
 /// The reason that a client's request is refused.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum SessionError {
-    #[error("only clients read and put")]
+    #[error("only clients can read and put")]
     NoClient,
-    #[error("more than {0} requests of one connection at a time")]
+    #[error("this connection already has {0} open requests, which is the limit")]
     TooManyRequests(usize),
     #[error("the number {0} is in use by another request of this connection")]
     TagTaken(u64),
-    #[error("node {0} has gone")]
+    #[error("node {0} has disconnected")]
     Gone(NodeId),
 }
 
@@ -31,7 +31,7 @@ impl SessionError {
         let step = match self {
             Self::NoClient => CORRECT_IT,
             Self::TooManyRequests(_) => "wait for some of them to end",
-            Self::TagTaken(_) => "use a number once",
+            Self::TagTaken(_) => "use each request number only once",
             Self::Gone(_) => "connect again once the coordinator is back",
         };
         step.into()

@@ -6,13 +6,13 @@ use crate::error::ErrorKind;
 
 /// The reason that a write fails, or that an entry is missing from the catalog.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is told by its message")]
+#[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum StorageError {
-    #[error("the storage of the catalog does not keep up: {waiting} changes wait for it")]
+    #[error("the catalog's disk is too slow: {waiting} changes are waiting to be stored")]
     StorageBehind { waiting: usize },
     #[error("nothing can be stored: {0}")]
     StorageFails(StoreError),
-    #[error("another coordinator has taken over: this one's {ours} is over, the storage is at {newest}")]
+    #[error("another coordinator has taken over ({newest}); this one ({ours}) can no longer write")]
     Fenced { ours: Term, newest: Term },
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -40,14 +40,17 @@ impl StorageError {
         let step = match self {
             Self::StorageBehind { .. } => "try again later; look at the coordinator's disk",
             Self::StorageFails(_) => {
-                "free space on the coordinator's disk or repair it: the coordinator goes on by itself (see `mend status`)"
+                "free space on the coordinator's disk or repair it: the coordinator then continues \
+                 automatically (see `mend status`)"
             }
-            Self::Fenced { .. } => "stop this coordinator, and ask the other one",
+            Self::Fenced { .. } => "stop this coordinator, and use the other one",
             Self::Store(_) => "try again in a few seconds",
             Self::Catalog(CatalogError::NoSuchStripe(_) | CatalogError::NoSuchBlock(_)) => {
                 "see a file's stripes and blocks with `mend stat`"
             }
-            Self::Catalog(CatalogError::Ambiguous { .. }) => "say which, with what is behind the hyphen",
+            Self::Catalog(CatalogError::Ambiguous { .. }) => {
+                "use the full name, including the part after the hyphen"
+            }
             Self::Catalog(CatalogError::Storage { .. }) => "look at the coordinator's log and disk",
             Self::Catalog(CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp) => {
                 "stop the coordinator, then do one of these"

@@ -112,7 +112,7 @@ impl Jobs {
         digest: Option<Digest>,
         out: &mut Out,
     ) {
-        let running = self.running.get_mut(&id).expect("it has just acted");
+        let running = self.running.get_mut(&id).expect("the job is still running");
         running.holders[usize::from(block.0)] = Some(node);
         if let Some(item) = running.item {
             out.tell(Signal::Delivered { item, node });
@@ -132,7 +132,7 @@ impl Jobs {
         blocks: Vec<(BlockIndex, NodeId, Option<Digest>)>,
         out: &mut Out,
     ) {
-        let running = self.running.get_mut(&id).expect("it has just acted");
+        let running = self.running.get_mut(&id).expect("the job is still running");
         running.recording += 1;
         let stripe = running.stripe.clone();
         if facts.stripes.given.get(&stripe).is_some() {
@@ -181,7 +181,7 @@ impl Jobs {
         problem: &BlockProblem,
         out: &mut Out,
     ) {
-        let running = self.running.get_mut(&id).expect("it has just acted");
+        let running = self.running.get_mut(&id).expect("the job is still running");
         if let Owner::Put { .. } = running.owner {
             return; // The block belongs to the client's file or is not visible yet.
         }
@@ -220,7 +220,7 @@ impl Jobs {
         out: &mut Out,
     ) {
         self.record_put(facts, id, out);
-        let running = self.running.get_mut(&id).expect("a job finishes once");
+        let running = self.running.get_mut(&id).expect("a running job has not finished yet");
         match running.recording {
             0 => out.tell(Signal::Ended { job: id, result: Box::new(result) }),
             _ => running.ended = Some(result),
@@ -247,7 +247,7 @@ impl Jobs {
     /// Records the blocks that a put's job stored, even if the job failed, because recorded blocks are
     /// removed later.
     fn record_put(&mut self, facts: Facts<'_>, id: JobId, out: &mut Out) {
-        let running = self.running.get_mut(&id).expect("a job finishes once");
+        let running = self.running.get_mut(&id).expect("a running job has not finished yet");
         if running.stored.is_empty() {
             return;
         }

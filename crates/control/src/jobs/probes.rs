@@ -112,7 +112,7 @@ impl LinkTests {
     ) -> Result<(), RequestError> {
         let job = out.next_job()?;
         let request = Self::probe_request(facts, job, link, bytes)?;
-        let probes = self.probes.as_mut().expect("somebody asked for it");
+        let probes = self.probes.as_mut().expect("a measurement is in progress");
         probes.running = Some(RunningProbe { link, job, began: facts.base.now, few });
         out.tell(Signal::Start { owner: Owner::Probe, request: Box::new(request) });
         Ok(())
@@ -135,13 +135,13 @@ impl LinkTests {
         match (came, few) {
             (Err(why), _) => self.note_probed(link, Err(why), out),
             (Ok(()), None) => {
-                let bytes = self.probes.as_ref().expect("it was running").bytes;
+                let bytes = self.probes.as_ref().expect("a measurement is in progress").bytes;
                 if let Err(why) = self.probe(facts, link, bytes, Some(took), out) {
                     self.note_probed(link, Err(why.to_string()), out);
                 }
             }
             (Ok(()), Some(few)) => {
-                let bytes = self.probes.as_ref().expect("it was running").bytes - FEW;
+                let bytes = self.probes.as_ref().expect("a measurement is in progress").bytes - FEW;
                 let rate = bytes as f64 / took.saturating_sub(few).max(NO_TIME).as_secs_f64();
                 self.note_probed(link, Ok(rate), out);
             }
@@ -150,7 +150,7 @@ impl LinkTests {
     }
 
     fn note_probed(&mut self, link: Link, result: Result<f64, String>, out: &mut Out) {
-        let probes = self.probes.as_mut().expect("it was running");
+        let probes = self.probes.as_mut().expect("a measurement is in progress");
         probes.running = None;
         probes.results.push((link, result));
         let ports = probes.ports(link);
@@ -197,7 +197,7 @@ impl Nodes {
                     .into_iter()
                     .for_each(|(from, to, found)| self.figures.measure_pair(from, to, found));
             }
-            Err(error) => tracing::warn!(%error, "measured rates that cannot be read are dropped"),
+            Err(error) => tracing::warn!(%error, "dropping unreadable measured rates"),
         }
     }
 }

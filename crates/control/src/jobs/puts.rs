@@ -63,7 +63,7 @@ impl Jobs {
                 self.puts.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
                 out.answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)));
             }
-            Ok(other) => unreachable!("a put that is begun has a number, not {other:?}"),
+            Ok(other) => unreachable!("expected a put number, got {other:?}"),
             Err(error) => out.answer(reply, Err(error.into())),
         }
     }
@@ -81,7 +81,7 @@ impl Jobs {
                 self.puts.puts.remove(&put);
                 out.answer(reply, Ok(file_view(&file)));
             }
-            Ok(other) => unreachable!("a commit is answered by its file, not {other:?}"),
+            Ok(other) => unreachable!("expected the committed file, got {other:?}"),
             Err(error) => out.answer(reply, Err(error.into())),
         }
     }
@@ -135,7 +135,7 @@ impl Jobs {
             Ok(Answer::Stripe(stripe)) => {
                 self.start_put_job(facts, client, tag, (put, position), &stripe, out)
             }
-            Ok(other) => unreachable!("an allocation is answered by its stripe, not {other:?}"),
+            Ok(other) => unreachable!("expected the allocated stripe, got {other:?}"),
             Err(error) => Err(error.into()),
         };
         if let Err(error) = started {
@@ -165,7 +165,7 @@ impl Jobs {
         let label = allocated.label(&facts.base.settings.cluster_id);
         let chunking = allocated.size().chunking(&*code)?;
         let stripe = Stripe { id, blocks, code, chunking, label };
-        let nodes = allocated.blocks.iter().map(|block| block.node.expect("each has its place"));
+        let nodes = allocated.blocks.iter().map(|block| block.node.expect("an allocated block has a node"));
         let wanted = (0..).map(BlockIndex).zip(nodes);
         let request = JobRequest {
             job: out.next_job()?,

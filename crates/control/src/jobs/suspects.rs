@@ -91,7 +91,10 @@ impl LinkTests {
         if !came || !facts.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
             self.suspects.fail(suspect);
         } else if !self.suspects.are_of(suspect) {
-            tracing::info!(node = %facts.nodes.name(suspect), "not slow, as a trial shows");
+            tracing::info!(
+                node = %facts.nodes.name(suspect),
+                "a trial transfer was fast: the node no longer counts as slow"
+            );
             out.tell(Signal::Acquitted(suspect));
         }
         if self.are_links_measured() {

@@ -59,7 +59,12 @@ impl Registry {
         };
         for node in self.ids().filter(is_missed).collect::<Vec<_>>() {
             let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
-            self.begin_absence(node, Absence::new(since, base.now, base.now), "it did not come back", out);
+            self.begin_absence(
+                node,
+                Absence::new(since, base.now, base.now),
+                "it did not reconnect after the coordinator's start",
+                out,
+            );
         }
     }
 

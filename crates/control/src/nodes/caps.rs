@@ -40,7 +40,7 @@ impl Nodes {
         let Some((_, record)) = records.iter().find(|(key, _)| key == KEY) else { return };
         match serde_json::from_value(record.clone()) {
             Ok(view) => self.capping.view = view,
-            Err(error) => tracing::warn!(%error, "caps that cannot be read are dropped"),
+            Err(error) => tracing::warn!(%error, "dropping unreadable caps"),
         }
     }
 

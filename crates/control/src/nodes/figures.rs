@@ -190,7 +190,7 @@ impl Figures {
         let port = |at: usize, stated: Option<u64>| {
             let seen = figures.seen[at].map_or(0.0, |seen| seen.rate);
             let measured = figures.measured[at].map(|found| match seen > found.rate * FASTER {
-                true => figures.seen[at].expect("it was seen"),
+                true => figures.seen[at].expect("the higher rate is one that was seen"),
                 false => found,
             });
             let known = match (stated, measured) {

@@ -25,7 +25,7 @@ impl Nodes {
     pub(crate) fn lay_links(&mut self, base: &Base) {
         let mut topology = std::mem::take(&mut self.topology);
         if let Err(error) = self.lay(base, &mut topology) {
-            tracing::error!(%error, "a link of mend.toml is left out");
+            tracing::error!(%error, "ignoring a link of mend.toml");
         }
         self.topology = topology;
     }
@@ -84,7 +84,7 @@ impl Nodes {
         let clients =
             self.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
         for client in clients.map(|(node, _)| node).collect::<Vec<_>>() {
-            let rates = &mut self.topology.get_mut(client).expect("it was just seen").rates;
+            let rates = &mut self.topology.get_mut(client).expect("the client was just found").rates;
             (rates.up, rates.down) = (assumed, assumed);
         }
     }

@@ -18,8 +18,8 @@ impl Repairs {
         let (reason, next_step) = match end {
             End::NothingLost => (self.verify_first.nothing_lost(facts, stripe), None),
             End::LostAgain => (
-                "its blocks are lost again and again".to_owned(),
-                Some("look at mend status for bad disks".to_owned()),
+                "its blocks were lost again after each repair".to_owned(),
+                Some("check mend status and the helpers for failing disks".to_owned()),
             ),
             End::Unreadable { .. } => match self.why_unreadable(facts, stripe) {
                 Some(obstacle) => (obstacle.reason, Some(obstacle.next_step)),
@@ -46,7 +46,7 @@ impl<'a> Facts<'a> {
                 .to_owned();
         }
         let names: Vec<String> = down.into_iter().collect();
-        format!("bring {} back, then run mend repair --all", names.join(" or "))
+        format!("start {}, then run mend repair --all", names.join(" or "))
     }
 }
 
@@ -75,9 +75,12 @@ impl Repairs {
         let (n, lost) = (record.blocks.len(), record.blocks.len() - available.len());
         let most = n - stripe.code.data_blocks();
         let reason = if lost > most {
-            format!("{lost} of {n} blocks lost, at most {most} can be")
+            format!("unrecoverable: {lost} of {n} blocks are lost, and the code tolerates {most}")
         } else {
-            format!("{lost} of {n} blocks lost, and the others do not determine them: {error}")
+            format!(
+                "unrecoverable: {lost} of {n} blocks are lost, and the remaining ones cannot decode them: \
+                 {error}"
+            )
         };
         let end = End::Unreadable { lost: lost as u16 };
         Err(Obstacle { end, reason, next_step: facts.bring_back(record) })

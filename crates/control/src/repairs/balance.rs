@@ -158,7 +158,7 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
         };
         let from = fills[giver].node;
         // The difference is smaller than any block, so a move would only exchange the roles of the two.
-        let widest = excess(&fills[giver]) - excess(fills.last().expect("the giver is there"));
+        let widest = excess(&fills[giver]) - excess(fills.last().expect("the list of helpers is not empty"));
         if widest <= LEAST_BLOCK_BYTES {
             break;
         }

@@ -55,7 +55,7 @@ impl Claims {
         if !self.0.get(stripe).is_some_and(is_ours) {
             return;
         }
-        tracing::warn!(%stripe, "others may change it now: its repair is called off and begun anew");
+        tracing::warn!(%stripe, "lost the claim on a stripe; restarting its repair");
         if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.0.get(stripe) {
             self.0.remove(stripe);
         }
@@ -117,7 +117,7 @@ impl Claims {
                 scheduler.let_go(stripe);
             }
             Err(error) => {
-                tracing::info!(%stripe, %error, "its repair waits");
+                tracing::info!(%stripe, %error, "cannot claim a stripe yet; its repair waits");
                 claim.state = ClaimState::Refused { again: now + ASK_AGAIN };
                 refusals.note_error(stripe, &error);
             }

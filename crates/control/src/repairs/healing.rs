@@ -216,10 +216,13 @@ impl Healing {
         case.not_before = now + pause;
         case.repairs.clear();
         if policy.dry_run {
-            tracing::info!(stripe = %stripe.id, blocks = listed, "would be repaired now (dry run)");
+            tracing::info!(
+                stripe = %stripe.id, blocks = listed,
+                "an automatic repair would start now (dry run)"
+            );
             return false;
         }
-        tracing::info!(stripe = %stripe.id, blocks = listed, "is repaired without being asked for");
+        tracing::info!(stripe = %stripe.id, blocks = listed, "starting an automatic repair of a stripe");
         for target in targets {
             self.heal_target(facts, &stripe.id, target, out);
         }
@@ -243,7 +246,7 @@ impl Healing {
                 let (write, then) = Ordered::new(id, order, OrderedBy::Damage).stored();
                 out.store(write, then);
             }
-            Err(error) => tracing::warn!(%stripe, %error, "its repair cannot begin"),
+            Err(error) => tracing::warn!(%stripe, %error, "cannot start the automatic repair of a stripe"),
         }
     }
 
@@ -313,7 +316,7 @@ impl Healing {
     pub(crate) fn advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
             return vec![format!(
-                "{} lost on helpers that are up: run mend repair --all",
+                "{} missing or corrupt on helpers that are up: run mend repair --all",
                 count(blocks, "block")
             )];
         }
@@ -322,8 +325,8 @@ impl Healing {
         let mut advice: Vec<String> = hollow
             .map(|(&node, &since)| {
                 format!(
-                    "{} came back without most of its blocks: is its disk mounted? They are rebuilt in {}, or now with \
-                     mend repair --all",
+                    "{} returned without most of its blocks; check that its disk is mounted. The blocks are \
+                     rebuilt in {}; to start now, run mend repair --all",
                     facts.nodes.name(node),
                     in_words((since + grace).saturating_sub(facts.base.now))
                 )
@@ -332,12 +335,18 @@ impl Healing {
         if advice.is_empty() {
             let again = self.tried_again().filter(|&again| again > facts.base.now);
             let when = again.map_or_else(
-                || "repair begins by itself".to_owned(),
+                || "automatic repair starts shortly".to_owned(),
                 |again| {
-                    format!("repair is tried again in {}", in_words(again.saturating_sub(facts.base.now)))
+                    format!(
+                        "the next repair attempt starts in {}",
+                        in_words(again.saturating_sub(facts.base.now))
+                    )
                 },
             );
-            advice.push(format!("{} lost on helpers that are up: {when}", count(blocks, "block")));
+            advice.push(format!(
+                "{} missing or corrupt on helpers that are up: {when}",
+                count(blocks, "block")
+            ));
         }
         advice
     }

@@ -118,7 +118,7 @@ impl Repairs {
             Some(index) => vec![index],
             None => facts.wanted_of(order, record),
         };
-        let repair = self.queue.by_id.get_mut(&id).expect("it was just taken from the queue");
+        let repair = self.queue.by_id.get_mut(&id).expect("the repair was just taken from the queue");
         repair.add_item(item, record, &wanted);
     }
 

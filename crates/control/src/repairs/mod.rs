@@ -192,7 +192,7 @@ impl Repairs {
             (Ok(outcome), None) => {
                 self.scheduler.handle_done(item.id, now);
                 let record = facts.stripes.stripe_record(stripe).ok();
-                let repair = self.queue.by_id.get_mut(&repair).expect("it has the item");
+                let repair = self.queue.by_id.get_mut(&repair).expect("the repair of an item exists");
                 repair.note_rebuilt(stripe, record.as_ref(), outcome);
             }
             (Err(JobError::Cancelled), None) => self.scheduler.handle_cancelled(item.id),
@@ -212,7 +212,7 @@ impl Repairs {
                 item.fail(error.to_string(), &format!("nothing was published; {settled_by}"));
             }
             ItemState::Ended(_) => {
-                let next_step = "look at mend status for helpers that are down, then repair again";
+                let next_step = "start the helpers that mend status lists as down, then repair again";
                 item.fail(error.to_string(), next_step);
             }
             _ => item.replanned.push(error.to_string()),

@@ -42,19 +42,23 @@ impl Obstacle {
             return Self {
                 end: End::Failed,
                 reason: format!(
-                    "{blocks} may go to {} only, and none of them is up, holds no other block of the stripe and has {} bytes \
-                     free ({})",
+                    "{blocks} may only go to {}, and none of these helpers is up, has {} bytes free and \
+                     holds no other block of the stripe ({})",
                     list(&only),
                     record.block_bytes,
                     omitted.why()
                 ),
-                next_step: format!("name other helpers, or none: then any will do; or {}", omitted.remedy()),
+                next_step: format!(
+                    "name other helpers, or name none to allow any helper; or {}",
+                    omitted.remedy()
+                ),
             };
         }
         Self {
             end: End::Failed,
             reason: format!(
-                "no helper can take {blocks} of {} bytes: it must be up, hold no other block of the stripe and have room ({})",
+                "no helper can take {blocks} of {} bytes: a helper must be up, have room and hold no other \
+                 block of the stripe ({})",
                 record.block_bytes,
                 omitted.why()
             ),

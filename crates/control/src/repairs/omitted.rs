@@ -47,7 +47,7 @@ impl Omitted {
             steps.push(format!("start {} (mend helper NAME)", absent.join(", ")));
         }
         if !self.out_of_service.is_empty() {
-            steps.push(format!("bring the servers beside {} back", self.out_of_service.join(", ")));
+            steps.push(format!("restart the servers of {}", self.out_of_service.join(", ")));
         }
         steps.extend(self.leaving.iter().map(|name| format!("mend node drain {name} --stop")));
         if !self.full.is_empty() {
@@ -66,7 +66,7 @@ impl fmt::Display for Omitted {
         let named = self.groups().into_iter().filter(|(_, names)| !names.is_empty());
         let parts: Vec<String> = named.map(|(why, names)| format!("{why}: {}", names.join(", "))).collect();
         match parts.is_empty() {
-            true => f.write_str("no other helper is known"),
+            true => f.write_str("there are no other helpers"),
             false => f.write_str(&parts.join("; ")),
         }
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn each_reason_is_listed_with_its_remedy() {
-        assert_eq!(Omitted::default().to_string(), "no other helper is known");
+        assert_eq!(Omitted::default().to_string(), "there are no other helpers");
         assert_eq!(Omitted::default().remedy(), "add a helper (mend node add)");
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let omitted = Omitted {

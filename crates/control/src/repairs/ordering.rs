@@ -35,7 +35,12 @@ impl Facts<'_> {
             (None, Some(stripe), None, None, false) if !homes.is_empty() => {
                 let stripe = StripeId(stripe.clone());
                 let homes = self.given_homes(&stripe, homes)?;
-                let record = self.stripes.given.get(&stripe).expect("it has blocks").clone();
+                let record = self
+                    .stripes
+                    .given
+                    .get(&stripe)
+                    .expect("the stripe was described, as it has blocks")
+                    .clone();
                 return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
             }
             // Homes are allowed only for given stripes.

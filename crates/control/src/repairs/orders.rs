@@ -113,9 +113,9 @@ impl Order {
     /// Advice on when the remaining stripes are retried.
     pub fn next_attempt(&self) -> &'static str {
         match self.target {
-            Target::Drain(_) => "it goes on by itself when one can",
+            Target::Drain(_) => "the drain continues automatically when a helper has room",
             Target::Rebalance(_) => "then run mend rebalance again",
-            _ if self.by_itself => "it is tried again by itself",
+            _ if self.by_itself => "it is retried automatically",
             _ => "then run mend repair --all",
         }
     }

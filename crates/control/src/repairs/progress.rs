@@ -12,7 +12,8 @@ use crate::repairs::bound::Bound;
 impl Repairs {
     /// Starts the course of a repair whose items were added.
     pub(crate) fn begin_course(&mut self, facts: Facts<'_>, id: u64, records: &[StripeRecord]) {
-        let repair = self.queue.by_id.get_mut(&id).expect("its items were just added");
+        let repair =
+            self.queue.by_id.get_mut(&id).expect("the repair exists, as items were just added to it");
         let bound = Bound { facts, order: &repair.order }.of(records);
         let course = &mut repair.course;
         (course.began, course.bound) = (Some(facts.base.now), bound);
@@ -61,8 +62,8 @@ impl Repairs {
             Resource::Downlink(node) => format!("the downlink of {}", facts.nodes.name(*node)),
             Resource::Disk(node) => format!("the disk of {}", facts.nodes.name(*node)),
             Resource::Jobs(node) => format!("the number of jobs on {}", facts.nodes.name(*node)),
-            Resource::TrunkOut(rack) => format!("what may leave rack {rack}"),
-            Resource::TrunkInto(rack) => format!("what may enter rack {rack}"),
+            Resource::TrunkOut(rack) => format!("the outbound bandwidth of rack {rack}"),
+            Resource::TrunkInto(rack) => format!("the inbound bandwidth of rack {rack}"),
             Resource::Pair(from, to) => {
                 format!("the link from {} to {}", facts.nodes.name(*from), facts.nodes.name(*to))
             }

@@ -64,7 +64,7 @@ impl Repairs {
             Err(obstacle) => {
                 self.decline(proposal, obstacle.end);
                 let item = self.queue.item(proposal.repair.0, &proposal.stripe);
-                item.expect("an item was proposed").fail(obstacle.reason, &obstacle.next_step);
+                item.expect("a proposed item exists").fail(obstacle.reason, &obstacle.next_step);
             }
         }
         None
@@ -152,7 +152,8 @@ impl Repairs {
             return None;
         }
         running.loads = loads;
-        let repair = self.queue.by_id.get_mut(&proposal.repair.0).expect("an item of it was proposed");
+        let repair =
+            self.queue.by_id.get_mut(&proposal.repair.0).expect("the repair of a proposed item exists");
         repair.note_started(&proposal.stripe, blocks);
         if let (HelperPolicy::MPpr, Some(predicted)) = (repair.order.helpers, predicted) {
             let due = facts.base.now + LATE_AFTER + predicted * LATE_TIMES;

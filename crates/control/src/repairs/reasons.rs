@@ -22,7 +22,8 @@ struct Failed {
 
 impl Reasons {
     pub(crate) fn add(&mut self, item: &Item) {
-        let reason = item.reason.clone().unwrap_or_else(|| "no reason is known".to_owned());
+        let reason =
+            item.reason.clone().unwrap_or_else(|| "unknown reason (see the coordinator's log)".to_owned());
         let failed = self.0.entry((reason, item.next_step.clone())).or_default();
         failed.stripes += 1;
         let missing = item.blocks.iter().filter(|block| !item.rebuilt.contains_key(*block));
@@ -33,9 +34,9 @@ impl Reasons {
     /// Adds the reason for blocks that arrived on a node during its drain.
     pub(super) fn add_left(&mut self, blocks: u64) {
         let reason =
-            "blocks were stored on it meanwhile, or are of files that are still being stored".to_owned();
+            "some blocks arrived during the drain, or belong to files that are still being stored".to_owned();
         let failed = Failed { stripes: blocks, blocks: Vec::new() };
-        self.0.insert((reason, Some("they are moved by themselves next".to_owned())), failed);
+        self.0.insert((reason, Some("they are moved automatically".to_owned())), failed);
     }
 
     /// The reasons, the most frequent first.

@@ -90,11 +90,10 @@ impl VerifyFirst {
         let names: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();
         match names.as_slice() {
             [] => "nothing is lost".to_owned(),
-            [one] => format!("nothing is lost: {one} has just read its block, and it is healthy"),
-            some => format!(
-                "nothing is lost: {} helpers have just read their blocks, and they are healthy",
-                some.len()
-            ),
+            [one] => format!("nothing is lost: {one} has just read its block without errors"),
+            some => {
+                format!("nothing is lost: {} helpers have just read their blocks without errors", some.len())
+            }
         }
     }
 }

@@ -12,7 +12,10 @@ impl Control {
     /// Closes expired questions of connected helpers, and continues without the answers.
     pub(crate) fn expire_asks(&mut self) {
         for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
-            tracing::warn!(node = %self.nodes.name(node), "a helper does not answer what it is asked; its disk may hang");
+            tracing::warn!(
+                node = %self.nodes.name(node),
+                "a helper did not answer in time; its disk may hang"
+            );
             self.repairs.note_verified((number, node), None, None);
             match subject {
                 Subject::Block { scrub: false, .. } => {
@@ -40,7 +43,7 @@ impl Control {
             return;
         };
         if known.id != *block {
-            tracing::warn!(%block, asked = %known.id, "an answer about another block");
+            tracing::warn!(%block, asked = %known.id, "ignoring an answer about a different block");
         }
         // Whoever forges a block forges its checksums too, so they do not overrule parity.
         let result = match self.stripes.condemned.problem(&known.id, node) {
@@ -51,7 +54,9 @@ impl Control {
         let problem = match result {
             Ok(digest) if known.digest.is_none() || known.digest == digest => None,
             // The block is readable, but its node has no checksums to compare it with.
-            Ok(None) => Some(BlockProblem::Unavailable("its node has no checksums of it now".to_owned())),
+            Ok(None) => {
+                Some(BlockProblem::Unavailable("its helper has no checksums for it at the moment".to_owned()))
+            }
             Ok(digest) => Some(BlockProblem::Corrupt(other_digest(known.digest, digest))),
             Err(problem) => Some(problem),
         };
@@ -121,7 +126,7 @@ impl Control {
             Some(Subject::Tidying) => (false, true),
             Some(Subject::Returned) => (true, false),
             _ => {
-                return tracing::warn!(node = %self.nodes.name(node), "an answer that nobody asked for");
+                return tracing::warn!(node = %self.nodes.name(node), "ignoring an unsolicited answer");
             }
         };
         match last {

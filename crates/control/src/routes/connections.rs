@@ -23,7 +23,7 @@ impl Control {
         }
         let changed: Vec<String> =
             self.base.settings.network.trunks.keys().chain(network.trunks.keys()).cloned().collect();
-        tracing::info!("what mend.toml says of racks and links has changed");
+        tracing::info!("loaded changed racks and links from mend.toml");
         self.base.settings.network = network;
         self.nodes.lay_links(&self.base);
         changed.into_iter().for_each(|rack| self.out.tell(Signal::Trunk(rack)));
@@ -79,7 +79,7 @@ impl Control {
         let is_helper = self.nodes.is_helper(node);
         let Some(session) = self.nodes.disconnect(node) else { return };
         if !is_helper {
-            tracing::info!(client = %self.nodes.name(node), why, "a client has left");
+            tracing::info!(client = %self.nodes.name(node), why, "client disconnected");
         }
         self.out.push(Effect::Close { connection: session.connection });
         if !self.base.store.reports_service() {
@@ -187,7 +187,7 @@ impl Control {
                     .to_owned()
                     .into())
             }
-            (role, _) => Err(format!("{role} must register as what its certificate says").into()),
+            (role, _) => Err(format!("{role} must register in the role of its certificate").into()),
         }
     }
 
@@ -198,10 +198,11 @@ impl Control {
         name: &str,
         hello: Hello,
     ) -> Result<NodeId, Refusal> {
-        let known = self.stripes.picture.node_named(name).expect("it has its number").clone();
+        let known =
+            self.stripes.picture.node_named(name).expect("the helper was given a number before").clone();
         let node = known.id;
         if self.nodes.registry.is_being_forgotten(node) {
-            let reason = format!("helper {name} is just being forgotten, since it was not in mend.toml");
+            let reason = format!("helper {name} is being forgotten, because mend.toml did not list it");
             return Err(Refusal { reason, passing: true });
         }
         if self.nodes.is_connected(node) {
@@ -257,7 +258,11 @@ impl Control {
         let node = self.nodes.connect_client(connection, is_plugin);
         let kind = if is_plugin { "plugin" } else { "client" };
         if let Some(rack) = profile.rack.as_deref().filter(|rack| !self.nodes.knows_rack(&self.base, rack)) {
-            tracing::warn!(%role, %rack, "no helper is in this rack, and mend.toml does not name it: it counts as outside all racks");
+            tracing::warn!(
+                %role, %rack,
+                "no helper is in this client's rack, and mend.toml does not name it: the client counts as \
+                 outside all racks"
+            );
         }
         let profile = NodeProfile { name: format!("{kind} {name}"), tls_name: role.dns_name(), ..profile };
         self.nodes.topology.set(node, profile);
@@ -275,7 +280,14 @@ impl Control {
         let name = self.nodes.name(node);
         let unreadable = self.answers().census().map_or(0, |census| census.unreadable);
         let next = self.answers().gone_node(node).map(|gone| gone.text).unwrap_or_default();
-        tracing::warn!(helper = name, why, blocks, unreadable_stripes = unreadable, next, "a helper is gone");
+        tracing::warn!(
+            helper = name,
+            why,
+            blocks,
+            unreadable_stripes = unreadable,
+            next,
+            "helper disconnected"
+        );
         self.out.note(HistoryEvent::NodeLost { node: name, blocks, why });
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn file_removed(
             control.drain_jobs();
             control.out.answer(reply, Ok(file_view(&file)));
         }
-        Ok(other) => unreachable!("a removal is answered by the file, not {other:?}"),
+        Ok(other) => unreachable!("expected the removed file, got {other:?}"),
         Err(error) => control.out.answer(reply, Err(error.into())),
     }
 }

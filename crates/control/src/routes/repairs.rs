@@ -16,7 +16,7 @@ impl Control {
             let (id, order) = match order {
                 Ok(order) => order,
                 Err(key) => {
-                    tracing::warn!(key, "a queued repair that cannot be read is dropped");
+                    tracing::warn!(key, "dropping a queued repair whose record is unreadable");
                     self.out.forget_record(key.to_owned());
                     continue;
                 }

@@ -39,7 +39,7 @@ impl Control {
         let mut bad = Vec::new();
         for block in blocks {
             let Some((stripe, index)) = self.stripes.contradicted_by(node, block) else { continue };
-            let problem = "another digest than the recorded one".to_owned();
+            let problem = "its digest differs from the recorded one".to_owned();
             self.stripes.remember_loss(around!(self), node, &block.id, problem, &mut self.out);
             self.repairs.note_bad_block(&stripe, index, node);
             bad.push((stripe, index, node, BlockState::Corrupt));

@@ -22,7 +22,7 @@ impl Control {
                 self.storing.put_back(held.into_iter().map(|(number, write)| Ask::Write { number, write }));
             }
             Err(error) => {
-                tracing::debug!(%error, "the catalog still fails");
+                tracing::debug!(%error, "still cannot write the catalog");
                 self.storing.write_path.still_fails(self.base.now);
             }
         }
@@ -70,7 +70,7 @@ impl Control {
         match &error {
             StoreError::Catalog(CatalogError::Storage { .. } | CatalogError::Damaged { .. })
             | StoreError::Fenced { .. } => tracing::error!(%error, "the catalog"),
-            _ => tracing::debug!(%error, "refused by the catalog"),
+            _ => tracing::debug!(%error, "the catalog refused a write"),
         }
         self.go_on(then, Err(error));
     }

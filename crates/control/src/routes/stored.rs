@@ -118,7 +118,7 @@ impl NodeThen {
             Self::Removed { node, view, reply } => {
                 match &result {
                     Ok(_) => {
-                        tracing::info!(helper = control.nodes.name(node), "a helper is removed");
+                        tracing::info!(helper = control.nodes.name(node), "helper removed");
                         control.drop_node(node);
                     }
                     Err(_) => control.nodes.registry.keep_node(node),
@@ -152,7 +152,7 @@ impl Ordered {
             }
             OrderedBy::Absence(_) | OrderedBy::Drain(_) | OrderedBy::Damage => {
                 if let Err(error) = begun {
-                    tracing::debug!(%error, repair = id, "an automatic repair does not begin");
+                    tracing::debug!(%error, repair = id, "cannot start an automatic repair");
                 }
             }
         }

@@ -132,7 +132,7 @@ impl Scrubs {
         let patient = facts.base.now < since + YIELD_AT_MOST;
         let begun = self.begin_check(facts, jobs, &place.0, Asker::Background, patient, out);
         if let Err(Obstacle::Busy) = begun {
-            let left = self.background.left.as_mut().expect("it was just in there");
+            let left = self.background.left.as_mut().expect("the place was just taken from the list");
             left.push_front(place.clone());
             return None;
         }
@@ -167,7 +167,7 @@ impl Scrubs {
         }
         self.background.changed = false;
         self.background.keep_due = base.now + KEEP_EVERY;
-        let record = serde_json::to_value(&self.background.kept).expect("it has string keys");
+        let record = serde_json::to_value(&self.background.kept).expect("the record has string keys");
         out.store(Write::Records(RecordWrite::Put(KEY.to_owned(), record)), Then::Nothing);
     }
 

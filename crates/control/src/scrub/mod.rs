@@ -131,7 +131,7 @@ impl Scrubs {
         let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
         // The block may have been removed or rebuilt elsewhere since the scrub started.
         let Some(known) = known.filter(|known| known.state_on(node).is_some()) else {
-            let view = &mut self.current.as_mut().expect("a scrub runs").view;
+            let view = &mut self.current.as_mut().expect("a scrub is running").view;
             view.blocks -= 1;
             return;
         };
@@ -320,8 +320,7 @@ impl<'a> Facts<'a> {
     }
 
     fn bytes_of(self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
-        let record =
-            |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("it holds blocks of stripes");
+        let record = |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("listed stripes exist");
         blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
     }
 }

@@ -194,7 +194,7 @@ impl ParityChecks {
         let read = check.read();
         let mut steps = Vec::new();
         steps.extend(check.told().map(|node| Step::Tell(node, ToNode::Forget { job })));
-        let Check { subject, unread, .. } = self.open.remove(&job).expect("it is open");
+        let Check { subject, unread, .. } = self.open.remove(&job).expect("the check is open");
         let checked = Checked { asker: subject.asker, record: subject.record, read, unread, verdict };
         steps.push(Step::End(Box::new(checked)));
         steps
@@ -270,7 +270,7 @@ impl Check {
         match self.index_of(node, block) {
             Some(index) if is_whole => drop(self.answers.insert(index, fingerprints)),
             Some(index) => {
-                let problem = BlockProblem::Unavailable("its fingerprints have another size".to_owned());
+                let problem = BlockProblem::Unavailable("its fingerprints have the wrong size".to_owned());
                 self.drop_block(index, problem);
             }
             None => {}

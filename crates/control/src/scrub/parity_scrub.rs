@@ -34,11 +34,12 @@ const NAMED: usize = 20;
 /// The most contradictory stripes that are listed.
 const LISTED: usize = 1000;
 
-const NO_SPARE: &str = "no more blocks can be read than decoding needs, so that no equation is left";
+const NO_SPARE: &str =
+    "too few blocks are readable for a parity check: none beyond those that decoding needs";
 const NONE_READABLE: &str = "none of its blocks can be read";
-const PARTLY: &str = "some blocks are in no equation that is left";
-const CHANGED: &str = "it was changed while it was read";
-const UNSETTLED: &str = "its blocks read differently from one time to the next";
+const PARTLY: &str = "parity could be checked for only some of its blocks";
+const CHANGED: &str = "it changed during the check";
+const UNSETTLED: &str = "repeated reads of its blocks returned different bytes";
 
 /// The reason that a stripe is not checked now.
 pub(crate) enum Obstacle {
@@ -60,7 +61,7 @@ impl Scrubs {
         {
             let patient = now < round.idle_since + YIELD_AT_MOST;
             let begun = self.begin_check(facts, jobs, &stripe, Asker::Scrub, patient, out);
-            let round = self.parity_round().expect("a round runs");
+            let round = self.parity_round().expect("a parity scrub is running");
             match begun {
                 Ok(_) => round.idle_since = now,
                 Err(Obstacle::Busy) => {
@@ -261,7 +262,7 @@ fn suspect(facts: Facts<'_>, checked: &Checked, index: BlockIndex) -> SuspectBlo
 /// The blocks of a stripe that a check reads.
 fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
     let record = facts.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
-    let cannot = |_| Obstacle::Cannot("its code or its blocks make no sense");
+    let cannot = |_| Obstacle::Cannot("its record is inconsistent (code or blocks)");
     let stripe = facts.stripe_now(&record, &[]).map_err(cannot)?;
     let readable: BTreeMap<_, _> =
         stripe.held().map(|(index, node)| (index, (node, stripe.local(index)))).collect();

@@ -9,7 +9,7 @@ use crate::effect::Reply;
 #[derive(Debug)]
 pub enum Ask {
     /// Carry out this write, and answer with this number.
-    #[allow(missing_docs, reason = "the fields say no more than their names")]
+    #[allow(missing_docs, reason = "the field names are self-explanatory")]
     Write { number: u64, write: Write },
     /// Make a snapshot for a request.
     Snapshot(Reply<Box<dyn Snapshot>>),

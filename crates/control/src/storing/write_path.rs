@@ -87,7 +87,10 @@ impl WritePath {
             return false;
         }
         if !self.is_failing() {
-            tracing::error!(%error, "the catalog cannot be written; nothing is stored, repaired or removed until it can");
+            tracing::error!(
+                %error,
+                "cannot write the catalog; nothing is stored, repaired or removed until writing works again"
+            );
         }
         self.failed(number, error, now)
     }

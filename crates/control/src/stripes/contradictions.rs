@@ -114,7 +114,8 @@ impl Stripes {
 pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
     (contradictory > 0).then(|| {
         format!(
-            "the blocks of {contradictory} of {} contradict each other, so that some are wrong",
+            "the blocks of {contradictory} of {} contradict each other, so at least one block of each is \
+             wrong",
             count(stripes, "stripe")
         )
     })
@@ -135,8 +136,8 @@ impl<'a> Facts<'a> {
         }
         let down: Vec<String> = down.into_iter().collect();
         format!(
-            "start {}, as more blocks tell more, then run mend scrub --parity and mend repair --all; if nobody can be \
-             started, {again}",
+            "start {}, then run mend scrub --parity and mend repair --all: with more blocks Mend may find \
+             the wrong one; if no helper can be started, {again}",
             list(&down)
         )
     }

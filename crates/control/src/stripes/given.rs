@@ -24,7 +24,7 @@ const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
 /// The most given stripes; further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
 /// The owner of stripes that came with the repairs of an earlier coordinator.
-const OF_RECORDS: &str = "repairs that are not done";
+const OF_RECORDS: &str = "unfinished repairs";
 /// The largest length of a block, in bytes.
 const MOST_BLOCK_BYTES: u64 = 1 << 44;
 /// The largest length of a stripe's or block's name, in bytes.
@@ -192,7 +192,8 @@ impl<'a> Facts<'a> {
             let index = BlockIndex(home.index);
             crate::stripes::indices::check_indices(record, &[index])?;
             let node = self.nodes.node_named(self.base, &home.node)?;
-            let (_, block) = indexed(record).nth(usize::from(home.index)).expect("it was just checked");
+            let (_, block) =
+                indexed(record).nth(usize::from(home.index)).expect("the index was just checked");
             if block.state == BlockState::Healthy {
                 let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();
                 return Err(GivenError::NotLost { block: block.id.to_string(), holder }.into());

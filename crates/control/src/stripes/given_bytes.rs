@@ -51,7 +51,7 @@ impl GivenBytes {
     pub(crate) fn free(&mut self, stripe: &StripeId) -> Option<(String, u64)> {
         let (owner, bytes) = self.of.remove(stripe)?;
         self.all -= bytes;
-        let mine = self.by_owner.get_mut(&owner).expect("what is taken is somebody's");
+        let mine = self.by_owner.get_mut(&owner).expect("reserved memory has an owner");
         *mine -= bytes;
         if *mine == 0 {
             self.by_owner.remove(&owner);

@@ -58,7 +58,7 @@ impl Stripes {
         let held: BTreeMap<&BlockId, u64> = blocks.iter().map(|block| (&block.id, block.bytes)).collect();
         let (mut news, mut again, mut missing) = (Vec::new(), VecDeque::new(), 0);
         for (stripe, index) in self.picture.blocks_of(node) {
-            let record = self.picture.stripe(&stripe).expect("it holds blocks of stripes");
+            let record = self.picture.stripe(&stripe).expect("listed stripes exist");
             let block = &record.blocks[usize::from(index.0)];
             let known = block.state_on(node).unwrap_or(block.state);
             let state = match held.get(&block.id) {

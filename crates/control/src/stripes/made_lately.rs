@@ -41,7 +41,10 @@ impl Stripes {
     pub(crate) fn read_displaced(&mut self, around: Around<'_>, now: &StripeRecord, out: &mut Out) {
         for (index, node) in self.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();
-            tracing::info!(block = %block.id, node = %around.nodes.name(node), "an older copy took the place of a rebuilt block: reading it");
+            tracing::info!(
+                block = %block.id, node = %around.nodes.name(node),
+                "the store lists an older copy in place of a rebuilt block; verifying the copy"
+            );
             if around.nodes.is_helper(node) {
                 around.with(self).ask_for_block(node, now.id.clone(), index, block, false, out);
             }

@@ -72,7 +72,7 @@ impl Stripes {
         if !self.newer.has_claims() {
             tracing::warn!(
                 blocks = view.blocks,
-                "going on without the blocks that are newer than the catalog"
+                "catalog accepted; continuing without the blocks that are newer than it"
             );
             out.tell(Signal::Settled);
         }
@@ -89,7 +89,7 @@ impl Stripes {
         let node = around.nodes.node_named(around.base, name)?;
         let claims: Vec<NewerBlocks> =
             around.with(self).newer_views().into_iter().filter(|claim| claim.node == name).collect();
-        tracing::warn!(helper = name, "what it claims of newer blocks is not believed");
+        tracing::warn!(helper = name, "ignoring the blocks that a helper lists as newer than the catalog");
         self.newer.rejected.insert(node);
         out.keep_record(format!("{REJECTED}{name}"), &json!({ "at_unix_ms": around.base.unix_ms }));
         self.note_newer(around, node, BTreeSet::new(), out);

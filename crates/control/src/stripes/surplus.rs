@@ -95,6 +95,6 @@ impl Jobs {
 }
 
 fn drop_copy(facts: Facts<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
-    tracing::info!(%block, node = %facts.nodes.name(node), "removing a copy that is one too many");
+    tracing::info!(%block, node = %facts.nodes.name(node), "removing a surplus copy");
     out.store(Write::Records(RecordWrite::Discard(node, block.clone())), Then::Nothing);
 }

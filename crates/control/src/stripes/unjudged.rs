@@ -45,8 +45,9 @@ impl UnjudgedStripes {
 
     /// One sentence per stripe.
     pub fn advice(&self) -> impl Iterator<Item = String> + '_ {
-        let line =
-            |it: &Unjudged| format!("{} cannot be judged: {}; next: {}", it.stripe, it.why, it.next_step);
+        let line = |it: &Unjudged| {
+            format!("the state of {} is unknown: {}; next: {}", it.stripe, it.why, it.next_step)
+        };
         self.stripes.iter().map(line)
     }
 
@@ -55,7 +56,10 @@ impl UnjudgedStripes {
         match self.stripes.len() as u64 {
             0 => others,
             stripes => {
-                format!("NOT KNOWN  {} cannot be judged; all others: {others}", count(stripes, "stripe"))
+                format!(
+                    "NOT KNOWN  the state of {} is unknown; all others: {others}",
+                    count(stripes, "stripe")
+                )
             }
         }
     }

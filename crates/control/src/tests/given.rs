@@ -83,15 +83,15 @@ fn bad_descriptions_are_refused_with_the_reason() {
     for (given, text) in [
         (own, "is in this cluster's own catalog"),
         (own_block, "is in this cluster's own catalog"),
-        (few, "a stripe of rs-4-2 has 4 blocks, and 3 are described"),
+        (few, "a stripe of rs-4-2 has 4 blocks, but 3 are described"),
         (twice, "`foreign-0` is named twice"),
         (unknown, "there is no helper `h9`"),
-        (long, "block foreign-0 has 4097 bytes, and blocks of its stripe have at most 4096"),
+        (long, "block foreign-0 has 4097 bytes, but blocks of its stripe have at most 4096"),
     ] {
         let error = describe(&mut scene, &given).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     }
-    assert!(refused(&mut scene, homes(&[(1, "h5")])).contains("is none that was described"));
+    assert!(refused(&mut scene, homes(&[(1, "h5")])).contains("was not described"));
     describe(&mut scene, &described(&[1])).unwrap();
     assert!(refused(&mut scene, homes(&[(0, "h5")])).contains("block foreign-0 is not lost: h1 has it"));
     assert!(refused(&mut scene, homes(&[(9, "h5")])).contains("no b9"));
@@ -145,7 +145,7 @@ fn a_plug_in_reads_only_given_stripes() {
     }
     let closed = &scene.node("hdfs").closed;
     assert!(closed[&1].is_ok(), "{closed:?}");
-    assert!(closed[&2].as_ref().unwrap_err().to_string().contains("none that was described"), "{closed:?}");
+    assert!(closed[&2].as_ref().unwrap_err().to_string().contains("was not described"), "{closed:?}");
     assert!(closed[&3].as_ref().unwrap_err().to_string().contains("only clients"), "{closed:?}");
 }
 
@@ -185,5 +185,5 @@ fn an_unused_given_stripe_is_dropped() {
     describe(&mut scene, &described(&[1])).unwrap();
     scene.now += Duration::from_secs(601);
     scene.tick();
-    assert!(refused(&mut scene, homes(&[(1, "h6")])).contains("is none that was described"));
+    assert!(refused(&mut scene, homes(&[(1, "h6")])).contains("was not described"));
 }

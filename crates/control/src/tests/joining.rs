@@ -37,7 +37,7 @@ fn foreign_members_are_refused_with_the_reason() {
     for (role, hello, reason) in [
         (helper_role("h1"), helper(control::VERSION + 1, CLUSTER), "run the same mend on both"),
         (helper_role("h1"), helper(control::VERSION, "another"), "belong to cluster another"),
-        (helper_role("h1"), client.clone(), "helper h1 must register as what its certificate says"),
+        (helper_role("h1"), client.clone(), "helper h1 must register in the role of its certificate"),
         (admin.clone(), helper(control::VERSION, CLUSTER), "client admin must register"),
         (admin, FromNode::RegisterClient { version: 0, bandwidth: None, rack: None }, "speaks version 0"),
         (Role::Coordinator, client, "certificate of a coordinator"),

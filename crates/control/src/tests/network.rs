@@ -190,7 +190,7 @@ fn measuring_absent_helpers_is_refused_and_a_disconnect_ends_a_probe() {
         let probe = ProbeRequest { nodes, ..ProbeRequest::default() };
         scene.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap_err().to_string()
     };
-    assert_eq!(refused(&["h1"]), "a link has two ends, and 1 helpers are there to be measured");
+    assert_eq!(refused(&["h1"]), "measuring links needs at least two helpers, but only 1 can be measured");
     assert!(refused(&["h1", "h9"]).contains("no helper `h9`"));
     scene.kill("h3");
     let probe = ProbeRequest { nodes: vec!["h1".into(), "h3".into()], ..ProbeRequest::default() };

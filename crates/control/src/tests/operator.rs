@@ -246,7 +246,9 @@ fn no_recovery_starts_while_most_helpers_are_absent() {
     scene.wait(Duration::from_secs(60));
     assert!(scene.repairs().is_empty());
     let gone = scene.gone("h1");
-    assert!(gone.recovery == RecoveryState::Held && gone.text.contains("4 helpers are gone and 3 are there"));
+    assert!(
+        gone.recovery == RecoveryState::Held && gone.text.contains("4 helpers are down and only 3 are up")
+    );
     scene.start("h1");
     scene.wait(Duration::from_secs(2));
     assert!(!scene.repairs().is_empty());
@@ -355,7 +357,7 @@ fn bad_blocks_of_a_helper_share_one_history_entry() {
             .status()
             .advice
             .concat()
-            .contains("9 blocks lost on helpers that are up: run mend repair --all")
+            .contains("9 blocks missing or corrupt on helpers that are up: run mend repair --all")
     );
 }
 

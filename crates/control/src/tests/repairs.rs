@@ -160,8 +160,11 @@ fn unrepairable_stripes_are_listed_and_the_rest_is_repaired() {
     assert_eq!(done.len() + hopeless.len(), repair.items.len());
     assert_eq!(repair.state.name(), "failed");
     let item = hopeless[0];
-    assert_eq!(item.reason.as_deref(), Some("3 of 4 blocks lost, at most 2 can be"));
-    let next_step = "bring h1 or h2 or h3 back, then run mend repair --all";
+    assert_eq!(
+        item.reason.as_deref(),
+        Some("unrecoverable: 3 of 4 blocks are lost, and the code tolerates 2")
+    );
+    let next_step = "start h1 or h2 or h3, then run mend repair --all";
     assert_eq!(item.next_step.as_deref(), Some(next_step));
     let status = scene.status();
     assert_eq!(status.stripes.unreadable, hopeless.len() as u64);
@@ -280,7 +283,7 @@ fn a_plan_is_explained_and_not_carried_out() {
     assert!(error.contains("no scheme `star`") && error.contains("pipelined"), "{error}");
     let nobody = PlanRequestView { requestor: Some("h9".into()), ..request.clone() };
     let error = scene.ask(explain(nobody)).unwrap_err().to_string();
-    assert_eq!(error, "there is no helper `h9`; those known are h1, h2, h3, h4, h5");
+    assert_eq!(error, "there is no helper `h9`; the known helpers are h1, h2, h3, h4, h5");
     let client = PlanRequestView { requestor: Some("client".into()), ..request };
     assert!(scene.ask(explain(client)).unwrap().text.contains("client"));
 }

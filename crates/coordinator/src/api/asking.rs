@@ -78,9 +78,9 @@ impl Asking {
 pub(super) enum ApiError {
     #[error(transparent)]
     Request(#[from] RequestError),
-    #[error("the body cannot be read: {detail}")]
+    #[error("cannot read the body of the request: {detail}")]
     Body { detail: String },
-    #[error("the body of the request did not come within {} s", limit.as_secs())]
+    #[error("the body of the request did not arrive within {} s", limit.as_secs())]
     SlowBody { limit: Duration },
     #[error("`{0}` is not a number")]
     NotANumber(String),

@@ -242,7 +242,7 @@ async fn errors_at_the_start_name_the_cause() {
     let (_folder, cluster) = new_cluster();
     let error = start(config(&cluster)).await.unwrap_err();
     assert!(matches!(error, RunError::Open(_)), "{error}");
-    assert!(error.to_string().contains("catalog.redb is not there"), "{error}");
+    assert!(error.to_string().contains("there is no catalog at"), "{error}");
 
     create_catalog(&cluster).unwrap();
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

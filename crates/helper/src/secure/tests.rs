@@ -212,7 +212,7 @@ async fn a_member_cannot_answer_for_the_one_that_the_plan_names() {
     let dialled = scene.client.clone().dial(scene.address.clone(), name("h3"), greeting).await;
     let error = dialled.unwrap_err().to_string();
     assert!(
-        error.contains("no encrypted edge to h3.helper.mend") && error.contains("h1.helper.mend"),
+        error.contains("cannot open an encrypted edge to h3.helper.mend") && error.contains("h1.helper.mend"),
         "{error}"
     );
     // A node that is unknown to the coordinator has an empty name, which matches no certificate.

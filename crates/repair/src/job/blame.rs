@@ -131,7 +131,7 @@ pub(super) fn judge(
     let mut bad_blocks: Vec<(BlockId, BlockProblem)> = Vec::new();
     for item in evidence {
         match item {
-            Evidence::Lost { node } => blame(*node, "{} is gone".into(), false),
+            Evidence::Lost { node } => blame(*node, "{} disconnected".into(), false),
             Evidence::Failed { node, why } => blame(*node, why.clone(), false),
             Evidence::Wrong { from, why } => blame(*from, format!("{{}} sent a bad slice ({why})"), true),
             Evidence::BadBlock { block, problem } if bad_blocks.iter().all(|(known, _)| known != block) => {
@@ -228,11 +228,13 @@ fn bereft(
     let of_clients =
         waiting.iter().filter(|(_, late)| late.iter().any(|&node| is_client(node) && at_rest(node)));
     if let Some(&(node, _)) = of_clients.min_by_key(|&&(node, _)| (worth(node).blamed, worth(node), node)) {
-        return BTreeMap::from([(node, "{} has not got what the client sent".to_owned())]);
+        return BTreeMap::from([(node, "{} did not receive the client's data".to_owned())]);
     }
     let of_others =
         waiting.iter().filter(|(_, late)| late.len() > 1 && late.iter().all(|&node| at_rest(node)));
-    of_others.map(|&(node, _)| (node, "{} has not got what others sent".to_owned())).collect()
+    of_others
+        .map(|&(node, _)| (node, "{} did not receive the data that other nodes sent".to_owned()))
+        .collect()
 }
 
 #[cfg(test)]

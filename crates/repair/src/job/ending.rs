@@ -197,8 +197,10 @@ impl Ending {
     ) -> Turn {
         match &self.step {
             Step::Proving { check: Some(check), .. } if check.proof.asks(node) => {
-                work.replanned
-                    .push(format!("{} is gone, others are asked about parity", scene.topology.name(node)));
+                work.replanned.push(format!(
+                    "{} disconnected during the parity check, other nodes are asked",
+                    scene.topology.name(node)
+                ));
                 self.begin_check(None, work, scene)
             }
             _ => Turn::On,
@@ -210,7 +212,7 @@ impl Ending {
         match &self.step {
             _ if scene.now < self.until => Turn::On,
             Step::Proving { sealing: waiting, .. } | Step::Committing { waiting } if !waiting.is_empty() => {
-                let node = *waiting.first().expect("somebody is awaited");
+                let node = *waiting.first().expect("the set is not empty");
                 Turn::RequestorFailed { node, reason: "its disk does not answer".into() }
             }
             _ => Turn::Late,
@@ -236,7 +238,10 @@ impl Ending {
             return;
         };
         let names: Vec<String> = silent.iter().map(|&node| scene.topology.name(node)).collect();
-        work.replanned.push(format!("{} did not answer about parity, others are asked", names.join(", ")));
+        work.replanned.push(format!(
+            "{} did not answer the parity check in time, other nodes are asked",
+            names.join(", ")
+        ));
         self.wait_for(proof, work, scene.now);
     }
 
@@ -368,7 +373,7 @@ fn differs(goal: &Goal, work: &Work) -> bool {
 /// The error for a doubtful stripe with no equation left to check.
 fn unknowable() -> Wrong {
     Wrong {
-        reason: "no block is left to check what was rebuilt with".into(),
+        reason: "too few blocks are left to check the rebuilt ones".into(),
         by: Strength::Parity,
         fault: Fault::Unknown,
         contradicting: BTreeSet::new(),
@@ -381,9 +386,11 @@ fn breaks_parity(fault: Fault, check: &Check, work: &Work) -> Wrong {
     let survivors = if fault == Fault::Survivor { check.proof.survivors() } else { BTreeSet::new() };
     let reason = match fault {
         Fault::Survivor => {
-            "the blocks that are left contradict each other: a parity equation over them does not hold"
+            "the remaining blocks contradict each other: a parity equation over them does not hold"
         }
-        Fault::Delivery => "the blocks that are left agree with each other, and what was rebuilt does not",
+        Fault::Delivery => {
+            "the remaining blocks agree with each other, but the rebuilt blocks do not match them"
+        }
         Fault::Unknown => "the rebuilt blocks break a parity equation",
     };
     Wrong {
@@ -435,7 +442,7 @@ fn take_reread(
     let goal = work.goals.iter().find(|goal| work.id_of(goal.block) == block);
     let Some(goal) = goal.filter(|goal| waiting.contains(&goal.block)) else { return Turn::On };
     if goal.digest != digest {
-        let problem = BlockProblem::Corrupt("reads back other bytes".into());
+        let problem = BlockProblem::Corrupt("reads back different bytes".into());
         return Turn::ReadsBackWrong { node: goal.requestor, block: block.clone(), problem };
     }
     waiting.remove(&goal.block);

@@ -382,7 +382,7 @@ impl Job {
                 self.lose_block(&block, &problem);
                 self.requestor_failed(node, &format!("block {block} {problem}"), topology, now);
             }
-            Turn::Late => self.drop_plan("a check did not end in time".into(), topology, now),
+            Turn::Late => self.drop_plan("a check did not finish in time".into(), topology, now),
         }
     }
 
@@ -482,12 +482,12 @@ impl Job {
             }
             Phase::Stopping { waiting, .. } => {
                 waiting.remove(&node);
-                self.replace_if_requestor(node, GIVEN_UP, "it is gone", topology);
+                self.replace_if_requestor(node, GIVEN_UP, "it disconnected", topology);
                 self.work.policy.avoid.insert(node);
                 self.plan_when_stopped(topology, now);
             }
             Phase::Pausing { .. } | Phase::OnHold | Phase::Ending(_) if is_requestor => {
-                self.requestor_failed(node, "it is gone", topology, now);
+                self.requestor_failed(node, "it disconnected", topology, now);
             }
             Phase::Ending(_) => {
                 self.work.policy.avoid.insert(node);

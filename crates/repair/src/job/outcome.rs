@@ -64,7 +64,7 @@ pub enum JobError {
         replanned: Vec<String>,
     },
     /// No node can replace a requestor that failed.
-    #[error("no other node can take block {block}: {reason}{}", history(.replanned))]
+    #[error("no other node can store block {block}: {reason}{}", history(.replanned))]
     NoRequestor {
         /// The block.
         block: BlockId,
@@ -76,7 +76,7 @@ pub enum JobError {
         replanned: Vec<String>,
     },
     /// The client that takes part is disconnected or cannot continue.
-    #[error("the client cannot go on: {reason}")]
+    #[error("the client cannot continue: {reason}")]
     Client {
         /// The reason.
         reason: String,
@@ -91,7 +91,7 @@ pub enum JobError {
     },
     /// The blocks contradict each other or the recorded digests, and the wrong one cannot be identified.
     #[error(
-        "the blocks contradict each other ({}), and too few are left to find out which is wrong{}",
+        "the blocks contradict each other ({}), and too few are readable to identify the wrong one{}",
         names(.blocks), history(.replanned)
     )]
     Contradiction {
@@ -101,7 +101,7 @@ pub enum JobError {
         replanned: Vec<String>,
     },
     /// The store currently accepts no block of this stripe on any node.
-    #[error("the store takes no block of this stripe now: {reason}{}", history(.replanned))]
+    #[error("the store accepts no block of this stripe now: {reason}{}", history(.replanned))]
     StoreNotReady {
         /// The reason given by the last node that was asked.
         reason: String,

@@ -182,7 +182,7 @@ impl Pace {
     /// Decides what to do after a report or the passing of time.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.marks.back().is_some_and(|&(at, _)| at + SILENCE <= now) {
-            let slices = self.marks.back().expect("one is always there").1;
+            let slices = self.marks.back().expect("there is always a mark").1;
             self.note(slices, now);
         }
         let Some(inquiry) = &mut self.inquiry else {

@@ -145,7 +145,7 @@ impl fmt::Display for BlockProblem {
             Self::Missing => f.write_str("missing"),
             Self::Corrupt(detail) => write!(f, "corrupt: {detail}"),
             Self::Unreadable(detail) => write!(f, "unreadable: {detail}"),
-            Self::Unavailable(detail) => write!(f, "not to be had at the moment: {detail}"),
+            Self::Unavailable(detail) => write!(f, "not available at the moment: {detail}"),
         }
     }
 }
@@ -187,8 +187,8 @@ pub enum Refusal {
     },
     /// The edge is less protected than the node's own configuration requires.
     #[error(
-        "the edge to node {peer} is plain, and this node's mend.toml encrypts data edges; give data_tls the same value \
-         in every mend.toml and start the coordinator again"
+        "the edge to node {peer} is not encrypted, but this node's mend.toml requires it; give data_tls the \
+         same value in every mend.toml and restart the coordinator"
     )]
     PlainEdge {
         /// The node at the other end.
@@ -196,8 +196,8 @@ pub enum Refusal {
     },
     /// The plan holds whole blocks in memory, and they do not fit.
     #[error(
-        "moving whole blocks would take {} MiB of memory, and {} MiB are left for that; move slice by slice (pacing \
-         `pipelined`), read less at once, or try again when other such jobs have ended", needed_bytes >> 20, left_bytes >> 20
+        "moving whole blocks needs {} MiB of memory, but {} MiB are left for that; move slice by slice \
+         (pacing `pipelined`), read less at once, or try again when other such jobs have ended", needed_bytes >> 20, left_bytes >> 20
     )]
     Memory {
         /// The memory that the plan would hold at once, in bytes.
@@ -212,15 +212,15 @@ pub enum Refusal {
         most: usize,
     },
     /// The client's request did not bring this, or is closed.
-    #[error("no open request of this client brought {what} along")]
+    #[error("no open request of this client provides {what}")]
     NotBrought {
         /// The thing that the assignment needs.
         what: Brought,
     },
     /// The node cannot end a delivery as instructed.
-    #[error("block {block} cannot end here as it is to: {}", match **end {
-        SinkEnd::Taken => "a store keeps what is delivered to it",
-        SinkEnd::Kept { .. } => "nothing is kept here",
+    #[error("the delivery of block {block} cannot end here as requested: {}", match **end {
+        SinkEnd::Taken => "a store keeps its deliveries",
+        SinkEnd::Kept { .. } => "this node keeps no deliveries",
     })]
     End {
         /// The block.

@@ -34,13 +34,13 @@ pub(super) fn weighed(inputs: &Inputs) -> Result<(Plan, Vec<(Scheme, Duration)>)
         plans.into_iter().flatten().map(|plan| (plan.predict(inputs.topology), plan)).collect();
     let Some(least) = timed.iter().map(|&(time, _)| time).min() else {
         let refused = refused.into_iter().find_map(Result::err);
-        return Err(refused.expect("something was tried, and none of it was a plan"));
+        return Err(refused.expect("at least one scheme was tried"));
     };
     let weighed = timed.iter().map(|(time, plan)| (plan.scheme(), *time)).collect();
     let equal = timed.into_iter().filter(|&(time, _)| time.as_secs_f64() <= least.as_secs_f64() * TIE);
     let weight = |plan: &Plan| (plan.network_bytes(), plan.edges().len(), plan.hops());
     let best = equal.map(|(_, plan)| plan).min_by_key(weight);
-    Ok((best.expect("the fastest is as fast as itself"), weighed))
+    Ok((best.expect("the fastest scheme is within any tolerance of itself"), weighed))
 }
 
 /// The schemes that may be the fastest.

@@ -45,7 +45,7 @@ pub(super) fn bound(candidates: &Candidates, bytes: u64, topology: &Topology) ->
         Some((blocks * bytes / rate, limit))
     });
     let all = requestors.chain([uplinks]).chain(cuts).filter(|(seconds, _)| !seconds.is_nan());
-    let (seconds, limit) = all.max_by(|a, b| a.0.total_cmp(&b.0)).expect("a requestor at least");
+    let (seconds, limit) = all.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there is at least one requestor");
     Bound { time: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX), limit }
 }
 

@@ -46,7 +46,8 @@ pub enum PlanError {
     },
     /// Enough blocks are readable, but no route of the scheme has a positive rate.
     #[error(
-        "stripe {stripe}: {scheme} finds no way to the requestor over links that carry anything; {missing}; try another scheme"
+        "stripe {stripe}: {scheme} finds no route to the requestor over links with bandwidth; {missing}; try \
+         another scheme"
     )]
     NoWay {
         /// The stripe.
@@ -57,10 +58,10 @@ pub enum PlanError {
         missing: Box<Missing>,
     },
     /// No block is wanted.
-    #[error("no block is wanted")]
+    #[error("no wanted block is given")]
     NothingWanted,
     /// A block is wanted twice; a plan delivers each block once.
-    #[error("{block} is wanted twice")]
+    #[error("wanted block {block} is given twice")]
     WantedTwice {
         /// The block.
         block: BlockIndex,
@@ -108,7 +109,7 @@ pub enum PlanError {
         in_window: u32,
     },
     /// Migration copies a block, but no node holds it.
-    #[error("stripe {stripe}: {block} cannot be migrated, as no node that may be read holds it; {missing}")]
+    #[error("stripe {stripe}: {block} cannot be migrated, because no readable node holds it; {missing}")]
     NothingToMigrate {
         /// The stripe.
         stripe: StripeId,

@@ -70,10 +70,10 @@ impl Explanation {
 impl Limit {
     fn text(&self, topology: &Topology) -> String {
         match self {
-            Self::Into(node) => format!("what is wanted has to come to {}", topology.name(*node)),
+            Self::Into(node) => format!("the wanted blocks have to reach {}", topology.name(*node)),
             Self::Uplinks => "enough helpers have to send".to_owned(),
-            Self::OutOf(domain) => format!("something has to leave {domain}"),
-            Self::IntoDomain(domain) => format!("something has to come into {domain}"),
+            Self::OutOf(domain) => format!("some blocks have to leave {domain}"),
+            Self::IntoDomain(domain) => format!("some blocks have to enter {domain}"),
         }
     }
 }

@@ -122,7 +122,7 @@ impl Trial {
     }
 
     fn pop(&mut self, like: &[usize]) {
-        let helper = self.chain.pop().expect("what was pushed");
+        let helper = self.chain.pop().expect("a helper was pushed before");
         self.used[helper] = false;
         self.sorts[like[helper]] -= 1;
     }

@@ -52,7 +52,9 @@ fn sums(route: &Route, candidates: &Candidates, placement: &Placement) -> SumSha
     taking_part.sort_unstable();
     taking_part.dedup();
     let rank = |&number: &usize| Rank { node: nodes[number], helper: placement.helper_at(nodes[number]) };
-    let at = |number: usize| taking_part.binary_search(&number).expect("it takes part");
+    let at = |number: usize| {
+        taking_part.binary_search(&number).expect("the number is in the list of participants")
+    };
     let moves = route.moves.iter().map(|&(from, to)| (at(from), at(to))).collect();
     let relays =
         (0..taking_part.len()).filter(|&position| candidates.is_relay(taking_part[position])).collect();

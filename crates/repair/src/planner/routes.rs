@@ -138,7 +138,7 @@ impl<'a> Growth<'a> {
         let over = |relay: &Link| {
             let costs =
                 self.holders.iter().map(|link| self.price(link.from, relay.from) + self.disk(link.from));
-            let (cost, at) = cheapest(costs).expect("a holder is left");
+            let (cost, at) = cheapest(costs).expect("at least one holder is left");
             (relay.cost + cost, at)
         };
         let ways: Vec<(f64, usize)> = self.relays.iter().map(over).collect();

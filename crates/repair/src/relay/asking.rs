@@ -31,8 +31,8 @@ impl Relay {
     /// [`Pacing::Serial`], this happens only once everything was received.
     pub(super) fn ask_reads(&mut self, slice: u32) {
         let lane = self.course.lane_of(slice);
-        let program = self.course.programs[usize::from(lane)].as_ref().expect("it is open");
-        let work = self.open.get_mut(&slice).expect("it is open");
+        let program = self.course.programs[usize::from(lane)].as_ref().expect("the slice is open");
+        let work = self.open.get_mut(&slice).expect("the slice is open");
         if work.reads_asked || (self.course.pacing == Pacing::Serial && work.to_receive > 0) {
             return;
         }
@@ -43,7 +43,7 @@ impl Relay {
             let locals = local..local + job.len() as u16;
             local = locals.end;
             let rank = locals.clone().map(|local| program.rank_of(usize::from(local))).min();
-            reads[usize::from(rank.expect("something is read"))] = Some(locals);
+            reads[usize::from(rank.expect("the input is a local read"))] = Some(locals);
         }
         work.reads = reads.into_iter().rev().flatten().collect();
         if !self.in_portions(slice) {
@@ -77,8 +77,8 @@ impl Relay {
     fn ask(&mut self, slice: u32, most: usize) {
         let program = self.course.programs[usize::from(self.course.dealing.lane_of(slice))]
             .as_ref()
-            .expect("it is open");
-        let work = self.open.get_mut(&slice).expect("it is open");
+            .expect("the slice is open");
+        let work = self.open.get_mut(&slice).expect("the slice is open");
         let mut asked = 0;
         while asked < most
             && let Some(locals) = work.reads.pop()

@@ -80,7 +80,7 @@ impl Covers {
         let (outputs, rows): (Vec<usize>, Vec<Row>) =
             sums.into_iter().map(|sum| (sum.output, sum.terms)).unzip();
         let known = match self.known.iter().position(|known| known.rows == rows) {
-            Some(position) => self.known.remove(position).expect("it has just been found"),
+            Some(position) => self.known.remove(position).expect("the pass was just found"),
             None => Known { groups: cover(&rows), rows },
         };
         let groups = known.groups.iter().map(|group| group.with_outputs(&outputs)).collect();
@@ -162,7 +162,7 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();
-    let position = |of: &[usize], number: usize| of.binary_search(&number).expect("it is of a pass");
+    let position = |of: &[usize], number: usize| of.binary_search(&number).expect("the number belongs to a pass");
     for pass in &mut passes {
         pass.sources.iter_mut().for_each(|source| *source = position(&locals, *source));
         pass.targets.iter_mut().for_each(|target| *target = position(&outputs, *target));
@@ -199,7 +199,7 @@ fn best_pass(kinds: &Kinds) -> (BTreeSet<usize>, BTreeSet<usize>) {
             (outputs, locals)
         })
         .max_by(|a, b| worth(a).total_cmp(&worth(b)))
-        .expect("there is a term")
+        .expect("there is at least one term")
 }
 
 /// The number of products per register load or store.
@@ -211,8 +211,9 @@ fn worth((outputs, locals): &(BTreeSet<usize>, BTreeSet<usize>)) -> f64 {
 fn take(terms: &mut Uncovered, outputs: &BTreeSet<usize>, locals: &BTreeSet<usize>) -> Pass {
     let mut coefficients = Vec::new();
     for output in outputs {
-        let row = terms.get_mut(output).expect("it has terms left");
-        coefficients.extend(locals.iter().map(|local| row.remove(local).expect("it goes to all outputs")));
+        let row = terms.get_mut(output).expect("the output has terms left");
+        coefficients
+            .extend(locals.iter().map(|local| row.remove(local).expect("the local goes to all outputs")));
         if row.is_empty() {
             terms.remove(output);
         }

@@ -38,10 +38,10 @@ use crate::{Assignment, BlockRange, Buffer, BufferPool, Dealing, Geometry, Pacin
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
     /// The assignment is inconsistent or refers to something that it does not define.
-    #[error("an assignment that makes no sense: {0}")]
+    #[error("the assignment is invalid: {0}")]
     BadAssignment(&'static str),
     /// A frame arrived out of order.
-    #[error("slice {found_slice} stream {found_stream} came where slice {slice} stream {stream} is due")]
+    #[error("slice {found_slice} stream {found_stream} arrived, but slice {slice} stream {stream} is due")]
     OutOfOrder {
         /// The expected slice.
         slice: u32,
@@ -53,10 +53,10 @@ pub enum RelayError {
         found_stream: u16,
     },
     /// A frame arrived after the last one.
-    #[error("a frame came on an edge that was complete")]
+    #[error("a frame arrived on an edge that was complete")]
     Unexpected,
     /// The length of a slice differs from the geometry.
-    #[error("slice {slice} has {found} bytes where {expected} were expected")]
+    #[error("slice {slice} has {found} bytes, but {expected} were expected")]
     WrongLength {
         /// The slice.
         slice: u32,
@@ -351,7 +351,7 @@ impl Relay {
         self.inlets[inlet].advance(&self.course.slices, &self.course.dealing);
         let program = self.course.program(slice).expect("a due frame belongs to a task");
         let input = program.received_input(inlet, stream);
-        self.open.get_mut(&slice).expect("it is open").to_receive -= 1;
+        self.open.get_mut(&slice).expect("the slice is open").to_receive -= 1;
         self.ask_reads(slice);
         self.add(slice, input, buffer);
         Ok(())
@@ -441,8 +441,8 @@ impl Relay {
     /// Adds an input to the sums that use it, and forwards the sums that this completes.
     fn add(&mut self, slice: u32, input: usize, buffer: Buffer) {
         let lane = self.course.lane_of(slice);
-        let program = self.course.programs[usize::from(lane)].as_ref().expect("it is open");
-        let work = self.open.get_mut(&slice).expect("it is open");
+        let program = self.course.programs[usize::from(lane)].as_ref().expect("the slice is open");
+        let work = self.open.get_mut(&slice).expect("the slice is open");
         let complete = work.add(&mut self.tools, program, input, buffer);
         if complete.is_empty() {
             return;
@@ -558,7 +558,7 @@ impl Cursor {
     }
 
     fn advance(&mut self, slices: &SliceSet, dealing: &Dealing) {
-        let (slice, stream) = self.due.expect("something is due");
+        let (slice, stream) = self.due.expect("a frame is due");
         let lane = dealing.lane_of(slice);
         self.due = if stream + 1 < self.streams[usize::from(lane)] {
             Some((slice, stream + 1))
@@ -627,7 +627,7 @@ impl WholeStreams {
     fn keep(&mut self, lane: u16, output: usize, slice: u32, sum: Buffer) -> Vec<(u32, Buffer)> {
         let key = (lane, output);
         self.kept.entry(key).or_default().push((slice, sum));
-        let pending = self.pending.get_mut(&key).expect("it was counted");
+        let pending = self.pending.get_mut(&key).expect("the sum was counted");
         *pending -= 1;
         if *pending == 0 { self.kept.remove(&key).expect("just kept") } else { Vec::new() }
     }
@@ -709,7 +709,7 @@ impl Work {
     ) {
         for &(local, coefficient) in program.locals_of(output) {
             if let Some(buffer) = &self.held[local] {
-                let sum = self.sums[output].as_mut().expect("it has just been made");
+                let sum = self.sums[output].as_mut().expect("the sum was just created");
                 tools.kernel.mul_add(coefficient, buffer, sum);
                 self.count(output, 1, complete);
                 self.release(tools, local);
@@ -755,7 +755,7 @@ impl Work {
     /// Computes the sums of a group, whose inputs have all arrived.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
         let held =
-            |input: usize| self.held[group.locals[input]].as_deref().expect("it is not awaited any more");
+            |input: usize| self.held[group.locals[input]].as_deref().expect("the input has arrived");
         let bytes = held(0).len();
         let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(bytes)).collect();
         let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();

@@ -93,7 +93,7 @@ impl Passes {
                 continue;
             }
             for (row, &target) in added.targets.iter().enumerate() {
-                let step = begun_by[target].expect("another has begun it");
+                let step = begun_by[target].expect("an earlier pass has begun this sum");
                 steps[step].take_along(added.row(row), target);
             }
         }
@@ -135,7 +135,7 @@ impl Step {
 
     /// Carries more terms along for one of its sums.
     fn take_along(&mut self, terms: impl Iterator<Item = (usize, u8)>, target: usize) {
-        let row = self.pass.targets.binary_search(&target).expect("it begins this sum");
+        let row = self.pass.targets.binary_search(&target).expect("the pass begins this sum");
         self.extras.extend(terms.map(|(source, coefficient)| Extra { row, coefficient, source }));
         self.extras.sort_by_key(|extra| extra.row);
     }

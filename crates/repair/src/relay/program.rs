@@ -101,24 +101,21 @@ fn check(assignment: &Assignment) -> Result<(), RelayError> {
     let chunking = &assignment.chunking;
     ok(geometry.window.end <= chunking.sub_block_bytes(), "the window is longer than a sub-block")?;
     let exists = |sub_block: &SubBlock| sub_block.sub < chunking.sub_blocks();
-    ok(assignment.outputs.iter().all(exists), "an output that no block has")?;
+    ok(assignment.outputs.iter().all(exists), "an output beyond the sub-blocks of a block")?;
     ok((1..=Geometry::MAX_SLICE_BYTES).contains(&geometry.slice_bytes), "slices of a forbidden size")?;
     let slices = (geometry.window.end - geometry.window.start).div_ceil(u64::from(geometry.slice_bytes));
-    ok(slices < u64::from(u32::MAX), "more slices than can be numbered")?;
+    ok(slices < u64::from(u32::MAX), "too many slices to be numbered")?;
     let last = assignment.slices.ranges().last().map_or(0, |range| range.end);
     ok(u64::from(last) <= slices, "slices beyond the window")?;
-    ok(
-        assignment.dealing.lanes() == assignment.lanes.len(),
-        "slices are dealt to other lanes than there are",
-    )?;
+    ok(assignment.dealing.lanes() == assignment.lanes.len(), "slices are dealt to lanes that do not exist")?;
     ok(distinct(assignment.inlets.iter().map(|inlet| inlet.from)), "an inlet that is listed twice")?;
     ok(distinct(assignment.outlets.iter().map(|outlet| outlet.to)), "an outlet that is listed twice")?;
     ok(distinct(assignment.locals.iter().map(|local| local.index)), "a local block that is listed twice")?;
     ok(distinct(assignment.sinks.iter().map(|sink| sink.index)), "a sink that is listed twice")?;
     for (_, task) in assignment.tasks() {
         ok(task.reads.is_sorted_by(|a, b| a < b), "reads that do not ascend")?;
-        ok(task.reads.iter().all(exists), "a read of a sub-block that no block has")?;
-        ok(task.reads.len() <= usize::from(u16::MAX), "more reads than can be numbered")?;
+        ok(task.reads.iter().all(exists), "a read beyond the sub-blocks of a block")?;
+        ok(task.reads.len() <= usize::from(u16::MAX), "too many reads to be numbered")?;
         ok(distinct(task.receives.iter().map(|receive| receive.from)), "a sender that is listed twice")?;
         ok(distinct(task.sends.iter().map(|send| send.to)), "a receiver that is listed twice")?;
     }
@@ -139,7 +136,7 @@ fn compile_task(assignment: &Assignment, task: &Task, covers: &mut Covers) -> Re
             .outlets
             .iter()
             .position(|outlet| outlet.to == send.to)
-            .ok_or(RelayError::BadAssignment("a stream to a node that is no outlet"))?;
+            .ok_or(RelayError::BadAssignment("a stream to a node that is not an outlet"))?;
         for (combination, stream) in send.streams.iter().zip(0..) {
             program.outlet_streams[outlet] = stream + 1;
             let destination = Destination::Send { outlet, stream };
@@ -188,7 +185,7 @@ impl<'a> Numbering<'a> {
         let mut first_of = BTreeMap::new();
         for receive in &task.receives {
             if !assignment.inlets.iter().any(|inlet| inlet.from == receive.from) {
-                return Err(RelayError::BadAssignment("streams from a node that is no inlet"));
+                return Err(RelayError::BadAssignment("streams from a node that is not an inlet"));
             }
             first_of.insert(receive.from, (next, receive.streams));
             next += usize::from(receive.streams);

@@ -395,7 +395,7 @@ mod tests {
             "the link from n1 to n2 has two rates, 40000000 and 30000000 bytes per second: say one"
         );
         assert!(text(topology.set_pair(NodeId(1), NodeId(1), 1.0)).contains("n1 to itself"));
-        assert!(text(topology.set_between("a", "b", f64::NAN)).contains("NaN is no rate"));
+        assert!(text(topology.set_between("a", "b", f64::NAN)).contains("NaN is not a rate"));
         assert!(text(topology.set_trunk("a", Trunk { up: 1.0, down: -1.0 })).contains("the trunk into a"));
         topology.set_region("a", "west").expect("its only one");
         assert!(text(topology.set_region("a", "east")).contains("rack a is in two regions, west and east"));

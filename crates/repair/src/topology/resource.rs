@@ -78,7 +78,7 @@ pub struct Trunk {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TopologyError {
     /// The rate is negative or not a number.
-    #[error("{what}: {rate} is no rate; give bytes per second, or 0 where nothing passes")]
+    #[error("{what}: {rate} is not a rate; give bytes per second, or 0 if nothing passes")]
     Rate {
         /// The resource.
         what: String,
@@ -86,13 +86,13 @@ pub enum TopologyError {
         rate: f64,
     },
     /// The link connects something to itself.
-    #[error("a link from {what} to itself carries nothing: leave it out")]
+    #[error("a link from {what} to itself carries nothing: remove it")]
     Itself {
         /// The node, rack or region.
         what: String,
     },
     /// The same link has two different rates.
-    #[error("{what} has two rates, {was} and {given} bytes per second: say one")]
+    #[error("{what} has two rates, {was} and {given} bytes per second: keep one of them")]
     TwoRates {
         /// The resource.
         what: String,
@@ -102,7 +102,7 @@ pub enum TopologyError {
         given: f64,
     },
     /// A rack is in two regions.
-    #[error("rack {rack} is in two regions, {} and {}: say one", regions[0], regions[1])]
+    #[error("rack {rack} is in two regions, {} and {}: keep one of them", regions[0], regions[1])]
     TwoRegions {
         /// The rack.
         rack: String,

@@ -341,7 +341,7 @@ pub struct Ended {
 #[serde(tag = "problem", content = "detail", rename_all = "kebab-case")]
 pub enum StoreProblem {
     /// The machine lacks resources such as descriptors or memory; a later attempt may succeed.
-    #[error("the machine cannot at the moment: {0}")]
+    #[error("the machine lacks resources at the moment: {0}")]
     Machine(String),
     /// The store reports an error.
     #[error("{0}")]
@@ -437,7 +437,7 @@ pub fn parts(blocks: Vec<HeldBlock>) -> Vec<Vec<HeldBlock>> {
             room = LISTING_PART_BYTES;
         }
         room = room.saturating_sub(bytes);
-        parts.last_mut().expect("one at least").push(block);
+        parts.last_mut().expect("there is at least one part").push(block);
     }
     parts
 }
@@ -446,10 +446,10 @@ pub fn parts(blocks: Vec<HeldBlock>) -> Vec<Vec<HeldBlock>> {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The length exceeds [`MAX_MESSAGE_BYTES`].
-    #[error("a control message of {0} bytes; at most {MAX_MESSAGE_BYTES} are allowed")]
+    #[error("a control message of {0} bytes exceeds the limit of {MAX_MESSAGE_BYTES} bytes")]
     TooLong(u32),
     /// The bytes are not JSON, or not a valid message.
-    #[error("a control message that cannot be read: {0}")]
+    #[error("an unreadable control message: {0}")]
     Malformed(#[from] serde_json::Error),
 }
 

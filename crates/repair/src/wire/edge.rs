@@ -21,7 +21,7 @@ pub enum EdgeError {
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
     /// A frame header announces more bytes than a slice may have.
-    #[error("a frame of {bytes} bytes; at most {limit} are allowed")]
+    #[error("a frame of {bytes} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The length in the header.
         bytes: u32,
@@ -29,7 +29,7 @@ pub enum EdgeError {
         limit: u32,
     },
     /// The checksum over header and payload does not match.
-    #[error("checksum {found:08x} where {expected:08x} was promised")]
+    #[error("the checksum is {found:08x} instead of {expected:08x}")]
     BadChecksum {
         /// The checksum computed from the received bytes.
         found: u32,

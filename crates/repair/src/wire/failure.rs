@@ -54,7 +54,7 @@ pub enum RequestFailure {
         detail: String,
     },
     /// The request was cancelled, before or after it began.
-    #[error("it was called off")]
+    #[error("it was cancelled")]
     CalledOff,
 }
 

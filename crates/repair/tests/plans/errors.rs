@@ -23,15 +23,15 @@ fn too_few_blocks() {
     );
     check(
         "rs-6-4; want b0>n20; by migration",
-        "stripe 17: b0 cannot be migrated, as no node that may be read holds it; lost: b0",
+        "stripe 17: b0 cannot be migrated, because no readable node holds it; lost: b0",
     );
 }
 
 #[test]
 fn bad_requestors() {
     check("rs-6-4; want b0>n20; dead n20", "requestor n20 (dn20) is down");
-    check("rs-6-4; want b0>n20 b0>n21", "b0 is wanted twice");
-    check("rs-6-4; by rp", "no block is wanted");
+    check("rs-6-4; want b0>n20 b0>n21", "wanted block b0 is given twice");
+    check("rs-6-4; by rp", "no wanted block is given");
     let mut scene = Scene::new("rs-6-4; want b0>n20");
     scene.topology.remove(scene.request.wanted[0].requestor);
     let error = scene.try_plan().expect_err("nobody to deliver to");
@@ -55,7 +55,8 @@ fn networks_that_carry_nothing() {
     );
     check(
         "rs-3-2; want b0>n20; link n2>n3=0 n3>n2=0; by weighted",
-        "stripe 17: weighted finds no way to the requestor over links that carry anything; lost: b0; try another scheme",
+        "stripe 17: weighted finds no route to the requestor over links with bandwidth; lost: b0; try \
+         another scheme",
     );
     let around = Scene::new("rs-3-2; want b0>n20; link n2>n20=0");
     assert!(around.plan().predict(&around.topology) < std::time::Duration::MAX, "by way of n3");

@@ -183,7 +183,10 @@ fn others_are_asked_about_parity_if_one_does_not_answer() {
     }
     scene.say(REQUESTOR, Report::Committed);
     let outcome = scene.ended.expect("nothing is left to do").expect("it is good");
-    assert_eq!(outcome.replanned, [format!("h{silent} did not answer about parity, others are asked")]);
+    assert_eq!(
+        outcome.replanned,
+        [format!("h{silent} did not answer the parity check in time, other nodes are asked")]
+    );
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl System {
                 return acted;
             }
             for connection in full {
-                let why = "its connection does not take messages".to_owned();
+                let why = "its connection does not accept messages".to_owned();
                 self.coordinator.handle(ToControl::Left { connection, why }, self.scene.now);
             }
         }

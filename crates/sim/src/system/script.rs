@@ -138,7 +138,7 @@ impl Trigger {
 
 /// An operation of a client or the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields say no more than their names")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Operation {
     /// A client puts a file.
     Put {
@@ -203,7 +203,7 @@ pub enum Operation {
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields say no more than their names")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Fault {
     /// The coordinator's process is killed. If `power`, its machine loses power, and unsynced writes may be
     /// lost.

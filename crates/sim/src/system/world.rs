@@ -262,7 +262,7 @@ impl World {
             if now > wire.coordinator_heard + NODE_SILENCE {
                 wire.coordinator_open = false;
                 system.wires.send(connection, Way::Down, Carried::Fin, &mut system.scene);
-                system.left(connection, "it said nothing for 5 s");
+                system.left(connection, "no message for 5 s");
             } else {
                 system.wires.tell(connection, ToNode::Ping, &mut system.scene);
             }

@@ -40,8 +40,8 @@ pub fn own_address(to: &str) -> Result<IpAddr, KindError> {
         socket.local_addr()
     };
     let address = asked().map_err(|error| {
-        KindError::new(format!("cannot tell which address helpers reach this machine at: {error}"))
-            .help("say it with --listen IP")
+        KindError::new(format!("cannot determine the address at which helpers reach this machine: {error}"))
+            .help("set it with --listen IP")
     })?;
     Ok(address.ip())
 }

@@ -103,7 +103,7 @@ impl<S: System> Drop for AttachedCatalog<S> {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             if !runtime.block_on(self.aside.end()) {
-                tracing::warn!("{} was asked for something and does not answer", S::NAME);
+                tracing::warn!("{} has not answered a request; shutting down without the answer", S::NAME);
             }
             runtime.block_on(self.system.let_go());
             runtime.shutdown_background();
@@ -138,7 +138,7 @@ impl<S: System> AttachedCatalog<S> {
 
     /// The runtime for background work. Do not block on it from inside another runtime.
     pub fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("it is there until the catalog is dropped")
+        self.runtime.as_ref().expect("the runtime exists until the catalog is dropped")
     }
 
     /// Combines this catalog with the records that its ledger shares.
@@ -181,7 +181,7 @@ impl<S: System> Catalog for AttachedCatalog<S> {
 
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {
         let Some(stripe) = self.system.asks_about(write) else { return Some(done) };
-        let runtime = self.runtime.as_ref().expect("it is there until the catalog is dropped");
+        let runtime = self.runtime.as_ref().expect("the runtime exists until the catalog is dropped");
         let work = ask_and_keep(Arc::clone(&self.system), term, write.clone());
         self.aside.begin(runtime.handle(), &self.teller, stripe, work, done);
         None

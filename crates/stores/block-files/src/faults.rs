@@ -20,7 +20,7 @@ pub fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error)
             io::ErrorKind::UnexpectedEof => BlockError::Corrupt {
                 block: block.clone(),
                 path,
-                detail: "its file has become shorter while it was open".to_owned(),
+                detail: "its file was truncated while it was open".to_owned(),
             },
             _ => BlockError::Io { path, source },
         }
@@ -39,7 +39,7 @@ pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
 
 /// The error for a range beyond the end of the block.
 pub fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
-    let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
+    let text = format!("{length} bytes from offset {offset} exceed the block's {block_bytes} bytes");
     fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 

@@ -91,7 +91,7 @@ impl DirBlocks {
     fn check_space(&self, place: &Place, bytes: u64) -> Result<(), BlockError> {
         let path = &place.block;
         if bytes > MAX_BLOCK_BYTES {
-            let text = format!("a block of {bytes} bytes is too large: choose one of at most 256 GiB");
+            let text = format!("a block of {bytes} bytes is too large: the limit is 256 GiB");
             return Err(fault(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
         }
         if self.free_bytes()? < bytes + encoded_bytes(bytes, MAX_LABEL_BYTES) {

@@ -40,17 +40,18 @@ pub(super) struct Checksums {
 /// Why a checksum file cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ChecksumsError {
-    #[error("its checksum file differs from its own checksum")]
+    #[error("its checksum file does not match its own checksum")]
     Damaged,
     #[error(
-        "its checksum file has version {0}, and this program reads version {VERSION}: run the mend here that wrote it"
+        "its checksum file has version {0}, but this program reads version {VERSION}: run the version of \
+         mend that wrote it"
     )]
     OtherVersion(u32),
     #[error(
-        "its checksum file has {found} bytes, and one for a block of {block_bytes} bytes has at least {least}"
+        "its checksum file has {found} bytes, but one for a block of {block_bytes} bytes has at least {least}"
     )]
     Length { found: usize, block_bytes: u64, least: u64 },
-    #[error("its checksum file has a label that cannot be read")]
+    #[error("its checksum file has an unreadable label")]
     Label,
 }
 

@@ -129,7 +129,7 @@ fn lock(root: &Path) -> Result<File, BlockError> {
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
         Err(TryLockError::WouldBlock) => {
-            let text = "another helper keeps its blocks in this folder; stop it, or give this helper a folder of its own";
+            let text = "another helper uses this folder; stop it, or give this helper a folder of its own";
             Err(fault(root)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
         }
     }

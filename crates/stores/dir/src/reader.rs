@@ -51,7 +51,7 @@ impl DirReader {
         })?;
         let list = File::open(list_path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                corrupt(block, path, format!("its checksum file {} is not there", list_path.display()))
+                corrupt(block, path, format!("its checksum file {} is missing", list_path.display()))
             }
             _ => fault(list_path)(error),
         })?;
@@ -90,7 +90,7 @@ impl DirReader {
         if found == expected {
             return Ok(());
         }
-        Err(self.corrupt(format!("its file has {found} bytes, and its checksums are for {expected}")))
+        Err(self.corrupt(format!("its file has {found} bytes, but its checksums are for {expected}")))
     }
 
     fn check_label(&self) -> Result<(), BlockError> {
@@ -168,7 +168,7 @@ impl DirReader {
             return Ok(());
         }
         let range = self.checksums.chunk(index);
-        Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
+        Err(self.corrupt(format!("bytes {} to {} do not match their checksum", range.start, range.end)))
     }
 
     /// Whether the block's bytes are in this file.
@@ -203,9 +203,9 @@ impl DirReader {
         })?;
         let found = hash.map(|(recorded, hash)| (recorded, hash.finish()));
         found.filter(|(recorded, found)| recorded != found).map_or(Ok(()), |(recorded, found)| {
-            let text = "every checksum agrees, and its bytes have the digest";
+            let text = "every checksum matches, but its bytes have the digest";
             Err(self.corrupt(format!(
-                "{text} {found} instead of {recorded}: they were changed on purpose, or by a fault"
+                "{text} {found} instead of {recorded}: they were changed deliberately or by a fault"
             )))
         })
     }
@@ -254,7 +254,11 @@ fn chunk_of(offset: u64) -> usize {
 fn load(block: &BlockId, list: &File, path: &Path) -> Result<Checksums, BlockError> {
     let bytes = list.metadata().map_err(fault(path))?.len();
     if bytes > MAX_ENCODED_BYTES {
-        return Err(corrupt(block, path, format!("its checksum file has {bytes} bytes, which none has")));
+        return Err(corrupt(
+            block,
+            path,
+            format!("its checksum file has an impossible size of {bytes} bytes"),
+        ));
     }
     let mut encoded = vec![0; bytes as usize];
     list.read_exact_at(&mut encoded, 0).map_err(block_fault(block, path))?;

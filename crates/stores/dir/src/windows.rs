@@ -230,7 +230,7 @@ impl Window {
 
 fn other_than_written(block: &BlockId, path: &Path, bytes: &Range<u64>) -> BlockError {
     let Range { start, end } = bytes;
-    corrupt(block, path, format!("bytes {start} to {end} read back other than they were written"))
+    corrupt(block, path, format!("bytes {start} to {end} did not read back as they were written"))
 }
 
 impl Hashing {

@@ -124,7 +124,7 @@ impl DirWriter {
 
     fn check_complete(&self) -> Result<(), BlockError> {
         if self.broken {
-            let detail = "an earlier write to it failed; make it anew".to_owned();
+            let detail = "an earlier write to it failed; write it again from the beginning".to_owned();
             return Err(corrupt(&self.place.id, &self.temporary.block, detail));
         }
         let Some(gap) = self.written.first_gap(self.bytes()) else { return Ok(()) };

@@ -68,7 +68,7 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
     let listing = namenode.list(&args.path, &Said::default().told()).await.map_err(unreachable)?;
     let groups = listing.groups.len();
     let Some(first) = nodes.first() else {
-        return Err(KindError::new("the NameNode has no DataNode").unreachable());
+        return Err(KindError::new("the NameNode lists no DataNodes").unreachable());
     };
     let host = args.beside.listen.map_or_else(|| own_address(&first.address), Ok)?;
     let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;

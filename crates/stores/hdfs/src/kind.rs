@@ -79,9 +79,8 @@ fn settings(config: NameNodeConfig) -> NameNodeSettings {
 /// Opens a helper's blocks.
 fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
     if helper.folders.is_empty() {
-        return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name)).help(
-            "write the folders of its DataNode there (dfs.datanode.data.dir), in the DataNode's order",
-        ));
+        return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name))
+            .help("set it to the folders of its DataNode (dfs.datanode.data.dir), in the DataNode's order"));
     }
     let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let blocks = HdfsBlocks::open(&folders, helper.pool.as_deref())?;
@@ -99,9 +98,9 @@ fn datanode(helper: &HelperConfig) -> Result<SocketAddr, KindError> {
     let address = helper.datanode.as_deref().unwrap_or_default();
     address.parse().map_err(|_| {
         KindError::new(format!(
-            "helper {}: `datanode` is `{address}`, no address to push blocks to",
+            "helper {}: `datanode` is `{address}`, which is not an address to push blocks to",
             helper.name
         ))
-        .help("write the IP:PORT by which the NameNode knows it (hdfs dfsadmin -report)")
+        .help("set it to the DataNode's IP:PORT as the NameNode lists it (hdfs dfsadmin -report)")
     })
 }

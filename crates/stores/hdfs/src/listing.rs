@@ -138,7 +138,7 @@ pub struct Group {
 
 /// An answer contained an invalid line. A line that may contain a token is not quoted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no line of an answer")]
+#[error("unexpected line in an answer: `{0}`")]
 pub struct BadLine(pub String);
 
 impl Listing {

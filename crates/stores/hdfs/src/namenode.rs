@@ -64,14 +64,15 @@ pub enum AskError {
     },
     /// The JVM exited.
     #[error(
-        "the JVM that asks the NameNode has ended: {said}; its class path is `classpath` in [store.namenode] of mend.toml"
+        "the JVM that queries the NameNode has exited: {said}; its class path is `classpath` in \
+         [store.namenode] of mend.toml"
     )]
     Ended {
         /// The end of the JVM's error output.
         said: String,
     },
     /// The JVM exited recently and is restarted only after a pause.
-    #[error("the JVM that asks the NameNode is started again in {} s: {said}", pause.as_secs().max(1))]
+    #[error("the JVM that queries the NameNode restarts in {} s: {said}", pause.as_secs().max(1))]
     Pausing {
         /// The remaining pause.
         pause: Duration,
@@ -79,16 +80,16 @@ pub enum AskError {
         said: String,
     },
     /// The JVM did not answer in time and is replaced.
-    #[error("the NameNode has said nothing for {} s", limit.as_secs())]
+    #[error("the NameNode has not answered for {} s", limit.as_secs())]
     Silent {
         /// The timeout.
         limit: Duration,
     },
     /// Hadoop's client reports an error.
-    #[error("the NameNode cannot be asked: {0}")]
+    #[error("cannot query the NameNode: {0}")]
     Failed(String),
     /// The answer cannot be parsed, probably because the class path has another version of Mend's jar.
-    #[error("{0}; is Mend's jar on the class path that of this version?")]
+    #[error("{0}; check that mend-hdfs.jar on the class path is of the same version as mend")]
     Line(#[from] BadLine),
 }
 
@@ -331,7 +332,7 @@ impl Jvm {
     fn last_words(&self) -> String {
         let said = locked(&self.said);
         if said.is_empty() {
-            return "it said nothing".to_owned();
+            return "no error output".to_owned();
         }
         said.iter().map(String::as_str).collect::<Vec<_>>().join(" | ")
     }
@@ -366,7 +367,7 @@ async fn deal(mut output: BufReader<ChildStdout>, waiting: Waiting) {
         let is_last = rest == "done" || rest.starts_with("failed ");
         let asker = {
             let mut waiting = locked(&waiting);
-            let waiting = waiting.as_mut().expect("taken at the end alone");
+            let waiting = waiting.as_mut().expect("the map is taken only at the end");
             if is_last { waiting.remove(&number) } else { waiting.get(&number).cloned() }
         };
         // If the caller has given up, its query is removed.

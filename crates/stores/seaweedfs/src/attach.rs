@@ -115,7 +115,9 @@ fn index_folders(
         let named: Vec<_> = found.iter().filter(means).collect();
         if named.is_empty() {
             return Err(KindError::new(format!("no volume server `{server}` is connected to the master"))
-                .help("name it in --index-folder as the master lists it, or give *=FOLDER for all"));
+                .help(
+                    "name it in --index-folder as the master lists it, or write *=FOLDER for all servers",
+                ));
         }
         folders.extend(named.into_iter().map(|it| (it.id.0.clone(), folder.clone())));
     }
@@ -183,7 +185,11 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
         }
     }
     if scripts.contains("ec.rebuild") {
-        notes.push("the masters run ec.rebuild automatically (master.toml): Mend takes the same lock and leaves it nothing to do".to_owned());
+        notes.push(
+            "the masters run ec.rebuild automatically (master.toml): this needs no change, because Mend \
+             takes the same lock and leaves no lost shards to it"
+                .to_owned(),
+        );
     }
     notes
 }

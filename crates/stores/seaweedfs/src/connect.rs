@@ -90,7 +90,7 @@ async fn answers(address: &ServerAddress, security: &Security) -> Result<(), Ask
             Err(AskError::Tls { address: address.clone(), why: causes(&error) })
         }
         Ok(Err(error)) => Err(unreachable(causes(&error))),
-        Err(_) => Err(unreachable("it accepts connections and says nothing".to_owned())),
+        Err(_) => Err(unreachable("it accepts connections but sends no answer".to_owned())),
     }
 }
 

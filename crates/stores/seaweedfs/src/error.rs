@@ -18,14 +18,15 @@ pub enum AskError {
         why: String,
     },
     /// The server requires TLS.
-    #[error("{address} wants TLS on its gRPC port: name the cluster's security.toml")]
+    #[error("{address} requires TLS on its gRPC port: name the cluster's security.toml")]
     TlsNeeded {
         /// The server that was called.
         address: ServerAddress,
     },
     /// The TLS handshake failed because one side rejected the other.
     #[error(
-        "{address}: no TLS with it: {why}; [grpc] ca and [grpc.client] of security.toml must be this cluster's"
+        "{address}: the TLS handshake failed: {why}; [grpc] ca and [grpc.client] of security.toml must be \
+         this cluster's"
     )]
     Tls {
         /// The server that was called.
@@ -42,8 +43,8 @@ pub enum AskError {
         call: &'static str,
     },
     /// The master is not the leader.
-    #[error("{address} is not the leader of the masters, and {}", leader.as_ref().map_or_else(
-        || "does not know who is; they are electing one".to_owned(), |leader| format!("{leader} is")))]
+    #[error("{address} is not the leading master, and {}", leader.as_ref().map_or_else(
+        || "does not know the leader; the masters are electing one".to_owned(), |leader| format!("{leader} is")))]
     NotLeader {
         /// The master that was called.
         address: ServerAddress,
@@ -67,7 +68,7 @@ pub enum AskError {
         why: String,
     },
     /// The server does not implement the call.
-    #[error("{address} does not know {call}: its version is too old; Mend was tested with 4.48")]
+    #[error("{address} does not support {call}: its version is too old; Mend was tested with 4.48")]
     OtherVersion {
         /// The server that was called.
         address: ServerAddress,
@@ -85,7 +86,7 @@ pub enum AskError {
         why: String,
     },
     /// The response contains an impossible value.
-    #[error("{address} answers {call} with {what}: it is of a version that Mend was not tested with")]
+    #[error("{address} answers {call} with {what}: Mend was not tested with its version")]
     Nonsense {
         /// The server that was called.
         address: ServerAddress,

@@ -68,14 +68,14 @@ impl Kind for Seaweedfs {
 
 fn config(cluster: &Cluster) -> Result<SeaweedfsConfig, KindError> {
     let config = cluster.store_settings()?;
-    config.ok_or_else(|| KindError::new("mend.toml has no `[store]` any more"))
+    config.ok_or_else(|| KindError::new("mend.toml no longer has a `[store]` section"))
 }
 
 /// Opens a helper's blocks.
 fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
     if helper.folders.is_empty() {
         return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name))
-            .help("write the -dir folders of its volume server there, in the server's order"));
+            .help("set it to the -dir folders of its volume server, in the server's order"));
     }
     let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let index = helper.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
@@ -91,10 +91,13 @@ fn warn_of_indexes(helper: &HelperConfig, blocks: &ShardBlocks) -> Result<(), Ki
     let Some(volume) = without.first() else { return Ok(()) };
     let next = match &helper.index_folder {
         None => {
-            "if its server runs with -dir.idx, write that as `index_folder` of this helper into mend.toml"
+            "if its server runs with -dir.idx, set `index_folder` of this helper in mend.toml to that folder"
         }
         Some(_) => "`index_folder` of this helper in mend.toml should be the -dir.idx of its server",
     };
-    tracing::warn!(%volume, volumes = without.len(), next, "shards of volumes whose index (.ecx) is in no folder that is known");
+    tracing::warn!(
+        %volume, volumes = without.len(), next,
+        "found shards of volumes whose index (.ecx) is in none of this helper's folders"
+    );
     Ok(())
 }

@@ -108,7 +108,7 @@ impl Lock {
         let mut lost = self.lost.clone();
         let found = lost.wait_for(Option::is_some).await;
         // The renewal task sends the reason before it ends.
-        found.ok().and_then(|error| error.clone()).expect("it is not let go while it is borrowed")
+        found.ok().and_then(|error| error.clone()).expect("the lock is not released while it is borrowed")
     }
 
     /// Releases the lock, and waits until the master has confirmed that or did not answer in time.
@@ -142,7 +142,7 @@ async fn keep(
 }
 
 fn run_out() -> AskError {
-    AskError::Locked { holder: "our lease has run out, since nothing was heard of the master".to_owned() }
+    AskError::Locked { holder: "our lease has expired, because the master did not answer".to_owned() }
 }
 
 /// A lease and the connection to the master that granted it.

@@ -221,7 +221,7 @@ impl MasterClient {
         Err(worst.unwrap_or_else(|| AskError::Nonsense {
             address: asked.into_iter().next().expect("at least one master"),
             call: "GetMasterConfiguration",
-            what: "leaders that name each other".to_owned(),
+            what: "a cycle of masters that name each other as leader".to_owned(),
         }))
     }
 

@@ -25,7 +25,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
     /// No usable server is connected.
-    #[error("no volume server is connected that a helper works beside")]
+    #[error("no connected volume server has a helper")]
     NoServer,
     /// All usable servers are full.
     #[error("no volume server has room for another shard: all their volume slots are taken (-max)")]

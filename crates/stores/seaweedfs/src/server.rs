@@ -362,14 +362,14 @@ impl VolumeServer {
         let mut read = Vec::with_capacity(bytes);
         while let Some(piece) = self.next(call, &mut pieces).await? {
             if encoding.is_known() && piece.encode_ts_ns != encoding.0 {
-                return Err(refused(format!("it is of encoding {}, not {}", piece.encode_ts_ns, encoding.0)));
+                return Err(refused(format!("it has encoding {}, not {}", piece.encode_ts_ns, encoding.0)));
             }
             read.extend(piece.data);
         }
         if read.len() == bytes {
             Ok(read)
         } else {
-            Err(refused(format!("{} of {bytes} bytes came", read.len())))
+            Err(refused(format!("only {} of {bytes} bytes arrived", read.len())))
         }
     }
 

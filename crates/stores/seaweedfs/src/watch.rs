@@ -56,7 +56,7 @@ impl Watch {
 
     /// The next event. A slow receiver gets lists late, but never an incomplete one.
     pub async fn next(&mut self) -> Event {
-        self.events.recv().await.expect("the watch goes on until it is dropped")
+        self.events.recv().await.expect("the watch continues until it is dropped")
     }
 }
 

@@ -63,7 +63,7 @@ impl Counts {
             return;
         }
         let key = key(entry, fleet);
-        let count = self.kinds.get_mut(&key).expect("it was counted");
+        let count = self.kinds.get_mut(&key).expect("the stripe was counted when it was added");
         count.stripes -= 1;
         count.block_bytes -= entry.block_bytes;
         count.slots.remove(&slot);

@@ -250,7 +250,8 @@ impl Entry {
     /// The full record of the stripe.
     pub(crate) fn record(&self, shared: &Shared) -> StripeRecord {
         let mut digests = &*self.digests;
-        let odd = |at: usize| self.odd.as_ref().expect("it lists its names").names[at].clone();
+        let odd =
+            |at: usize| self.odd.as_ref().expect("an irregular stripe lists its names").names[at].clone();
         let bytes = |at: usize| self.odd.as_ref().and_then(|odd| odd.bytes.get(at)).copied();
         let replicas = |at: usize| {
             let there = self.replicas().iter().filter(move |(of, _)| usize::from(*of) == at);
@@ -279,14 +280,14 @@ impl Entry {
 }
 
 fn next_digest(packed: &mut &[u8], kinds: &[String]) -> Option<Digest> {
-    let (&kind, rest) = packed.split_first().expect("one for each block");
+    let (&kind, rest) = packed.split_first().expect("each block has a digest's kind");
     if kind == 0 {
         *packed = rest;
         return None;
     }
     let (bytes, rest) = rest[1..].split_at(rest[0].into());
     *packed = rest;
-    Some(Digest::new(&kinds[usize::from(kind) - 1], bytes).expect("it was one"))
+    Some(Digest::new(&kinds[usize::from(kind) - 1], bytes).expect("a stored digest is valid"))
 }
 
 fn odd(stripe: &StripeRecord) -> Option<Box<Odd>> {

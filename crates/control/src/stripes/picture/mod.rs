@@ -117,7 +117,7 @@ impl Picture {
 
     /// Removes a stripe from every index but the names.
     fn take(&mut self, slot: Slot) {
-        let entry = self.stripes[slot as usize].take().expect("a name has a stripe");
+        let entry = self.stripes[slot as usize].take().expect("each name belongs to a stripe");
         self.replicated.remove(&slot);
         self.rotten.remove(&slot);
         self.counts.remove(slot, &entry, &self.fleet);
@@ -169,7 +169,7 @@ impl Picture {
         let mut slots: Vec<Slot> =
             self.holders.get(&node).into_iter().flatten().map(|&(slot, _)| slot).collect();
         slots.dedup();
-        let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
+        let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("listed stripes exist");
         slots.iter().for_each(|&slot| self.counts.remove(slot, entry(slot), &self.fleet));
         change(&mut self.fleet);
         slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.fleet));
@@ -224,11 +224,11 @@ impl Picture {
 
     fn entry(&self, id: &StripeId) -> Result<&Entry, CatalogError> {
         let slot = self.slot(id)?;
-        Ok(self.stripes[slot as usize].as_ref().expect("a slot in use"))
+        Ok(self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use"))
     }
 
     fn record(&self, slot: Slot) -> StripeRecord {
-        self.stripes[slot as usize].as_ref().expect("a slot in use").record(&self.shared)
+        self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use").record(&self.shared)
     }
 
     /// The record of a stripe, by name.
@@ -261,15 +261,21 @@ impl Picture {
 
     /// The blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
-        let name =
-            |slot: Slot| self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string();
+        let name = |slot: Slot| {
+            self.stripes[slot as usize]
+                .as_ref()
+                .expect("slots of listed stripes are in use")
+                .name()
+                .to_string()
+        };
         let blocks = self.holders.get(&node).into_iter().flatten();
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
     }
 
     /// The stripes of files, in the order of their names.
     pub(crate) fn of_files(&self) -> impl Iterator<Item = StripeId> {
-        let entry = |&slot: &Slot| self.stripes[slot as usize].as_ref().expect("a slot in use");
+        let entry =
+            |&slot: &Slot| self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use");
         let names = self.names.iter().filter(move |(_, slot)| !entry(slot).pending);
         names.map(|(name, _)| StripeId(name.to_string()))
     }
@@ -334,7 +340,7 @@ impl Picture {
 
     /// The name of a stripe of a [`Kind`].
     pub(crate) fn name_of(&self, slot: Slot) -> String {
-        self.stripes[slot as usize].as_ref().expect("a slot in use").name().to_string()
+        self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use").name().to_string()
     }
 
     /// Files, puts and blocks to remove.

@@ -27,7 +27,7 @@ impl Picture {
         let slots: BTreeSet<Slot> = held.flatten().map(|&(slot, _)| slot).collect();
         let mut kinds: BTreeMap<KindWithout, Vec<&str>> = BTreeMap::new();
         for slot in slots {
-            let entry = self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
+            let entry = self.stripes[slot as usize].as_ref().expect("listed stripes exist");
             if !entry.pending {
                 let lost = entry.lost(|node| self.fleet.is_up(node));
                 let stays = |node| self.fleet.is_up(node) && !nodes.contains(&node);
@@ -50,7 +50,7 @@ impl Picture {
     /// The total bytes of the blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn bytes_on(&self, node: NodeId) -> u64 {
         let slots = self.holders.get(&node).into_iter().flatten();
-        let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("it holds blocks of stripes");
+        let entry = |slot: Slot| self.stripes[slot as usize].as_ref().expect("listed stripes exist");
         slots.map(|&(slot, _)| entry(slot).block_bytes).sum()
     }
 }

@@ -28,7 +28,7 @@ impl MadeLately {
             self.oldest_first.push_back(key);
         }
         while self.oldest_first.len() > REMEMBERED {
-            let oldest = self.oldest_first.pop_front().expect("there are some");
+            let oldest = self.oldest_first.pop_front().expect("the queue is not empty");
             self.homes.remove(&oldest);
         }
     }

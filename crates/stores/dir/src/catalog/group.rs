@@ -54,7 +54,7 @@ impl Transaction for DirCatalog {
                     }
                 };
             let mut result = result.into_iter();
-            let mut next = || result.next().expect("one for each that was tried");
+            let mut next = || result.next().expect("each write that was tried has a result");
             return refused.into_iter().map(|error| error.map_or_else(&mut next, Err)).collect();
         }
     }
@@ -83,7 +83,7 @@ impl DirCatalog {
         }
         let tried = self.write_all(term, writes);
         self.told.clear();
-        let group = self.group.take().expect("it was opened");
+        let group = self.group.take().expect("the group was opened above");
         let Tried::Done(done) = tried else { return tried };
         if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
             return Tried::Done(done); // Nothing has changed: drop the transaction.

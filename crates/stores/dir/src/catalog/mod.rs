@@ -125,12 +125,13 @@ fn remedy(path: &Path) -> String {
     let copy = copy_path(path);
     let restore = match fs::exists(&copy) {
         Ok(true) => {
-            format!("`mend catalog restore {}` (the copy of the last start that went well)", copy.display())
+            format!("`mend catalog restore {}` (the copy from the last successful start)", copy.display())
         }
         _ => "`mend catalog restore FILE` from a backup".to_owned(),
     };
     format!(
-        "the blocks on the helpers are untouched: make it anew from them with `mend catalog rebuild`, or {restore}"
+        "the blocks on the helpers are untouched: rebuild it from them with `mend catalog rebuild`, or \
+         {restore}"
     )
 }
 

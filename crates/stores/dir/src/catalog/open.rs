@@ -136,7 +136,7 @@ pub(super) fn check_whole(
             Ok(true) => Ok(database),
             // redb would continue with the pages that it could recover. The rest may contain files, so this
             // is an error.
-            Ok(false) => Err(damaged(path, &"its pages differ from their checksums")),
+            Ok(false) => Err(damaged(path, &"its pages do not match their checksums")),
             Err(error) => Err(open_fault(path, error)),
         }
     })

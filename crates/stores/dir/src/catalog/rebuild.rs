@@ -328,7 +328,7 @@ fn choose(
             continue;
         };
         let older = puts.split_off(at + 1);
-        let chosen = puts.pop().expect("it was picked");
+        let chosen = puts.pop().expect("a put was picked");
         let disputed = chosen.witnesses < 2; // Then the file has no more support than the older puts.
         for (put, is_rival) in
             puts.into_iter().map(|put| (put, true)).chain(older.into_iter().map(|put| (put, disputed)))
@@ -374,7 +374,7 @@ fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
     }
     let stem = &part.name[..most.min(part.name.len())];
     let mut names = (1..).map(|number| format!("{stem}.rival-{number}"));
-    let name = names.find(|name| !taken.contains(name)).expect("numbers do not end");
+    let name = names.find(|name| !taken.contains(name)).expect("there are infinitely many numbers");
     taken.insert(name.clone());
     name
 }
@@ -407,7 +407,7 @@ fn is_readable(stripe: &StripeRecord) -> bool {
 }
 
 fn file(part: FilePart, stripes: &Stripes) -> FileRecord {
-    let (_, (_, first)) = stripes.first_key_value().expect("a put that was found has stripes");
+    let (_, (_, first)) = stripes.first_key_value().expect("each put that was found has stripes");
     FileRecord {
         name: part.name,
         bytes: part.bytes,

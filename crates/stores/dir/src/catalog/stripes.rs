@@ -58,7 +58,7 @@ impl DirCatalog {
                 Err(CatalogError::NoSuchStripe(_)) => continue, // The stripe was removed meanwhile.
                 found => found?,
             };
-            let key = Key::of(&stripe.id).expect("a stripe that is stored has a key");
+            let key = Key::of(&stripe.id).expect("a stored stripe has a key");
             let block = block_of(&mut stripe, *index)?;
             if block.node == Some(*node) && block.state != *state {
                 news.push((key, *index, *state));

@@ -90,7 +90,7 @@ fn decode<K: Key + 'static, T: DeserializeOwned>(
 ) -> Result<T, CatalogError> {
     let json = bytes.split_first_chunk().filter(|(sum, json)| **sum == checksum::<K>(table, key, json));
     let Some((_, json)) = json else {
-        return Err(damaged(path, &format_args!("a record in table `{table}` differs from its checksum")));
+        return Err(damaged(path, &format_args!("a record in table `{table}` does not match its checksum")));
     };
     serde_json::from_slice(json)
         .map_err(|error| damaged(path, &format_args!("a record in table `{table}` cannot be read: {error}")))

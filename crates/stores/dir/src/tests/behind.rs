@@ -44,7 +44,7 @@ impl Gate for Watched {
         if self.closed.load(Ordering::Acquire) {
             return Err(Closed);
         }
-        if let Some((file, offset)) = self.rot.lock().expect("no holder panics").take() {
+        if let Some((file, offset)) = self.rot.lock().expect("never poisoned").take() {
             flip(&file, offset);
         }
         self.passed.fetch_add(bytes as u64, Ordering::AcqRel);
@@ -135,7 +135,7 @@ fn a_block_that_reads_back_wrong_is_not_sealed() {
     let error = written.and_then(|()| writer.seal().map(drop)).expect_err("it is not what was written");
     let text = error.to_string();
     assert!(matches!(error, BlockError::Corrupt { .. }), "{text}");
-    assert!(text.contains("bytes 7340032 to 7344128 read back other than they were written"), "{text}");
+    assert!(text.contains("bytes 7340032 to 7344128 did not read back as they were written"), "{text}");
     assert!(writer.seal().is_err(), "a second look does not make it good");
     assert!(writer.commit().is_err());
     assert_eq!(scene.files(), [""; 0]);

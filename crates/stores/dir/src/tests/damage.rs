@@ -49,7 +49,7 @@ fn a_flipped_byte_fails_only_reads_of_its_chunk() {
     }
     for (offset, length) in [(4096, 1), (8191, 1), (0, 4097), (8191, 2), (4096, 4096), (0, 12_288)] {
         let error = is_corrupt(reader.read_at(offset, &mut vec![0; length]));
-        assert!(error.contains("bytes 4096 to 8192 differ from their checksum"), "{error}");
+        assert!(error.contains("bytes 4096 to 8192 do not match their checksum"), "{error}");
         let cached = reader.read_if_cached(offset, &mut vec![0; length]);
         assert!(!matches!(cached, Ok(true)), "a cached read is held against its checksum as well");
     }
@@ -132,5 +132,5 @@ fn newer_checksums_do_not_make_a_block_corrupt() {
     fs::write(&place.checksums, bytes).expect("written");
     let error = scene.open(&id("a")).map(|_| ()).expect_err("newer");
     assert!(matches!(error, BlockError::Io { .. }));
-    assert!(error.to_string().contains("version 3, and this program reads version 2"), "{error}");
+    assert!(error.to_string().contains("version 3, but this program reads version 2"), "{error}");
 }

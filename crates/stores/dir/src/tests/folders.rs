@@ -69,6 +69,6 @@ fn blocks_that_cannot_fit_are_refused_at_once() {
     }
     let error =
         scene.blocks.create(&sink(&id("a"), u64::MAX)).map(|_| ()).expect_err("too large").to_string();
-    assert!(error.contains("at most 256 GiB"), "{error}");
+    assert!(error.contains("the limit is 256 GiB"), "{error}");
     assert_eq!(scene.files(), [""; 0]);
 }

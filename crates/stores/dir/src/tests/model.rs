@@ -165,14 +165,14 @@ fn ranges_beyond_the_block_are_refused() {
     let mut writer = scene.blocks.create(&sink(&id("a"), 10)).expect("space");
     for (offset, length) in [(0, 11), (10, 1), (11, 0), (u64::MAX, 2)] {
         let error = writer.write_at(offset, &vec![0; length]).expect_err("beyond").to_string();
-        assert!(error.contains("beyond the block's 10 bytes"), "{error}");
+        assert!(error.contains("exceed the block's 10 bytes"), "{error}");
     }
     writer.write_at(0, &[0; 10]).expect("written");
     writer.seal().expect("complete");
     let reader = writer.reader().expect("sealed");
     for (offset, length) in [(0, 11), (10, 1), (11, 0), (u64::MAX, 2)] {
         let error = reader.read_at(offset, &mut vec![0; length]).expect_err("beyond").to_string();
-        assert!(error.contains("beyond the block's 10 bytes"), "{error}");
+        assert!(error.contains("exceed the block's 10 bytes"), "{error}");
     }
 }
 

@@ -38,7 +38,7 @@ impl Plugin {
         let answer = match timeout(ANSWER_LIMIT, exchange(self.0, &question)).await {
             Err(_) => return Err(ProcessError::TimedOut { process, limit: ANSWER_LIMIT }),
             Ok(Err(error)) => {
-                let hint = "is dfs.datanode.plugins=mend.hdfs.MendPlugin set there, and mend.datanode.port this one?";
+                let hint = "check dfs.datanode.plugins=mend.hdfs.MendPlugin and mend.datanode.port there";
                 return Err(ProcessError::Unreachable { process, why: format!("{error}; {hint}") });
             }
             Ok(Ok(answer)) => answer,
@@ -47,7 +47,7 @@ impl Plugin {
             ("yes", _) => Ok(()),
             ("no", why) => Err(ProcessError::Refused { process, why: why.to_owned() }),
             _ => {
-                let why = format!("`{}` is no answer of Mend's plug-in", answer.escape_debug());
+                let why = format!("`{}` is not a valid answer of Mend's plug-in", answer.escape_debug());
                 Err(ProcessError::Unreachable { process, why })
             }
         }
@@ -116,7 +116,7 @@ impl HandOver for ToldWriter {
             let block = self.writer.block().clone();
             let Self { writer, datanode } = *self;
             let named = tokio::task::spawn_blocking(move || writer.give_names()).await;
-            let named = named.expect("giving names does not panic")?;
+            let named = named.expect("naming replicas does not panic")?;
             let asked = datanode.ask(question).await;
             if matches!(asked, Err(ProcessError::Refused { .. })) {
                 let _ = tokio::task::spawn_blocking(move || named.take_back()).await;

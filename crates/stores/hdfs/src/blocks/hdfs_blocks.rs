@@ -80,7 +80,7 @@ impl HdfsBlocks {
     fn not_here(&self, name: &ReplicaName) -> Result<BlockError, BlockError> {
         let block = name.block_id();
         if let Some(volume) = self.shared.volumes.with(name)?.first() {
-            let detail = format!("it is of generation stamp {:?}", volume.stamps(name)?);
+            let detail = format!("its generation stamp is {:?}", volume.stamps(name)?);
             return Ok(BlockError::Other { block, detail });
         }
         let volumes = self.shared.volumes.all().iter();
@@ -93,7 +93,10 @@ impl HdfsBlocks {
     fn volume_for(&self, name: &ReplicaName) -> Result<usize, BlockError> {
         let volumes = self.shared.volumes.all();
         if let Some(&has) = self.shared.volumes.with(name)?.first() {
-            return Ok(volumes.iter().position(|volume| std::ptr::eq(volume, has)).expect("one of them"));
+            return Ok(volumes
+                .iter()
+                .position(|volume| std::ptr::eq(volume, has))
+                .expect("the volume is in the list"));
         }
         let mut most = (0, volumes[0].free_bytes()?);
         for (at, volume) in volumes.iter().enumerate().skip(1) {

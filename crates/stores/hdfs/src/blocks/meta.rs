@@ -35,12 +35,10 @@ pub struct ChecksumFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// The header is not one that HDFS writes.
-    #[error("its header is none that HDFS writes")]
+    #[error("its header is not one that HDFS writes")]
     Header,
     /// HDFS was configured to store no checksums.
-    #[error(
-        "it was written with dfs.checksum.type NULL, so that nothing can tell whether its bytes are right"
-    )]
+    #[error("it was written with dfs.checksum.type NULL, so its bytes cannot be verified")]
     NoChecksums,
 }
 

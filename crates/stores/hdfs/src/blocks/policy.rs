@@ -51,7 +51,7 @@ pub struct Policy {
 pub enum PolicyError {
     /// The name is not that of a policy.
     #[error(
-        "`{0}` is no erasure coding policy: their names are like RS-6-3-1024k, see `hdfs ec -listPolicies`"
+        "`{0}` is not an erasure coding policy: names are like RS-6-3-1024k, see `hdfs ec -listPolicies`"
     )]
     Name(String),
     /// The codec is not one of HDFS's own.
@@ -241,7 +241,7 @@ fn shortened(policy: &Policy, data: usize) -> CodeSpec {
     let elements = (0..parity).flat_map(|row| rows.row(row)[..data].to_vec());
     let hex: String = elements.map(|element| format!("{element:02x}")).collect();
     let name = format!("explicit-{}-{data}-{parity}-x{hex}", data + parity);
-    name.parse().expect("a shortened MDS code is one")
+    name.parse().expect("a shortened MDS code is an MDS code")
 }
 
 #[cfg(test)]
@@ -275,11 +275,11 @@ mod tests {
     #[test]
     fn invalid_policies_are_reported() {
         for (name, says) in [
-            ("", "no erasure coding policy"),
-            ("RS-6-3", "no erasure coding policy"),
-            ("RS-6-3-1024", "no erasure coding policy"),
-            ("RS-6-3-0k", "no erasure coding policy"),
-            ("RS-6-3-4194304k", "no erasure coding policy"),
+            ("", "not an erasure coding policy"),
+            ("RS-6-3", "not an erasure coding policy"),
+            ("RS-6-3-1024", "not an erasure coding policy"),
+            ("RS-6-3-0k", "not an erasure coding policy"),
+            ("RS-6-3-4194304k", "not an erasure coding policy"),
             ("RS-6--3-1024k", "the codecs rs, rs-legacy and xor"),
             ("HHXOR-6-3-1024k", "the codecs rs, rs-legacy and xor, not `hhxor`"),
             ("RS-14-4-1024k", "at most 16 blocks"),

@@ -77,8 +77,9 @@ impl Pusher {
             Err(TransferError::Refused { message, .. }) => Ok(Held::Not(message)),
             Err(TransferError::Closed) => {
                 let why = format!(
-                    "it closed the connection when it was asked for a block: it has no pool {}, or wants its connections \
-                     protected (dfs.data.transfer.protection, dfs.encrypt.data.transfer), which takes the plug-in; its log says which",
+                    "it closed the connection on a request for a block: it has no pool {}, or it requires \
+                     protected connections (dfs.data.transfer.protection, dfs.encrypt.data.transfer), for \
+                     which Mend needs the plug-in; its log says which",
                     wanted.pool
                 );
                 Err(process(wanted, ProcessError::Refused { process: self.process(), why }))
@@ -93,8 +94,9 @@ impl Pusher {
         match self.open().and_then(|transfer| transfer.write(wanted, source.format(), source)) {
             Err(TransferError::Closed) => {
                 let why = format!(
-                    "it closed the connection: no folder of type DISK has room, or it has something else of this number. \
-                     Its log says which; asked for the block, it said: {before}"
+                    "it closed the connection: no folder of type DISK has room, or it has another replica \
+                     with this number; its log says which. Before the write it answered a request for the \
+                     block with: {before}"
                 );
                 Err(process(wanted, ProcessError::Refused { process: self.process(), why }))
             }
@@ -178,7 +180,7 @@ impl PushedWriter {
     fn check_finished(&self, wanted: &Wanted, held: &Held) -> Result<(), BlockError> {
         match held {
             Held::Not(why) if why.contains(UNFINISHED) => {
-                let why = format!("somebody else is giving it the block: {why}");
+                let why = format!("another client is writing the block there: {why}");
                 Err(process(wanted, ProcessError::Refused { process: self.pusher.process(), why }))
             }
             _ => Ok(()),
@@ -187,7 +189,7 @@ impl PushedWriter {
 
     fn write(&self, wanted: &Wanted, sealed: Digest, held: &Held) -> Result<(), BlockError> {
         let before = match held {
-            Held::Served => "here it is",
+            Held::Served => "success",
             Held::Not(why) => why,
         };
         let written = self.pusher.write(wanted, &self.writer.open()?, before);
@@ -195,7 +197,7 @@ impl PushedWriter {
         let is_there = self.finds(wanted, sealed, written.is_err())?;
         match written {
             Ok(()) if !is_there => {
-                let why = "it took the block, and none of the `folders` of this helper has it".to_owned();
+                let why = "it accepted the block, but none of the `folders` of this helper has it".to_owned();
                 Err(process(wanted, ProcessError::Unconfirmed { process: self.pusher.process(), why }))
             }
             Err(_) if is_there && matches!(self.pusher.ask(wanted), Ok(Held::Served)) => Ok(()),

@@ -58,7 +58,7 @@ impl ReplicaReader {
         })?;
         let meta = open_file(&files.meta, || {
             let name = files.meta.display();
-            corrupt(&block, &files.bytes, format!("its file of checksums {name} is not there"))
+            corrupt(&block, &files.bytes, format!("its checksum file {name} is missing"))
         })?;
         let mut header = [0; HEADER_BYTES as usize];
         meta.read_exact_at(&mut header, 0).map_err(|error| match error.kind() {
@@ -100,7 +100,7 @@ impl ReplicaReader {
             return Ok(());
         }
         Err(self.corrupt(format!(
-            "it has {bytes} bytes, and its file of checksums has {meta}, not those of such a block"
+            "it has {bytes} bytes, but the size of its checksum file, {meta} bytes, does not fit that"
         )))
     }
 
@@ -168,7 +168,7 @@ impl ReplicaReader {
             return Ok(());
         };
         let range = self.format.chunk(start / self.format.chunk_bytes() + at as u64, self.bytes);
-        Err(self.corrupt(format!("bytes {} to {} differ from their checksum", range.start, range.end)))
+        Err(self.corrupt(format!("bytes {} to {} do not match their checksum", range.start, range.end)))
     }
 
     /// Computes the block's digest from the checksum file.
@@ -195,7 +195,7 @@ impl ReplicaReader {
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
         let piece_bytes = VERIFY_BYTES.next_multiple_of(self.format.chunk_bytes());
-        let piece_bytes = NonZeroU64::new(piece_bytes).expect("a multiple of what is not zero");
+        let piece_bytes = NonZeroU64::new(piece_bytes).expect("a multiple of a positive size");
         read_through(&self.block, 0..self.bytes, piece_bytes, gate, |piece, buffer| {
             buffer.resize((piece.end - piece.start) as usize, 0);
             self.read_chunks(piece.start, buffer, Wait::AsLongAsItTakes).map(drop)

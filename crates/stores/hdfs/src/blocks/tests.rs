@@ -171,7 +171,7 @@ fn replicas_of_hdfs_are_read_at_any_offset() {
             reader.read_at(offset as u64, &mut buffer).expect("whole");
             assert_eq!(buffer, bytes[offset..offset + length], "{name} {offset} {length}");
         }
-        says(reader.read_at(200_000, &mut [0; 2]), "reach beyond");
+        says(reader.read_at(200_000, &mut [0; 2]), "exceed the block's");
         assert_eq!(reader.digest(), reader.verify(&OpenGate).expect("whole"));
     }
     let listed = node.open().list().expect("readable");
@@ -239,7 +239,7 @@ fn truncated_and_extended_files_are_detected() {
     fs::write(node.path("a", "blk_-9223372036854775792_1001.meta"), [0, 1, 0, 0, 0, 2, 0]).expect("written");
     says(read(&blocks, NAME, 0, 1), "dfs.checksum.type NULL");
     fs::remove_file(node.path("a", "blk_-9223372036854775792_1001.meta")).expect("removed");
-    says(read(&blocks, NAME, 0, 1), "is not there");
+    says(read(&blocks, NAME, 0, 1), "is missing");
     fs::remove_file(node.path("a", "blk_-9223372036854775792")).expect("removed");
     assert!(matches!(read(&blocks, NAME, 0, 1), Err(BlockError::Missing { .. })));
 }
@@ -311,7 +311,7 @@ fn a_datanode_gets_only_one_block_of_a_group() {
     let (beside, other_group) = ("blk_-9223372036854775791_1001", "blk_-9223372036854775776_1002");
     node.put("b", beside, ChecksumFormat::default(), &bytes);
     let blocks = node.open();
-    says(make(&blocks, NAME, &bytes), "blk_-9223372036854775791_1001 is here, of the same stripe");
+    says(make(&blocks, NAME, &bytes), "blk_-9223372036854775791_1001 of the same stripe is here");
     make(&blocks, other_group, &bytes).expect("its neighbour is of another group");
     assert!(blocks.remove(&id(beside)).expect("removed"));
     // The other block appears while this one is being written.
@@ -331,7 +331,7 @@ fn unfinished_replicas_leave_no_files() {
     writer.write_at(0, &[1; 400]).expect("written");
     says(writer.seal(), "bytes 400 to 1000 were never written");
     says(writer.reader().map(drop), "not sealed");
-    says(writer.write_at(999, &[1; 2]), "reach beyond");
+    says(writer.write_at(999, &[1; 2]), "exceed the block's");
     says(writer.commit().map(drop), "not sealed");
     assert_eq!(node.names("a").len() + node.names("b").len(), 0);
     drop(blocks);
@@ -395,10 +395,10 @@ fn unusable_folders_are_reported() {
     says(HdfsBlocks::open(&node.folders(), None), "several block pools");
     assert!(HdfsBlocks::open(&node.folders(), Some(POOL)).is_ok());
     fs::write(node.root.path().join("b/current/VERSION"), "layoutVersion=-56\n").expect("written");
-    says(HdfsBlocks::open(&node.folders(), Some(POOL)), "its layout is -56");
+    says(HdfsBlocks::open(&node.folders(), Some(POOL)), "its layout version is -56");
     says(
         read(&HdfsBlocks::open(&node.folders()[..1], Some(POOL)).expect("one"), "../etc", 0, 1),
-        "cannot be the name",
+        "not a valid block name",
     );
     let empty = tempfile::tempdir().expect("a folder");
     says(HdfsBlocks::open(&[empty.path().to_owned()], None), "no DataNode has run here yet");
@@ -454,7 +454,7 @@ fn refused_files_are_removed_and_possibly_adopted_files_stay() {
     assert_eq!(node.open_names(), [""; 0]);
     says(hand_over(&node, "127.0.0.1:1".parse().expect("nobody listens there")), "mend.hdfs.MendPlugin");
     assert_eq!(node.open_names(), [""; 0]);
-    says(hand_over(&node, plugin(&["yes", "yes", "HTTP/1.1 400"]).0), "no answer of Mend's plug-in");
+    says(hand_over(&node, plugin(&["yes", "yes", "HTTP/1.1 400"]).0), "not a valid answer of Mend's plug-in");
     assert_eq!(node.open_names().len(), 2);
     hand_over(&node, plugin(&["yes", "yes", "no it will not"]).0).expect_err("refused");
     assert_eq!(node.open_names().len(), 2, "what was there before is not taken away");

@@ -141,18 +141,20 @@ pub(super) enum TransferError {
     #[error("{0}")]
     Io(io::Error),
     /// The DataNode closed the connection without an answer.
-    #[error("it closed the connection without a word")]
+    #[error("it closed the connection without an answer")]
     Closed,
     /// The DataNode requires a block token, but there is none for this block.
     #[error(
-        "it wants a block token (dfs.block.access.token.enable), and the coordinator sent none: let its mend.toml have \
-         [store.namenode] and this helper's `adopt = \"push\"`; or use the plug-in, which needs no tokens"
+        "it requires a block token (dfs.block.access.token.enable), but the coordinator sent none: add \
+         [store.namenode] and this helper's `adopt = \"push\"` to the coordinator's mend.toml, or use the \
+         plug-in, which needs no tokens"
     )]
     TokenWanted,
     /// The DataNode refuses the block token.
     #[error(
-        "it refuses the block token that the coordinator made: that has expired (dfs.block.access.token.lifetime), or the \
-         clocks differ, or it has yet to get the NameNode's new keys. Its log says which; the next attempt comes with a new token"
+        "it rejects the coordinator's block token: the token has expired (dfs.block.access.token.lifetime), \
+         the clocks differ, or the DataNode lacks the NameNode's new keys; its log says which. The next \
+         attempt uses a new token"
     )]
     TokenRefused,
     /// The DataNode refuses the operation.
@@ -164,7 +166,7 @@ pub(super) enum TransferError {
         message: String,
     },
     /// The answer cannot be parsed.
-    #[error("what it said is no answer of HDFS's data transfer protocol: {0}")]
+    #[error("its answer is not valid in HDFS's data transfer protocol: {0}")]
     NotAnAnswer(String),
     /// The replica to be pushed cannot be read.
     #[error(transparent)]
@@ -315,7 +317,7 @@ fn write_block(wanted: &Wanted, format: ChecksumFormat) -> WriteBlock {
         latest_stamp: 0,
         checksum: Checksum {
             kind: format.kind().code().into(),
-            chunk_bytes: u32::try_from(format.chunk_bytes()).expect("it is kept as one"),
+            chunk_bytes: u32::try_from(format.chunk_bytes()).expect("the chunk size is stored as a u32"),
         },
     }
 }

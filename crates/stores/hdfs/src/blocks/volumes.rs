@@ -294,7 +294,10 @@ fn only_pool(folder: &Path) -> Result<String, BlockError> {
         [] => Err(refused(&current, "no DataNode has run here yet: start it, then this helper".to_owned())),
         several => Err(refused(
             &current,
-            format!("it has several block pools, say which one: {}", several.join(", ")),
+            format!(
+                "it has several block pools, and this helper must be given one of them: {}",
+                several.join(", ")
+            ),
         )),
     }
 }
@@ -307,8 +310,9 @@ fn check_layout(current: &Path) -> Result<(), BlockError> {
         Some(LAYOUT) => Ok(()),
         found => {
             let found = found.unwrap_or("none");
-            let text =
-                format!("its layout is {found}, and this program knows {LAYOUT}, of Hadoop 2.8 to 3.5");
+            let text = format!(
+                "its layout version is {found}, but this program supports {LAYOUT} (Hadoop 2.8 to 3.5)"
+            );
             Err(fault(&path)(io::Error::new(io::ErrorKind::Unsupported, text)))
         }
     }
@@ -324,7 +328,7 @@ fn lock(folder: &Path) -> Result<File, BlockError> {
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
         Err(TryLockError::WouldBlock) => {
-            let text = "another helper works in this folder: start one helper for each DataNode";
+            let text = "another helper uses this folder: start one helper for each DataNode";
             Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
         }
     }

@@ -177,7 +177,9 @@ impl ReplicaWriter {
 
     fn check_complete(&self) -> Result<(), BlockError> {
         if self.broken {
-            return Err(self.corrupt("an earlier write to it failed; make it anew".to_owned()));
+            return Err(
+                self.corrupt("an earlier write to it failed; write it again from the beginning".to_owned())
+            );
         }
         let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
@@ -201,13 +203,14 @@ impl ReplicaWriter {
             let files = volume.files(&self.place.name);
             if !std::ptr::eq(volume, self.volume()) {
                 let text =
-                    "the DataNode has the block on another disk as well: let it remove one of them first";
+                    "the DataNode has the block on another disk as well: wait until it has removed one";
                 return Err(refused(&files.bytes, text.to_owned()));
             }
             let stamps = volume.stamps(&self.place.name)?;
             if let Some(other) = stamps.iter().find(|&&stamp| stamp != self.place.name.stamp()) {
                 let text = format!(
-                    "the DataNode has the block with generation stamp {other}, and this one is of {}: let it remove that first",
+                    "the DataNode has the block with generation stamp {other}, but this one has {}: wait \
+                     until the DataNode has removed the other",
                     self.place.name.stamp()
                 );
                 return Err(refused(&files.bytes, text));

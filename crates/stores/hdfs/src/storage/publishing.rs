@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The interval between queries while the NameNode does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The error for a group that the NameNode no longer lists.
-const GONE: &str = "its file was removed, or somebody writes to it";
+const GONE: &str = "its file was removed or is being written";
 
 impl Shared {
     /// Checks that a group is unchanged, and that these nodes can receive these blocks. Returns the permits
@@ -39,7 +39,7 @@ impl Shared {
         let found = self.look_up(&known).await.map_err(taken)?;
         let found = found.ok_or_else(|| taken(GONE.to_owned()))?;
         if found.group != known.group {
-            return Err(taken("HDFS has another generation of it".to_owned()));
+            return Err(taken("its generation stamp in HDFS has changed".to_owned()));
         }
         self.check_targets(stripe, &found, nodes).map_err(taken)?;
         self.permits(stripe, &found, blocks).await.map_err(taken)
@@ -64,7 +64,7 @@ impl Shared {
         };
         let asked: Vec<u8> = indices.keys().copied().collect();
         let made = namenode.tokens(&found.file, found.start, &asked).await;
-        let made = made.map_err(|error| format!("no block tokens can be made for what is pushed: {error}"));
+        let made = made.map_err(|error| format!("cannot create block tokens for pushing blocks: {error}"));
         self.state().note_troubles("tokens", made.as_ref().err().cloned().into_iter().collect());
         let permit = |(index, token)| Some((*indices.get(&index)?, token));
         Ok(made?.into_iter().filter_map(permit).collect())
@@ -75,10 +75,10 @@ impl Shared {
         let view = &state.view;
         for &node in nodes {
             if !view.may_take(node) {
-                return Err(format!("DataNode {node} does not serve, or is to serve no more"));
+                return Err(format!("DataNode {node} is down or being taken out of service"));
             }
         }
-        let shape = found.group.stripe().ok_or("it holds no bytes")?;
+        let shape = found.group.stripe().ok_or("it is empty")?;
         let is_good = |(at, index): (u16, u8)| {
             let homes = found.homes.iter().filter(|(other, _)| *other == index);
             let mut homes = homes.map(|&(_, node)| node);
@@ -90,8 +90,8 @@ impl Shared {
         let mut indices = shape.blocks.iter().zip(0..).map(|(block, at)| (at, block.index.0 as u8));
         if indices.all(is_good) {
             return Err(
-                "all its blocks are there, and HDFS removes one that is too many, whichever: to empty a DataNode, \
-                 decommission it first (hdfs dfsadmin -refreshNodes)"
+                "none of its blocks is lost, and HDFS would remove an extra copy, possibly the new one: to \
+                 empty a DataNode, decommission it first (hdfs dfsadmin -refreshNodes)"
                     .to_owned(),
             );
         }
@@ -101,7 +101,7 @@ impl Shared {
     /// Queries the NameNode for a group and records the answer; `None` if the group no longer exists.
     pub(super) async fn look_up(&self, known: &Listed) -> Result<Option<Listed>, String> {
         let asked = self.now();
-        let namenode = self.namenode.as_ref().ok_or("no NameNode is asked")?;
+        let namenode = self.namenode.as_ref().ok_or("no NameNode is configured")?;
         let listing = namenode.group(&known.file, known.start).await.map_err(|error| error.to_string())?;
         if listing.safe_mode {
             return Err("the NameNode is in safe mode".to_owned());
@@ -170,7 +170,7 @@ impl Shared {
                 Err(why) => return Err(why),
             };
             if found.group != known.group {
-                return Err("HDFS has another generation of its group by now".to_owned());
+                return Err("the generation stamp of its group has changed meanwhile".to_owned());
             }
             let mut homes = found.homes.iter().filter(|(other, _)| *other == index);
             if homes.any(|&(_, home)| home == node) {
@@ -180,7 +180,7 @@ impl Shared {
                 return match found.homes.iter().any(|&(other, _)| other == index) {
                     // HDFS rebuilt the block itself on another DataNode and removed this copy.
                     true => Ok(()),
-                    false => Err(format!("the NameNode does not list it after {} s", LISTED_LIMIT.as_secs())),
+                    false => Err(format!("the NameNode did not list it within {} s", LISTED_LIMIT.as_secs())),
                 };
             }
             tokio::time::sleep(LOOK_EVERY).await;

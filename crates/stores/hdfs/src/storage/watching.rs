@@ -37,7 +37,10 @@ async fn settle(shared: &Shared) {
     let due = shared.state().view.due(shared.now(), DUE_AT_ONCE);
     for group in due {
         if let Err(why) = shared.look_up(&group).await {
-            return tracing::debug!(why, "groups of which not all is known are asked for again");
+            return tracing::debug!(
+                why,
+                "cannot query incompletely known block groups yet; trying again later"
+            );
         }
     }
     let mut state = shared.state();
@@ -50,7 +53,10 @@ async fn settle(shared: &Shared) {
 }
 
 fn unsettled(groups: &str, count: &str) -> String {
-    format!("{groups} written a moment ago, and {count} once DataNodes have told the NameNode of all blocks")
+    format!(
+        "{groups} written a moment ago and {count} once the DataNodes have reported all blocks to the \
+         NameNode"
+    )
 }
 
 /// Follows the block groups until the storage is dropped.
@@ -107,8 +113,8 @@ fn take(shared: &Shared, listing: Listing, asked: Option<Duration>) -> Result<()
 fn uncovered(snapshots: &Snapshots) -> Vec<String> {
     let line = |(folder, why): &(String, String)| {
         format!(
-            "files that only snapshots of {folder} hold are neither scrubbed nor repaired nor counted, as the NameNode does not \
-             list them: {why}; run the coordinator as a user who may list all of HDFS"
+            "files that exist only in snapshots of {folder} are not scrubbed, repaired or counted, because \
+             the NameNode does not list them: {why}; run the coordinator as a user who may list all of HDFS"
         )
     };
     snapshots.uncovered.iter().map(line).collect()
@@ -119,7 +125,8 @@ fn held(snapshots: &Snapshots) -> Vec<String> {
     match snapshots.files {
         0 => Vec::new(),
         files => vec![format!(
-            "deleted files that only snapshots hold are counted too: {files}, in {} snapshots of {} folders",
+            "deleted files that exist only in snapshots are counted too: {files}, in {} snapshots of {} \
+             folders",
             snapshots.snapshots, snapshots.folders
         )],
     }
@@ -134,8 +141,8 @@ fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
         let blocks = counts.get(&node.id).copied().unwrap_or(0);
         if blocks > 0 && !shared.attachment.helpers.values().any(|helper| *helper == node.name) {
             lines.push(format!(
-                "no helper works beside DataNode {}, which has {blocks} blocks: they are neither read nor repaired there; add \
-                 one with `mend node add` and say `datanode = \"{}\"` in mend.toml",
+                "DataNode {} has {blocks} blocks but no helper, so they are neither read nor repaired there; \
+                 add a helper with `mend node add` and set `datanode = \"{}\"` in mend.toml",
                 node.name, node.name
             ));
         }
@@ -143,8 +150,8 @@ fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
     for (address, helper) in &shared.attachment.helpers {
         if !addresses.contains(address) {
             lines.push(format!(
-                "helper {helper} is said to work beside DataNode {address}, and the NameNode has none of that address: \
-                 `hdfs dfsadmin -report` lists them"
+                "mend.toml assigns helper {helper} to DataNode {address}, but the NameNode lists no such \
+                 DataNode: see `hdfs dfsadmin -report`"
             ));
         }
     }
@@ -157,7 +164,7 @@ fn note(shared: &Shared, told: Result<(), AskError>) {
         Ok(()) => Vec::new(),
         // The JVM will be restarted; until then the last error still applies.
         Err(AskError::Pausing { .. }) => return,
-        Err(error) => vec![format!("the cluster is not seen, and what is said of it is old: {error}")],
+        Err(error) => vec![format!("cannot list the cluster, so its state here may be outdated: {error}")],
     };
     shared.state().note_troubles("asking", lines);
 }

@@ -213,7 +213,7 @@ pub fn a_block_that_is_there(world: &mut World) {
     world.reopen_to_push(subject.node, &others, address(world, subject.node));
     let refused = subject.push(world).expect_err("its DataNode has one").to_string();
     assert!(refused.contains("it closed the connection"), "{refused}");
-    assert!(refused.contains("asked for the block, it said: here it is"), "{refused}");
+    assert!(refused.contains("a request for the block with: success"), "{refused}");
     assert_eq!(inodes(world), before, "the one that was there is left alone");
     subject.assert_whole(world);
     subject.end(world);

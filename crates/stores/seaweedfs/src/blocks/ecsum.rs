@@ -69,10 +69,10 @@ pub enum EcsumError {
     #[error("it does not begin with `ECSU`")]
     Magic,
     /// This program does not support the file's version.
-    #[error("it is of version {0}, and this program knows version {VERSION}")]
+    #[error("it has version {0}, but this program supports version {VERSION}")]
     OtherVersion(u16),
     /// The payload's length differs from the header.
-    #[error("it says {said} bytes after its header and has {found}")]
+    #[error("its header announces {said} bytes, but {found} follow")]
     Length {
         /// The length in the header.
         said: usize,
@@ -80,7 +80,7 @@ pub enum EcsumError {
         found: usize,
     },
     /// The payload does not match its checksum.
-    #[error("it differs from its own checksum")]
+    #[error("it does not match its own checksum")]
     Checksum,
     /// The payload is intact but contains impossible values.
     #[error("{0}")]
@@ -115,7 +115,10 @@ impl Ecsum {
         check_head(&payload)?;
         let config = payload.config.unwrap_or_default();
         let ratio = Ratio::new(config.data_shards, config.parity_shards).ok_or_else(|| {
-            content(format!("it says {} data and {} parity shards", config.data_shards, config.parity_shards))
+            content(format!(
+                "it describes {} data and {} parity shards",
+                config.data_shards, config.parity_shards
+            ))
         })?;
         let shards = shards(&payload, ratio)?;
         Ok(Self { ratio, generation: payload.generation, encode_uuid: payload.encode_uuid, shards })
@@ -225,7 +228,7 @@ fn check_head(payload: &Payload) -> Result<(), EcsumError> {
     }
     let size = payload.block_size;
     if !size.is_power_of_two() || !(MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&size) {
-        return Err(content(format!("its blocks have {size} bytes, and SeaweedFS has none such")));
+        return Err(content(format!("its blocks have {size} bytes, which SeaweedFS does not use")));
     }
     Ok(())
 }
@@ -237,7 +240,7 @@ fn shards(payload: &Payload, ratio: Ratio) -> Result<Vec<ShardSums>, EcsumError>
         let id = shard.shard_id;
         let slot = shards.get_mut(id as usize);
         let slot =
-            slot.ok_or_else(|| content(format!("it names shard {id}, and the volume has none such")))?;
+            slot.ok_or_else(|| content(format!("it names shard {id}, which the volume does not have")))?;
         if slot.replace(sums(shard, payload.block_size)?).is_some() {
             return Err(content(format!("it names shard {id} twice")));
         }
@@ -251,11 +254,12 @@ fn shards(payload: &Payload, ratio: Ratio) -> Result<Vec<ShardSums>, EcsumError>
 fn sums(shard: &Shard, block_bytes: u32) -> Result<ShardSums, EcsumError> {
     let id = shard.shard_id;
     let bytes = u64::try_from(shard.covered_size).ok().filter(|&bytes| bytes > 0);
-    let bytes = bytes.ok_or_else(|| content(format!("shard {id} has {} bytes in it", shard.covered_size)))?;
+    let bytes =
+        bytes.ok_or_else(|| content(format!("it lists shard {id} with {} bytes", shard.covered_size)))?;
     let expected = bytes.div_ceil(block_bytes.into()).checked_mul(4);
     if expected != Some(shard.block_crc32c.len() as u64) {
         return Err(content(format!(
-            "shard {id} of {bytes} bytes has {} of checksums",
+            "shard {id} of {bytes} bytes has {} bytes of checksums",
             shard.block_crc32c.len()
         )));
     }

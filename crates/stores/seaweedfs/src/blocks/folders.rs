@@ -235,15 +235,16 @@ fn existing(paths: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, BlockE
 fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
     let bytes = fs::metadata(path).map_err(fault(path))?.len();
     if bytes > most {
-        return Err(damaged(path, format!("it has {bytes} bytes, and SeaweedFS writes at most {most}")));
+        return Err(damaged(path, format!("it has {bytes} bytes, but SeaweedFS writes at most {most}")));
     }
     fs::read(path).map_err(fault(path))
 }
 
 /// The error for a damaged small file; the shard itself may be intact.
 fn damaged(path: &Path, why: impl std::fmt::Display) -> BlockError {
-    let text =
-        format!("{why}; bring it from another server (VolumeEcShardsCopy), or remove it to do without");
+    let text = format!(
+        "{why}; copy it from another server (VolumeEcShardsCopy), or delete it to continue without it"
+    );
     fault(path)(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
@@ -271,7 +272,7 @@ fn lock(folder: &Path) -> Result<File, BlockError> {
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
         Err(TryLockError::WouldBlock) => {
-            let text = "another helper works in this folder: start one helper for each volume server";
+            let text = "another helper uses this folder: start one helper for each volume server";
             Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
         }
     }

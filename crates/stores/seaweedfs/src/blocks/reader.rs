@@ -65,7 +65,8 @@ impl ShardReader {
         match expected.unwrap_or(self.bytes) {
             expected if expected == found => Ok(()),
             expected => {
-                Err(self.corrupt(format!("it has {found} bytes, and {expected} by its volume's {by}")))
+                Err(self
+                    .corrupt(format!("it has {found} bytes, but {expected} according to its volume's {by}")))
             }
         }
     }
@@ -75,7 +76,7 @@ impl ShardReader {
     }
 
     fn differs(&self, range: &Range<u64>) -> BlockError {
-        self.corrupt(format!("bytes {} to {} differ from their checksum in .ecsum", range.start, range.end))
+        self.corrupt(format!("bytes {} to {} do not match their checksum in .ecsum", range.start, range.end))
     }
 
     fn fault(&self, fault: Fault) -> BlockError {
@@ -238,8 +239,8 @@ impl StoredBlock for ShardReader {
             }
             Check::Ecsum(known) => {
                 let sums = known.sums();
-                let block_bytes =
-                    NonZeroU64::new(sums.block_bytes()).expect("it was looked at when it was read");
+                let block_bytes = NonZeroU64::new(sums.block_bytes())
+                    .expect("the block size was checked when the file was read");
                 read_through(&self.block, 0..sums.bytes(), block_bytes, gate, |piece, _| {
                     let block = (piece.start / block_bytes) as usize;
                     known.learn_anew(&self.file, block).map_err(|fault| self.fault(fault))

@@ -189,11 +189,11 @@ fn short_and_long_shards_do_not_open() {
     let server = Server::new();
     let blocks = server.open();
     server.write("a/p_5.ec00", &server.shards[0][100..]);
-    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "by its volume's .ecsum");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "according to its volume's .ecsum");
     server.write("b/p_5.ec01", &[server.shards[1].clone(), vec![0]].concat());
-    is_corrupt(blocks.facts(&name("p_5.ec01")), "by its volume's .ecsum");
+    is_corrupt(blocks.facts(&name("p_5.ec01")), "according to its volume's .ecsum");
     fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
-    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "by its volume's .vif");
+    is_corrupt(blocks.open_block(&id("p_5.ec00")).map(drop), "according to its volume's .vif");
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn a_shard_of_another_encoding_is_not_taken() {
     let blocks = server.open();
     let foreign = pattern(9, BYTES);
     server.write("a/p_5.ec00", &foreign);
-    is_corrupt(read(&blocks, "p_5.ec00", 0, 1), "differ from their checksum");
+    is_corrupt(read(&blocks, "p_5.ec00", 0, 1), "do not match their checksum");
     is_corrupt(make(&blocks, "p_5.ec02", &foreign), "of another encoding");
-    is_corrupt(make(&blocks, "p_5.ec02", &server.shards[2][1..]), "by its volume's .ecsum");
+    is_corrupt(make(&blocks, "p_5.ec02", &server.shards[2][1..]), "according to its volume's .ecsum");
     assert!(!server.names("a").iter().any(|name| name.contains("ec02")), "nothing is left");
 }
 

@@ -76,10 +76,12 @@ pub struct VolumeInfo {
 #[derive(Debug, thiserror::Error)]
 pub enum VifError {
     /// The file is not the JSON that SeaweedFS writes.
-    #[error("it is not what SeaweedFS writes: {0}")]
+    #[error("it is not valid JSON of SeaweedFS: {0}")]
     Json(#[from] serde_json::Error),
     /// SeaweedFS does not support these numbers of shards.
-    #[error("it says {data} data and {parity} parity shards, and SeaweedFS has room for {MAX_SHARDS} in all")]
+    #[error(
+        "it describes {data} data and {parity} parity shards, but SeaweedFS supports {MAX_SHARDS} in total"
+    )]
     Ratio {
         /// Data shards.
         data: u32,
@@ -87,7 +89,7 @@ pub enum VifError {
         parity: u32,
     },
     /// A size is negative.
-    #[error("it says a size of {0} bytes")]
+    #[error("it gives a size of {0} bytes")]
     Size(i64),
 }
 

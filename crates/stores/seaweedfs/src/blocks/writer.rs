@@ -109,7 +109,9 @@ impl ShardWriter {
 
     fn check_complete(&self) -> Result<(), BlockError> {
         if self.broken {
-            return Err(self.corrupt("an earlier write to it failed; make it anew".to_owned()));
+            return Err(
+                self.corrupt("an earlier write to it failed; write it again from the beginning".to_owned())
+            );
         }
         let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
@@ -117,7 +119,7 @@ impl ShardWriter {
 
     /// The checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
     fn learned(&self) -> Vec<u32> {
-        self.chunks.iter().map(|crc| crc.expect("all are learned")).collect()
+        self.chunks.iter().map(|crc| crc.expect("all chunks have been read")).collect()
     }
 
     /// Combines the chunk checksums into checksums of blocks of this size.
@@ -142,8 +144,11 @@ impl ShardWriter {
             return Ok(None);
         };
         if expected.bytes() != self.bytes {
-            let detail =
-                format!("it has {} bytes, and {} by its volume's .ecsum", self.bytes, expected.bytes());
+            let detail = format!(
+                "it has {} bytes, but {} according to its volume's .ecsum",
+                self.bytes,
+                expected.bytes()
+            );
             return Err(self.corrupt(detail));
         }
         let found = self.found(expected.block_bytes() as u32);
@@ -154,7 +159,8 @@ impl ShardWriter {
             Some(block) => {
                 let range = found.range(block);
                 Err(self.corrupt(format!(
-                    "bytes {} to {} differ from their checksum in .ecsum, so a shard that it was made of is rotten or of another encoding",
+                    "bytes {} to {} do not match their checksum in .ecsum, so one of the shards that it was \
+                     rebuilt from is corrupt or of another encoding",
                     range.start, range.end
                 )))
             }
@@ -173,7 +179,7 @@ impl ShardWriter {
             return Ok(());
         };
         let text =
-            "the server has this shard on another disk as well, and would serve that one: remove it first";
+            "the server has this shard on another disk as well and would serve that copy: remove it first";
         Err(fault(other)(io::Error::new(io::ErrorKind::AlreadyExists, text)))
     }
 }

@@ -118,7 +118,7 @@ impl Shared {
         let server = self.state().view.server(node).cloned();
         let ready = match &server {
             Some(server) => self.make_ready(stripe, volume, server).await,
-            None => Err("it is no volume server".to_owned()),
+            None => Err("it is not a volume server".to_owned()),
         };
         ready.map_err(|why| {
             let server = server.map_or_else(|| node.to_string(), |server| server.0);
@@ -134,7 +134,7 @@ impl Shared {
         volume: u32,
         server: &ServerId,
     ) -> Result<(), String> {
-        let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is no volume"))?;
+        let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
         let serves = self.state().view.serves(volume, server);
         self.complete(&name, server, serves).await
     }
@@ -198,7 +198,7 @@ impl Claims {
 /// Waits until the lock is lost, and reports the lost claims.
 async fn guard(shared: Arc<Shared>, lock: Arc<Lock>) {
     let error = lock.lost().await;
-    tracing::warn!(%error, "the cluster's lock is lost");
+    tracing::warn!(%error, "lost the cluster's lock");
     drop(lock);
     let stripes = {
         let mut claims = shared.claims.lock().await;

@@ -93,7 +93,7 @@ impl State {
         let term = self.ledger.term();
         for done in self.ledger.write_all(term, writes) {
             if let Err(error) = done {
-                return tracing::error!(%error, "the homes of shards are not recorded");
+                return tracing::error!(%error, "cannot record the locations of shards");
             }
         }
     }

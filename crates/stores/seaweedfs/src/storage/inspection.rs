@@ -146,7 +146,7 @@ impl Shared {
                 let mut state = self.state();
                 let is_split = verdict.good.is_empty() && copies.is_split();
                 let why = format!(
-                    "servers have different {}, and no more than half of them agree: look at these files",
+                    "servers have different {}, and no majority agrees: compare these files by hand",
                     file.of(&name)
                 );
                 state.inspection.split.remove(&(volume, file));
@@ -175,7 +175,10 @@ impl Shared {
         let key = (name.id(), server.clone(), file);
         let is_known = self.state().inspection.standing.contains_key(&key);
         if !is_known {
-            tracing::warn!(file = file.of(name), %server, %problem, "a small file of a volume is not as it should be");
+            tracing::warn!(
+                file = file.of(name), %server, %problem,
+                "a small file of a volume is missing or wrong"
+            );
             self.state().tell_spoiled(name, server, file, problem);
         }
         let stripe = StripeId(name.to_string());
@@ -192,8 +195,8 @@ impl Shared {
             Ok(()) => drop(state.inspection.standing.remove(&key)),
             Err(why) => {
                 let line = format!(
-                    "{} on {server}: {problem}; it is not replaced yet: {why}; if that stays so, copy it by hand from \
-                     another server",
+                    "{} on {server}: {problem}; replacing it has failed so far: {why}; if this persists, \
+                     copy the file by hand from another server",
                     file.of(name)
                 );
                 state.inspection.standing.insert(key, line);
@@ -209,8 +212,7 @@ impl Shared {
         server: &ServerId,
         file: SmallFile,
     ) -> Result<(), String> {
-        let (_, expected) =
-            self.state().view.named(name.id()).ok_or("it is not known how the volume stands")?;
+        let (_, expected) = self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
         let verdict = self.copies(name, file, None).await.verdict(file, expected.encoding);
         match verdict.bad.get(server) {
             Some(problem) => self.replace(name, server, file, &verdict, problem).await,
@@ -231,7 +233,7 @@ impl Shared {
         let files = if serves { &FILES[1..] } else { &FILES };
         for &file in files {
             let (_, expected) =
-                self.state().view.named(name.id()).ok_or("it is not known how the volume stands")?;
+                self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
             let mut verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
             // A server that has just started, or whose copy is being replaced, may be judged only after a
             // while.
@@ -254,7 +256,12 @@ impl Shared {
                     self.replace(name, server, file, &verdict, problem).await?;
                 }
                 None if serves || file == SmallFile::Ecsum => {}
-                None => return Err(format!("nobody can tell whether its {} is right", file.of(name))),
+                None => {
+                    return Err(format!(
+                        "its {} cannot be verified: no majority of servers agrees on this file",
+                        file.of(name)
+                    ));
+                }
             }
         }
         Ok(())
@@ -375,7 +382,7 @@ impl Shared {
         verdict: &Verdict,
         problem: &Problem,
     ) -> Result<(), String> {
-        let source = verdict.good.first().ok_or("nobody has a good one")?;
+        let source = verdict.good.first().ok_or("no server has a good copy")?;
         let (connection, source) = (self.connect(server).await?, self.connect(source).await?);
         let files: &[SmallFile] = match (file, problem) {
             (SmallFile::Ecx, Problem::Missing) => &[SmallFile::Ecx, SmallFile::Ecj],
@@ -383,7 +390,10 @@ impl Shared {
             (SmallFile::Vif, _) => &[SmallFile::Vif],
             _ => &[SmallFile::Ecsum],
         };
-        tracing::info!(file = file.of(name), %server, from = %source.address(), %problem, "bringing it anew");
+        tracing::info!(
+            file = file.of(name), %server, from = %source.address(), %problem,
+            "replacing a small file of a volume"
+        );
         // The disk that the server chooses may not be the disk whose file it reads first, so try each disk.
         for disk in self.disks_of(server) {
             let bring = bring(&connection, name, files, source.address(), disk);
@@ -394,13 +404,13 @@ impl Shared {
                 _ => bring.await?,
             }
             let (_, expected) =
-                self.state().view.named(name.id()).ok_or("it is not known how the volume stands")?;
+                self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
             let again = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
             if again.good.contains(server) {
                 return Ok(());
             }
         }
-        Err("the server still has another one".to_owned())
+        Err("the server still has a different file".to_owned())
     }
 
     /// The disk numbers to use in copy requests. 0 lets the server choose, so it names no disk.
@@ -430,10 +440,9 @@ impl Shared {
         let mounting = self.mounting(name.id());
         let _alone = mounting.lock().await;
         self.check_claim(&stripe).await?;
-        let (_, expected) =
-            self.state().view.named(name.id()).ok_or("it is not known how the volume stands")?;
+        let (_, expected) = self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
         if !self.state().view.can_spare(name.id(), None, server) {
-            return Err("the volume could not be read meanwhile".to_owned());
+            return Err("the volume would be unreadable meanwhile".to_owned());
         }
         let shards: Vec<u8> = connection.mounted(name.id()).await.map_err(text)?.shards.into_keys().collect();
         connection.unmount(name, &shards).await.map_err(text)?;
@@ -456,7 +465,10 @@ impl Shared {
                 self.remounted(name, server, &connection, async { Ok(()) }).await
             };
             if let Err(why) = done.await {
-                tracing::info!(volume = %name, %server, why, "it may look for shards where they were, for up to 37 minutes");
+                tracing::info!(
+                    volume = %name, %server, why,
+                    "the server may use stale locations of shards for up to 37 minutes"
+                );
             }
         }
     }
@@ -471,7 +483,7 @@ async fn bring(
 ) -> Result<(), String> {
     let limit = if files.contains(&SmallFile::Ecx) { BRING_INDEX_LIMIT } else { BRING_LIMIT };
     let brought = tokio::time::timeout(limit, server.bring(name, files, from, disk)).await;
-    brought.map_err(|_| "it does not get it in time".to_owned())?.map_err(|error| error.to_string())
+    brought.map_err(|_| "the server did not copy it in time".to_owned())?.map_err(|error| error.to_string())
 }
 
 async fn mount_again(
@@ -484,7 +496,7 @@ async fn mount_again(
     while let Err(error) = server.mount(name, shards).await {
         tries += 1;
         if tries == MOUNT_TRIES {
-            return Err(format!("it does not mount again what it had: {error}"));
+            return Err(format!("the server cannot mount its shards again: {error}"));
         }
         tokio::time::sleep(MOUNT_AGAIN).await;
     }

@@ -52,7 +52,7 @@ pub enum AttachError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// No master answered.
-    #[error("no list of the cluster's volumes: {0}")]
+    #[error("cannot list the cluster's volumes: {0}")]
     Master(#[from] AskError),
 }
 

@@ -77,7 +77,9 @@ impl Shared {
             return Err(store_api::CatalogError::NoSuchStripe(stripe.clone()).into());
         };
         let name = block(&volume);
-        let Some(server) = &server else { return Err(not_served(name, "it is no volume server".to_owned())) };
+        let Some(server) = &server else {
+            return Err(not_served(name, "it is not a volume server".to_owned()));
+        };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
         self.state().forget_withdrawal(&Withdrawal::new(&shard, server));
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
@@ -99,7 +101,7 @@ impl Shared {
     ) -> Result<(), String> {
         let text = |error: crate::AskError| error.to_string();
         let expected = self.state().view.expected(volume.id());
-        let expected = expected.ok_or("it is not known any more how the volume stands")?;
+        let expected = expected.ok_or("the state of the volume is no longer known")?;
         let connection = self.connect(server).await?;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
@@ -127,8 +129,8 @@ impl Shared {
             if Instant::now() >= until {
                 let listed = self.state().view.listed(volume.id(), shard, server);
                 return Err(match listed.first() {
-                    None => format!("the master does not list it after {} s", LISTED_LIMIT.as_secs()),
-                    Some(other) => format!("the master lists it as one of another encoding ({})", other.0),
+                    None => format!("the master did not list it within {} s", LISTED_LIMIT.as_secs()),
+                    Some(other) => format!("the master lists it under another encoding ({})", other.0),
                 });
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -163,7 +165,7 @@ impl Shared {
         for other in others {
             if let Err(error) = self.take_out_of_service(other, &block).await {
                 // The good copy is served anyway, and this copy stays listed as bad.
-                tracing::warn!(%block, %error, "a bad copy stays where it is");
+                tracing::warn!(%block, %error, "cannot take a bad copy out of service");
                 continue;
             }
             self.state().ledger.write(term, RecordWrite::Discard(other, block.clone()))?;
@@ -194,7 +196,7 @@ impl Shared {
         let connection = self.connect(server).await?;
         let homes = self.state().view.homes(shard.volume.id(), shard.shard);
         if !homes.iter().any(|home| home.server != *server) {
-            return Err(format!("nobody but {server} has {shard}"));
+            return Err(format!("no other server has {shard}, so it stays on {server}"));
         }
         {
             let mounting = self.mounting(shard.volume.id());
@@ -218,22 +220,25 @@ pub(super) async fn check_mounted(
     let text = |error: crate::AskError| error.to_string();
     let mounted = server.mounted(volume.id()).await.map_err(text)?;
     match mounted.shards.get(&shard) {
-        None => return Err("the server says that it has not mounted it".to_owned()),
+        None => return Err("the server reports that the shard is not mounted".to_owned()),
         Some(&bytes) if bytes != expected.shard_bytes => {
-            return Err(format!("the server says that it has {bytes} bytes of {}", expected.shard_bytes));
+            return Err(format!(
+                "the server reports {bytes} bytes, and the shard has {}",
+                expected.shard_bytes
+            ));
         }
         Some(_) => {}
     }
     if let Some(ratio) = mounted.ratio.filter(|&ratio| ratio != expected.ratio) {
         let (data, parity) = (ratio.data(), ratio.parity());
-        return Err(format!("the server takes the volume for one of {data}+{parity} shards"));
+        return Err(format!("the server reports that the volume has {data}+{parity} shards"));
     }
     let bytes = TRIED_BYTES.min(expected.shard_bytes);
     for offset in [0, expected.shard_bytes - bytes] {
         server
             .read_shard(volume.id(), shard, expected.encoding, offset, bytes as usize)
             .await
-            .map_err(|error| format!("the server does not read it as a shard of this encoding: {error}"))?;
+            .map_err(|error| format!("the server cannot read it as a shard of this encoding: {error}"))?;
     }
     Ok(())
 }

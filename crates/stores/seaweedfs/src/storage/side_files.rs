@@ -59,9 +59,9 @@ enum Content {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing => f.write_str("it is missing, and the other servers have it"),
+            Self::Missing => f.write_str("it is missing, but the other servers have it"),
             Self::Damaged(why) => write!(f, "it is damaged: {why}"),
-            Self::Differs => f.write_str("it differs from that of most other servers"),
+            Self::Differs => f.write_str("it differs from the copies on most other servers"),
         }
     }
 }
@@ -112,7 +112,7 @@ fn indexes_agree(one: &[u8], other: &[u8]) -> bool {
     let ((one, rest), (others, other_rest)) =
         (one.as_chunks::<ENTRY_BYTES>(), other.as_chunks::<ENTRY_BYTES>());
     let sizes = |entry: &[u8; ENTRY_BYTES]| -> [u8; SIZE_BYTES] {
-        entry[ENTRY_BYTES - SIZE_BYTES..].try_into().expect("its last bytes")
+        entry[ENTRY_BYTES - SIZE_BYTES..].try_into().expect("the size field is at the end")
     };
     let agree = |one: &[u8; ENTRY_BYTES], other: &[u8; ENTRY_BYTES]| {
         let same = one[..ENTRY_BYTES - SIZE_BYTES] == other[..ENTRY_BYTES - SIZE_BYTES];

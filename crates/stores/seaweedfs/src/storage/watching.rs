@@ -37,14 +37,14 @@ pub(super) async fn watch(storage: Weak<Shared>) {
         match event {
             Ok(Event::Blind(error)) => {
                 if !std::mem::replace(&mut blind, true) {
-                    tracing::warn!(%error, "the cluster is not seen; trying again until it is");
+                    tracing::warn!(%error, "cannot list the cluster; trying again");
                 }
-                let unseen = format!("the cluster is not seen, and what is said of it is old: {error}");
+                let unseen = format!("cannot list the cluster, so its state here may be outdated: {error}");
                 shared.state().tell_troubles(vec![unseen]);
             }
             Ok(Event::Listed(listing, asked)) => {
                 if std::mem::replace(&mut blind, false) {
-                    tracing::info!("the cluster is seen again");
+                    tracing::info!("the cluster can be listed again");
                 }
                 match shared.take_all(listing, asked) {
                     Ok(true) => {}
@@ -83,7 +83,7 @@ async fn list_again(shared: &Shared) {
                 tracing::error!(%error, "the records");
             }
         }
-        Err(error) => tracing::warn!(%error, "the cluster cannot be listed"),
+        Err(error) => tracing::warn!(%error, "cannot list the cluster"),
     }
 }
 
@@ -133,7 +133,7 @@ async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known>
         }
     }
     if shared.state().view.note_unread(volume, encoding, why.clone()) {
-        tracing::warn!(volume = %name, why, "the files of an encoding cannot be read");
+        tracing::warn!(volume = %name, why, "cannot read the files of an encoding");
     }
     None
 }
@@ -148,7 +148,7 @@ async fn read_at(
     let text = |error: AskError| error.to_string();
     let connection = shared.connect(server).await?;
     let vif = connection.small_file(name, SmallFile::Vif, MAX_VIF_BYTES).await.map_err(text)?;
-    let vif = vif.ok_or_else(|| format!("{server} has no .vif of it"))?;
+    let vif = vif.ok_or_else(|| format!("{server} has no .vif of the volume"))?;
     let info = VolumeInfo::decode(&vif).map_err(|error| format!(".vif on {server}: {error}"))?;
     if info.encoding != encoding {
         return Err(format!("{server} has the .vif of another encoding"));
@@ -165,7 +165,7 @@ async fn read_at(
     let shard_bytes = bytes.or(listed_bytes).filter(|&bytes| bytes > 0);
     Ok(Known {
         ratio: info.ratio,
-        shard_bytes: shard_bytes.ok_or_else(|| format!("{server} does not say how long its shards are"))?,
+        shard_bytes: shard_bytes.ok_or_else(|| format!("{server} does not report the size of its shards"))?,
         digests: sums.iter().map(|sums| sums.digest()).collect(),
     })
 }
@@ -184,7 +184,7 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
             let mut gone = Vec::new();
             let asked = tokio::time::timeout(CONFIRM_LIMIT, ask_about(&shared, &server, volumes, &mut gone));
             if asked.await.is_err() {
-                tracing::debug!(%server, "it has not said in time what it has");
+                tracing::debug!(%server, "a server did not report its shards in time");
             }
             gone
         });
@@ -221,7 +221,7 @@ async fn ask_about(
                 });
                 gone.extend(missing.map(|(encoding, shard)| (volume, encoding, shard)));
             }
-            Err(error) => tracing::debug!(%error, "a shard that is not listed"),
+            Err(error) => tracing::debug!(%error, "cannot confirm that a shard is missing"),
         }
     }
 }
@@ -232,7 +232,7 @@ pub(super) fn report(shared: &Shared) {
     let mut state = shared.state();
     let unjudged = state.view.unjudged();
     for it in state.tell_unjudged(unjudged) {
-        tracing::warn!(volume = %it.stripe, why = it.why, "it is not known how a volume stands");
+        tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
     }
     let mut news: Vec<String> = state.view.left_overs();
     news.extend(state.withdrawals.lines());
@@ -241,8 +241,8 @@ pub(super) fn report(shared: &Shared) {
         let shards = state.view.shards_at(id);
         if shards > 0 && shared.attachment.helper_of(id, server).is_none() {
             news.push(format!(
-                "no helper works beside volume server {id}, which has {shards} shards: they are neither read nor repaired \
-                 there; add one with `mend attach seaweedfs`"
+                "volume server {id} has {shards} shards but no helper, so they are neither read nor repaired \
+                 there; add a helper with `mend attach seaweedfs`"
             ));
         }
     }

@@ -54,7 +54,8 @@ impl Withdrawals {
         let late = self.0.iter().filter(|(_, why)| !why.is_empty());
         let line = |(it, why): (&Withdrawal, &String)| {
             format!(
-                "{} was to be served by {} and is not as it should be; it is still there: {why}",
+                "the rebuilt shard {} on {} is not served correctly, and removing it has failed so far: \
+                 {why}",
                 it.block, it.server
             )
         };
@@ -108,7 +109,12 @@ impl Shared {
         match self.take_back(it).await {
             Ok(()) => self.state().forget_withdrawal(it),
             Err(why) => {
-                tracing::warn!(block = it.block, server = it.server, why, "a shard is not taken back yet");
+                tracing::warn!(
+                    block = it.block,
+                    server = it.server,
+                    why,
+                    "cannot remove a badly served shard yet"
+                );
                 if let Some(last) = self.state().withdrawals.0.get_mut(it) {
                     *last = why;
                 }
@@ -143,10 +149,10 @@ impl Shared {
         self.refresh(volume.id()).await?;
         // A shard that the volume needs stays on the disk, unmounted.
         if !self.state().view.can_spare(volume.id(), Some(shard.shard), server) {
-            return Err("the volume could not be read without it".to_owned());
+            return Err("the volume would be unreadable without it".to_owned());
         }
         self.check_claim(stripe).await?;
-        tracing::warn!(block = %shard, %server, "taken back: it was not served as it should be");
+        tracing::warn!(block = %shard, %server, "removing a rebuilt shard that was not served correctly");
         connection.delete(volume, &[shard.shard]).await.map_err(text)
     }
 

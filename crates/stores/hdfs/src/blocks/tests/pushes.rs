@@ -140,12 +140,12 @@ fn a_refused_push_leaves_no_files_and_is_explained() {
     let asked = || vec![Does::Reads(NOT_FOUND), Does::Reads(NOT_FOUND), Does::HangsUp];
     says(push(&node, datanode(&node, asked()).0), "no folder of type DISK has room");
     assert_empty(&node);
-    says(push(&node, datanode(&node, asked()).0), "asked for the block, it said: Replica not found");
+    says(push(&node, datanode(&node, asked()).0), "a request for the block with: Replica not found");
     says(push(&node, datanode(&node, vec![Does::Reads(TOKEN_WANTED)]).0), "dfs.block.access.token.enable");
     says(push(&node, datanode(&node, vec![Does::Reads(b"")]).0), "dfs.data.transfer.protection");
-    says(push(&node, datanode(&node, vec![Does::Reads(b"\x02\x10\x00")]).0), "no answer of HDFS's");
+    says(push(&node, datanode(&node, vec![Does::Reads(b"\x02\x10\x00")]).0), "not valid in HDFS's");
     let coming = vec![Does::Reads(NOT_READABLE), Does::Reads(NOT_READABLE)];
-    says(push(&node, datanode(&node, coming).0), "somebody else is giving it the block");
+    says(push(&node, datanode(&node, coming).0), "another client is writing the block there");
     says(push(&node, Pusher::new("127.0.0.1:1".parse().expect("an address"))), "cannot be reached");
     assert_empty(&node);
 }
