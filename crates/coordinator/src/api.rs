@@ -218,20 +218,6 @@ async fn no_such_method(request: Request) -> Response {
 mod tests {
     use super::*;
 
-    /// `UPDATE_OPENAPI=1 cargo test -p coordinator openapi` rewrites the document.
-    #[test]
-    fn the_openapi_document_is_kept_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
-        if std::env::var_os("UPDATE_OPENAPI").is_some() {
-            std::fs::write(path, openapi()).unwrap();
-        }
-        let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            kept == openapi(),
-            "docs/reference/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1"
-        );
-    }
-
     #[test]
     fn every_endpoint_is_mounted_once() {
         let mounted = routes();

@@ -531,3 +531,22 @@ pub fn openapi() -> String {
     text.push('\n');
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `UPDATE_OPENAPI=1 cargo test -p views openapi` rewrites the document.
+    #[test]
+    fn the_openapi_document_is_kept_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(path, openapi()).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            kept == openapi(),
+            "docs/reference/openapi.json is stale: run the tests once with UPDATE_OPENAPI=1"
+        );
+    }
+}

@@ -59,7 +59,9 @@ impl PartialSums {
         }
         let reads = helper.reads();
         let at = |summand: &Summand| match summand.input {
-            Input::Local(sub_block) => reads.binary_search(&sub_block).expect("the sub-block is among those read"),
+            Input::Local(sub_block) => {
+                reads.binary_search(&sub_block).expect("the sub-block is among those read")
+            }
             Input::Received(_) => unreachable!("a helper's own terms are local"),
         };
         let sums = helper.terms.iter().map(|terms| terms.iter().map(|t| (at(t), t.coefficient)).collect());

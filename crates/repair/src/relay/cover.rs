@@ -162,7 +162,8 @@ fn targets_of(passes: &[Pass]) -> BTreeSet<usize> {
 fn group(mut passes: Vec<Pass>) -> Group {
     let locals: Vec<usize> = sources_of(&passes).into_iter().collect();
     let outputs: Vec<usize> = targets_of(&passes).into_iter().collect();
-    let position = |of: &[usize], number: usize| of.binary_search(&number).expect("the number belongs to a pass");
+    let position =
+        |of: &[usize], number: usize| of.binary_search(&number).expect("the number belongs to a pass");
     for pass in &mut passes {
         pass.sources.iter_mut().for_each(|source| *source = position(&locals, *source));
         pass.targets.iter_mut().for_each(|target| *target = position(&outputs, *target));

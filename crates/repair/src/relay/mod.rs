@@ -754,8 +754,7 @@ impl Work {
 
     /// Computes the sums of a group, whose inputs have all arrived.
     fn compute_group(&mut self, tools: &mut Tools, group: &Group, complete: &mut Vec<usize>) {
-        let held =
-            |input: usize| self.held[group.locals[input]].as_deref().expect("the input has arrived");
+        let held = |input: usize| self.held[group.locals[input]].as_deref().expect("the input has arrived");
         let bytes = held(0).len();
         let mut sums: Vec<Buffer> = group.outputs.iter().map(|_| tools.pool.take(bytes)).collect();
         let mut targets: Vec<&mut [u8]> = sums.iter_mut().map(|sum| &mut **sum).collect();
