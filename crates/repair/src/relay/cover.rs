@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::factor::{self, UnionFind};
 use super::passes::{Pass, Passes};
 
-/// With more kinds of inputs than this (as in Clay), the search for passes is skipped. Instead, sums are
-/// computed through shared intermediate values, or only equal sums share a pass.
+/// With more kinds of inputs than this, the search for passes is skipped, and only sums over the same inputs
+/// share a pass.
 const MOST_KINDS: usize = 64;
 /// The number of sums that the kernels compute in one walk over the inputs.
 const AT_ONCE: usize = 4;
@@ -103,13 +103,16 @@ impl Covers {
 /// Finds the groups that compute the sums; the index of a row is its output.
 fn cover(rows: &[Row]) -> Vec<Group> {
     let mut terms: Uncovered = rows.iter().map(|row| row.iter().copied().collect()).enumerate().collect();
+    if let Some(groups) = shared(&terms) {
+        return groups;
+    }
     let mut passes = Vec::new();
     while !terms.is_empty() {
         let kinds = kinds(&terms);
         if kinds.len() > MOST_KINDS {
             // Each pass reduces the number of kinds, so this can only happen before the first pass.
             debug_assert!(passes.is_empty());
-            return shared(&terms).unwrap_or_else(|| grouped(equal_sums(terms)));
+            return grouped(equal_sums(terms));
         }
         let (outputs, locals) = best_pass(&kinds);
         passes.push(take(&mut terms, &outputs, &locals));
@@ -254,6 +257,8 @@ fn equal_sums(terms: Uncovered) -> Vec<Pass> {
 
 #[cfg(test)]
 mod tests {
+    use codes::CodeSpec;
+
     use super::*;
 
     fn rows(rows: &[&[usize]]) -> Vec<Row> {
@@ -340,6 +345,28 @@ mod tests {
         let [group] = &groups[..] else { panic!("{groups:?}") };
         let first = (vec![3, 4, 5], vec![2, 3, 4], vec![(0, 3), (1, 4), (2, 4)]);
         assert_eq!(group.passes.shapes(), [first, (vec![0, 1, 2], vec![0, 1], vec![])]);
+    }
+
+    /// A put with Clay costs about the products of its planes' Reed-Solomon codes, whatever the size of the
+    /// code; the other codes cost one product for each term.
+    #[test]
+    fn products_of_a_put() {
+        let cost = |name: &str| {
+            let code = name.parse::<CodeSpec>().expect(name).build().expect(name);
+            let encoding = code.encoding();
+            let row = |output| encoding.row(output).iter().map(|&(source, c)| (source as usize, c)).collect();
+            let rows: Vec<Row> = (0..encoding.outputs().len()).map(row).collect();
+            let terms: usize = rows.iter().map(Vec::len).sum();
+            (terms, cover(&rows).iter().map(|group| group.passes.products()).sum::<usize>())
+        };
+        assert_eq!(cost("clay-14-10-13"), (31_360, 13_696));
+        assert_eq!(cost("clay-12-8-11-ceph-jerasure"), (6_272, 2_624));
+        assert_eq!(cost("clay-9-6-8"), (1_350, 648));
+        assert_eq!(cost("clay-8-4-7"), (784, 352));
+        for name in ["rs-14-10", "hitchhiker-xor-14-10", "rotated-16-12-4", "lrc-12-2-2", "less-14-10-4"] {
+            let (terms, products) = cost(name);
+            assert_eq!(terms, products, "{name}");
+        }
     }
 
     #[test]

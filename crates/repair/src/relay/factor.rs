@@ -3,9 +3,9 @@
 //! A parity sub-block of Clay is a sum of about 30 data sub-blocks, three times as many as in Reed-Solomon.
 //! But the code is defined by few operations: pairs of stored sub-blocks yield pairs of uncoupled ones, a
 //! Reed-Solomon code in each plane yields the uncoupled parity, and pairs of those yield the stored parity. A
-//! plan contains only the long sums, yet these operations can be recovered from them. Two inputs that occur
-//! in the same sums form a pair. If two sums have the same inputs, the parts in which they are proportional
-//! are intermediate values.
+//! plan contains only the long sums (`docs/decisions/0042`), yet these operations can be recovered from them.
+//! Two inputs that occur in the same sums form a pair. If two sums have the same inputs, the parts in which
+//! they are proportional are intermediate values.
 //!
 //! There are thousands of input buffers, so the sums are computed in parts. A part contains the sums that
 //! share values with each other. Intermediate values need no memory of their own: a pair is added up in
