@@ -1,18 +1,30 @@
-//! Requests of clients on their control connections: reads, and stripes of puts.
+//! Requests of clients on their control connections: reads, stripes of puts, and reports of
+//! wrong bytes.
 
+use codes::BlockIndex;
 use repair::wire::control::ClientRequest;
-use repair::{NodeId, Policy};
+use repair::{NodeId, Policy, StripeId};
 use store_api::PutId;
 
 use crate::Control;
 use crate::error::{RequestError, SessionError};
 use crate::jobs::requests::{Read, policy};
+use crate::stripes::indices::check_indices;
 
 impl Control {
     /// Handles a new request of a client.
     pub(crate) fn open(&mut self, client: NodeId, tag: u64, request: ClientRequest) {
         if let Err(error) = self.try_open(client, tag, request) {
             self.nodes.refuse_request(client, tag, &error, &mut self.out);
+        }
+    }
+
+    /// A client received a block with wrong bytes. Its helper verifies it.
+    pub(crate) fn take_garbled(&mut self, client: NodeId, stripe: StripeId, block: BlockIndex) {
+        let may_report = self.jobs.clients.contains_key(&client) && !self.nodes.is_plugin(client);
+        let record = self.stripes.picture.stripe(&stripe).ok();
+        if may_report && record.is_some_and(|record| check_indices(&record, &[block]).is_ok()) {
+            self.scrub.reported.note(stripe, block);
         }
     }
 

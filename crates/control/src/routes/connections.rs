@@ -57,6 +57,7 @@ impl Control {
             }
             FromNode::Open { tag, request } => self.open(node, tag, request),
             FromNode::Close { tag } => self.jobs.close(node, tag),
+            FromNode::Garbled { stripe, block } => self.take_garbled(node, stripe, block),
             FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
             FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
                 self.lose(node, "it registered twice on one connection");
