@@ -388,7 +388,10 @@ impl Found {
 /// The opened destination of a get.
 enum Output {
     /// A regular file, which appears only when complete.
-    File { place: FilePlace, path: PathBuf },
+    File {
+        place: FilePlace,
+        path: PathBuf,
+    },
     Stream(Stream),
 }
 
