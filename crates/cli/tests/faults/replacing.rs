@@ -82,7 +82,7 @@ fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
     let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
     let client = Client::connect(&opened, &::cluster::Role::default_client()).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let range: ByteRange = "1000+200000".parse().unwrap();
+    let (range, options): (ByteRange, _) = ("1000+200000".parse().unwrap(), GetOptions::default());
     let copy = cluster.path("copy");
     for to_stream in [true, false] {
         cluster.put("old", 300_000);
@@ -95,8 +95,7 @@ fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
         cluster.await_ready();
         let (mut read, out) = tokio::io::duplex(1 << 20);
         let target = if to_stream { GetTarget::Stream(Box::new(out)) } else { GetTarget::File(copy.clone()) };
-        let got = client.get(&found, &GetOptions::default(), target, client::no_progress());
-        runtime.block_on(got).unwrap();
+        runtime.block_on(client.get(&found, &options, target, client::no_progress())).unwrap();
         let mut bytes = Vec::new();
         match to_stream {
             true => drop(runtime.block_on(read.read_to_end(&mut bytes)).unwrap()),
