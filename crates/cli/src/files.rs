@@ -125,7 +125,8 @@ fn garbled(got: &Got) -> impl Iterator<Item = String> {
     let note = |block: &String| {
         let block = printable(block);
         format!(
-            "block {block} arrived with wrong bytes and was decoded from other blocks; find the cause with `mend scrub`"
+            "block {block} arrived with wrong bytes and was decoded from other blocks; its helper is asked to verify it, and \
+             `mend scrub` verifies all"
         )
     };
     got.garbled.iter().map(note)

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::{Address, Cluster, Identity, Role};
+use codes::BlockIndex;
 use helper::Ends;
 use repair::wire::control::{ClientRequest, Ended};
-use repair::{Caps, NodeId};
+use repair::{Caps, NodeId, StripeId};
 use store_api::Sinks;
 use tokio::task::JoinHandle;
 use views::endpoints::*;
@@ -111,6 +112,14 @@ impl Client {
         // session. Retry once on a new one.
         let fresh = self.session().await?;
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
+    }
+
+    /// Reports a block that arrived with wrong bytes, so that its helper verifies it. If the session has ended,
+    /// the read after this one will report the block.
+    pub(crate) async fn report_garbled(&self, stripe: &StripeId, block: BlockIndex) {
+        if let Ok(session) = self.session().await {
+            session.report_garbled(stripe.clone(), block);
+        }
     }
 
     /// Returns the session, opening one if needed.

@@ -28,7 +28,7 @@ pub(crate) enum Destination {
 }
 
 /// The location of an existing or future regular file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FilePlace {
     /// The path, with all symbolic links resolved.
     pub(crate) path: PathBuf,

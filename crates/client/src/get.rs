@@ -18,7 +18,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, FilePlace};
 use crate::error::LocalFileError;
 use crate::layout;
 use crate::pieces::{ByteRange, Piece, StripeSpan, pieces_of};
@@ -26,7 +26,7 @@ use crate::rooms::{Memory, MemorySink};
 use crate::session::ReadRequest;
 use crate::target::{Fault, FileTarget, StripeTarget};
 use crate::whole::{InOrder, WholeBlock, whole_blocks};
-use crate::{Client, ClientError, Progress};
+use crate::{Client, ClientError, Progress, no_progress};
 use views::{FileLayout, FileStripe};
 
 /// The maximum number of concurrent reads into a file.
@@ -37,6 +37,8 @@ const BYTES_AT_ONCE: u64 = 1 << 30;
 /// How long to retry while a coordinator is starting. The coordinator itself waits for its helpers for less.
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
+/// How often a get reads a newer version of a file that is replaced during the read.
+const MAX_RESTARTS: u32 = 8;
 /// The size of one read for a stream; it stays in memory until its turn.
 const STREAM_READ_BYTES: u64 = 8 << 20;
 /// The number of concurrent reads for a stream, which bounds memory to 32 MiB.
@@ -58,6 +60,7 @@ pub struct GetOptions {
 #[derive(Clone, Debug)]
 pub struct Found {
     layout: FileLayout,
+    range: ByteRange,
     wanted: Range<u64>,
 }
 
@@ -142,10 +145,11 @@ impl Client {
         let layout = self.file(name).await?;
         layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
         let wanted = range.within(name, layout.file.bytes)?;
-        Ok(Found { layout, wanted })
+        Ok(Found { layout, range, wanted })
     }
 
-    /// Reads the file or range, decoding lost blocks on the way.
+    /// Reads the file or range, decoding lost blocks on the way. If the file is replaced before anything is
+    /// delivered, reads the new version instead.
     ///
     /// # Errors
     /// [`ClientError::Unreadable`] with the affected stripes if too many blocks are lost; the target file is
@@ -158,16 +162,17 @@ impl Client {
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let reader = Reader { client: self.clone(), options: options.clone() };
-        let result = match target {
-            GetTarget::File(path) => reader.get_path(found, path, progress).await,
-            GetTarget::Stream(out) => {
-                reader.get_stream(found, (out, Path::new("the output")), progress).await
+        let mut output = waiting(move || Output::open(target)).await?;
+        let mut result = reader.get(found, &mut output, progress).await;
+        for _ in 0..MAX_RESTARTS {
+            if !matches!(result, Err(ClientError::Replaced { .. })) || output.has_begun() {
+                break;
             }
-        };
-        match result {
-            Err(ClientError::Failed { stripe, failure }) => Err(found.explain(self, stripe, failure).await),
-            other => other,
+            let newer = self.find(&found.layout.file.name, found.range).await?;
+            // The bytes of the version before were counted already.
+            result = reader.get(&newer, &mut output, no_progress()).await;
         }
+        result
     }
 }
 
@@ -179,24 +184,27 @@ struct Reader {
 }
 
 impl Reader {
-    async fn get_path(&self, found: &Found, path: PathBuf, progress: Progress) -> Result<Got, ClientError> {
-        let opened = path.clone();
-        match waiting(move || open(&opened)).await? {
-            Opened::File(target) => self.get_file(found, (target, &path), progress).await,
-            Opened::Stream(file) => {
-                let held = file.try_clone().map_err(LocalFileError::io("write", &path))?;
-                let out = Box::new(tokio::fs::File::from_std(file));
-                let got = self.get_stream(found, (out, &path), progress).await?;
-                waiting(move || settle(&held)).await.map_err(LocalFileError::io("write", &path))?;
-                Ok(got)
+    async fn get(&self, found: &Found, output: &mut Output, progress: Progress) -> Result<Got, ClientError> {
+        let result = match output {
+            Output::File { place, path } => {
+                let place = place.clone();
+                let target = waiting(move || FileTarget::create(place)).await?;
+                self.get_file(found, (target, path), progress).await
             }
+            Output::Stream(stream) => self.get_stream(found, stream, progress).await,
+        };
+        match result {
+            Err(ClientError::Failed { stripe, failure }) => {
+                Err(found.explain(&self.client, stripe, failure).await)
+            }
+            other => other,
         }
     }
 
     async fn get_file(
         &self,
-        Found { layout, wanted }: &Found,
-        (target, path): (Box<FileTarget>, &Path),
+        Found { layout, wanted, .. }: &Found,
+        (target, path): (FileTarget, &Path),
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let (file, fault) = (target.file()?, Fault::default());
@@ -228,8 +236,8 @@ impl Reader {
 
     async fn get_stream(
         &self,
-        Found { layout, wanted }: &Found,
-        (mut out, path): (Box<dyn AsyncWrite + Send + Unpin>, &Path),
+        Found { layout, wanted, .. }: &Found,
+        stream: &mut Stream,
         progress: Progress,
     ) -> Result<Got, ClientError> {
         let mut got = Got::new(layout, wanted);
@@ -248,14 +256,15 @@ impl Reader {
             let Some((mut next, fetch)) = ahead.pop_front() else { break };
             let (ended, mut bytes) = one(&mut next).await?;
             if let Err(block) = in_order.take(&bytes) {
+                self.client.report_garbled(&fetch.stripe, block.index).await;
                 bytes = self.read_around(fetch, block).await?;
                 got.garbled.push(block.name.clone());
             }
-            out.write_all(&bytes).await.map_err(LocalFileError::io("write", path))?;
+            stream.write(&bytes).await?;
             progress(bytes.len() as u64);
             got.add(ended);
         }
-        out.flush().await.map_err(LocalFileError::io("write", path))?;
+        stream.finish().await?;
         Ok(got)
     }
 
@@ -269,6 +278,7 @@ impl Reader {
         let indices: Vec<BlockIndex> = garbled.iter().map(|block| block.index).collect();
         for block in &garbled {
             tracing::warn!(block = block.name, "a block arrived with wrong bytes");
+            self.client.report_garbled(&part.fetches[0].stripe, block.index).await;
             let requests =
                 part.fetches_of(block, &indices).map(|fetch| fetch.request(&self.options)).collect();
             let anew = self.read_all(requests, &target.silent()).await;
@@ -375,16 +385,66 @@ impl Found {
     }
 }
 
-/// The opened destination of a path.
-enum Opened {
-    File(Box<FileTarget>),
-    Stream(File),
+/// The opened destination of a get.
+enum Output {
+    /// A regular file, which appears only when complete.
+    File {
+        place: FilePlace,
+        path: PathBuf,
+    },
+    Stream(Stream),
 }
 
-fn open(path: &Path) -> Result<Opened, LocalFileError> {
-    match Destination::open(path).map_err(LocalFileError::io("write", path))? {
-        Destination::File(place) => FileTarget::create(place).map(Box::new).map(Opened::File),
-        Destination::Stream(file) => Ok(Opened::Stream(file)),
+impl Output {
+    fn open(target: GetTarget) -> Result<Self, LocalFileError> {
+        let path = match target {
+            GetTarget::Stream(out) => {
+                let path = PathBuf::from("the output");
+                return Ok(Self::Stream(Stream { out, path, held: None, begun: false }));
+            }
+            GetTarget::File(path) => path,
+        };
+        let failed = || LocalFileError::io("write", &path);
+        match Destination::open(&path).map_err(failed())? {
+            Destination::File(place) => Ok(Self::File { place, path }),
+            Destination::Stream(file) => {
+                let held = Some(file.try_clone().map_err(failed())?);
+                let out = Box::new(tokio::fs::File::from_std(file));
+                Ok(Self::Stream(Stream { out, path, held, begun: false }))
+            }
+        }
+    }
+
+    /// Whether any byte was delivered.
+    fn has_begun(&self) -> bool {
+        matches!(self, Self::Stream(stream) if stream.begun)
+    }
+}
+
+/// A destination that is written in order.
+struct Stream {
+    out: Box<dyn AsyncWrite + Send + Unpin>,
+    /// The path, for messages.
+    path: PathBuf,
+    /// The opened file, unless the caller passed a stream.
+    held: Option<File>,
+    /// Whether any byte was written.
+    begun: bool,
+}
+
+impl Stream {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.begun |= !bytes.is_empty();
+        self.out.write_all(bytes).await.map_err(LocalFileError::io("write", &self.path))?;
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), ClientError> {
+        self.out.flush().await.map_err(LocalFileError::io("write", &self.path))?;
+        if let Some(file) = self.held.take() {
+            waiting(move || settle(&file)).await.map_err(LocalFileError::io("write", &self.path))?;
+        }
+        Ok(())
     }
 }
 

@@ -112,6 +112,12 @@ impl DataSession {
         }
     }
 
+    /// Reports a block that arrived with wrong bytes.
+    pub(crate) fn report_garbled(&self, stripe: StripeId, block: BlockIndex) {
+        // If the connection is lost, the block is reported by a later read.
+        let _ = self.reports.send(FromNode::Garbled { stripe, block });
+    }
+
     /// The error for callers whose session ended.
     pub(crate) fn lost(&self) -> ClientError {
         let detail = "the control session ended".to_owned();

@@ -96,6 +96,7 @@ pub use repairs::ItemPage;
 use repairs::Repairs;
 pub use repairs::healing::HealPolicy;
 pub use repairs::omitted::Omitted;
+use scrub::parity_checks::Asker;
 use scrub::state::Scrubs;
 use signal::Signal;
 use storing::Storing;
@@ -103,6 +104,7 @@ pub use storing::ask::Ask;
 pub use storing::{Opened, carry_out};
 use stripes::Stripes;
 use stripes::surplus::Surplus;
+use views::FoundBy;
 
 /// The time between ticks while jobs run. The timers of jobs are 250 ms and longer.
 const BUSY_TICK: Duration = Duration::from_millis(50);
@@ -281,6 +283,7 @@ impl Control {
         self.abort_puts(&idle);
         self.expire_asks();
         self.scrub.expire_checks(facts!(self), &mut self.out);
+        self.scrub.verify_reported(facts!(self), &mut self.out);
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(around!(self), &self.jobs, &mut self.out);
         let unused = self.facts().retired_nodes(&self.jobs);
@@ -336,6 +339,9 @@ impl Control {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
                 Signal::Contradiction { stripe, blocks, found_by } => {
+                    if found_by != FoundBy::Scrub {
+                        self.scrub.doubted.doubt(&stripe, self.base.now);
+                    }
                     self.stripes.note_contradiction(around!(self), &stripe, &blocks, found_by, &mut self.out);
                 }
                 Signal::ContradictionAdded(stripe) => {
@@ -395,6 +401,7 @@ impl Control {
             self.start_repairs();
             self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
             self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.check_stripes(facts!(self), &self.jobs, Asker::Job, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {
                 return;
             }

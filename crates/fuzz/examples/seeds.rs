@@ -154,6 +154,7 @@ fn from_node() -> Vec<FromNode> {
         FromNode::Open { tag: 1, request: read },
         FromNode::Open { tag: 2, request: put },
         FromNode::Close { tag: 1 },
+        FromNode::Garbled { stripe: StripeId("17".into()), block: BlockIndex(1) },
         report(Report::Progress { slices: 3, whole: 2 }),
         report(Report::Delivered),
         report(Report::Waiting {

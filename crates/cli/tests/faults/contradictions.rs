@@ -162,6 +162,78 @@ fn a_contradiction_that_a_read_finds_is_remembered() {
     assert_in_doubt(&cluster);
 }
 
+/// Verifies a read that must leave out the forged block 1.1. From then on the stripe is never reported as safe
+/// with the forged block on disk: the block is found and rebuilt.
+#[track_caller]
+fn assert_left_out_and_mended(cluster: &Cluster, content: &[u8], truth: &[u8]) {
+    let said = cluster.assert_reads("film", content, &["--verify"]);
+    assert!(said.out.contains("left out"), "{said:?}");
+    let status = cluster.mend(&["status"]);
+    assert!(!status.out.starts_with("safe"), "{status:?}");
+    cluster.eventually("it is found", |cluster| states(cluster)[1] == "corrupt");
+    cluster.mend(&["node", "repair-after", "default"]).ok();
+    cluster.eventually("it is rebuilt", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
+    assert!(fs::read(cluster.block_file("1.1")).unwrap() == truth, "the false block is still there");
+    let said = cluster.assert_reads("film", content, &["--verify"]);
+    assert!(!said.out.contains("left out"), "{said:?}");
+    cluster.mend(&["scrub", "--parity"]).ok();
+}
+
+/// The delivered blocks are right, and one of the blocks on disk is still wrong.
+#[test]
+fn a_block_that_a_verified_read_leaves_out_is_found_and_rebuilt() {
+    for has_digests in [true, false] {
+        let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+        let content = cluster.put("film", 256 << 10);
+        if !has_digests {
+            forget_digests(&mut cluster);
+        }
+        cluster.mend(&["node", "repair-after", "never"]).ok();
+        let truth = fs::read(cluster.block_file("1.1")).unwrap();
+        forge(&cluster.block_file("1.1"));
+        assert_left_out_and_mended(&cluster, &content, &truth);
+    }
+}
+
+/// A read that leaves out the wrong block is no proof that the stripe's blocks agree.
+#[test]
+fn a_verified_read_settles_no_contradiction() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 256 << 10);
+    forget_digests(&mut cluster);
+    cluster.mend(&["node", "repair-after", "never"]).ok();
+    let truth = fs::read(cluster.block_file("1.1")).unwrap();
+    forge(&cluster.block_file("1.1"));
+    let away = cluster.holder("1.0");
+    cluster.kill(&away);
+    let copy = cluster.path("copy");
+    let get = ["get", "film", "-o", copy.to_str().unwrap(), "--verify"];
+    assert_damage(cluster.mend(&get), "contradict each other");
+    assert!(cluster.mend(&["status"]).out.starts_with("IN DOUBT"));
+    cluster.start(&["helper", &away]);
+    cluster.eventually("it is back", |cluster| cluster.mend(&["status"]).out.contains("all 7 helpers"));
+    assert_left_out_and_mended(&cluster, &content, &truth);
+}
+
+/// The repair cannot name the block in a code that is not MDS; the check of the whole stripe that follows can.
+#[test]
+fn a_forged_block_of_an_lrc_stripe_is_found_after_the_repair_that_noticed_it() {
+    let mut cluster = Cluster::new(10, "lrc-4-2-2", "64KiB");
+    let (content, lost) = with_a_lost_block_and_checksums_alone(&mut cluster, 256 << 10);
+    let truth = fs::read(cluster.block_file("1.1")).unwrap();
+    forge(&cluster.block_file("1.1"));
+    cluster.mend(&["repair", "--all"]).ok();
+    assert!(fs::read(cluster.block_file("1.0")).unwrap() == lost, "a false block was published");
+    cluster.assert_reads("film", &content, &["--verify"]);
+    let status = cluster.mend(&["status"]);
+    assert!(!status.out.starts_with("safe"), "{status:?}");
+    cluster.mend(&["node", "repair-after", "default"]).ok();
+    cluster.eventually("it is rebuilt", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
+    assert!(fs::read(cluster.block_file("1.1")).unwrap() == truth, "the false block is still there");
+    cluster.mend(&["scrub", "--parity"]).ok();
+    cluster.assert_reads("film", &content, &["--verify"]);
+}
+
 // ---- requestors ----
 
 /// A store that reports false digests of written blocks.

@@ -31,26 +31,38 @@ fn forge(file: &Path, offset: u64) {
     file.write_all_at(&after[offset as usize..][..FORGED_BYTES], offset).unwrap();
 }
 
+/// A get tells the coordinator, whose helper then verifies the block.
 #[test]
-fn a_block_that_is_forged_behind_its_checksums_is_read_around_found_and_mended() {
+fn a_block_that_is_forged_behind_its_checksums_is_read_around_reported_and_mended() {
     let cluster = Cluster::new(7, "rs-6-4", "64KiB");
     let content = cluster.put("film", 512 << 10);
     cluster.mend(&["node", "repair-after", "never"]).ok();
-    let name = cluster.block_name("1.1");
-    let honest = fs::read(cluster.block_file("1.1")).unwrap();
+    let (first, second) = (cluster.block_name("1.1"), cluster.block_name("2.1"));
+    let honest = ["1.1", "2.1"].map(|block| fs::read(cluster.block_file(block)).unwrap());
     forge(&cluster.block_file("1.1"), 8192 + 100);
     let said = cluster.assert_reads("film", &content, &[]);
-    assert!(said.out.contains(&name) && said.out.contains("mend scrub"), "{said:?}");
+    assert!(said.out.contains(&first) && said.out.contains("mend scrub"), "{said:?}");
+    let is_found = |cluster: &Cluster, stripe: &str| {
+        let stat = cluster.mend(&["stat", stripe, "--output", "json"]).ok().json();
+        stat["blocks"][1]["state"] == "corrupt"
+    };
+    cluster.eventually("its helper has verified it", |cluster| is_found(cluster, "1"));
+    // Ranges in the block are decoded from the others from now on.
+    let range = (64 << 10) + 8192;
+    cluster.assert_reads("film", &content[range..range + 300], &["--range", &format!("{range}+300")]);
+    forge(&cluster.block_file("2.1"), 8192 + 100);
     let stream = cluster.spawn(&["get", "film", "-o", "-"]).wait_with_output().unwrap();
     let note = String::from_utf8_lossy(&stream.stderr);
-    assert!(stream.status.success() && stream.stdout == content && note.contains(&name), "{note}");
-    let scrub = cluster.mend(&["scrub"]).fails_with(&[&name, "digest"]);
+    assert!(stream.status.success() && stream.stdout == content && note.contains(&second), "{note}");
+    cluster.eventually("its helper has verified it", |cluster| is_found(cluster, "2"));
+    let scrub = cluster.mend(&["scrub"]).fails_with(&[&first, &second, "digest"]);
     assert_eq!(scrub.code, 3, "{scrub:?}");
     let status = cluster.mend(&["status"]).ok();
     assert!(!status.out.starts_with("safe"), "{status:?}");
-    cluster.mend(&["repair", "--all"]).ok();
+    cluster.mend(&["node", "repair-after", "default"]).ok();
+    cluster.eventually("both are rebuilt", |cluster| cluster.mend(&["status"]).out.starts_with("safe"));
     cluster.mend(&["scrub"]).ok();
-    assert!(fs::read(cluster.block_file("1.1")).unwrap() == honest);
+    assert!(["1.1", "2.1"].map(|block| fs::read(cluster.block_file(block)).unwrap()) == honest);
     cluster.assert_reads("film", &content, &[]);
 }
 

@@ -5,6 +5,9 @@ use std::io::Read;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use client::{ByteRange, Client, GetOptions, GetTarget};
+use tokio::io::AsyncReadExt;
+
 use crate::cluster::{Cluster, finish, noise};
 
 #[test]
@@ -70,6 +73,38 @@ fn a_long_read_ends_in_an_error_if_the_coordinator_restarts() {
     out.read_to_end(&mut read).unwrap();
     finish(child).fails_with(&["`film` was replaced during the read", "run `mend get` again"]);
     assert!(read.len() < old.len() && old.starts_with(&read), "{} bytes", read.len());
+}
+
+/// Until it has delivered something, a get may read the new version.
+#[test]
+fn a_read_of_a_version_that_is_gone_delivers_the_new_one() {
+    let mut cluster = Cluster::new(6, "rs-6-4", "64KiB");
+    let opened = ::cluster::Cluster::open(&cluster.folder()).unwrap();
+    let client = Client::connect(&opened, &::cluster::Role::default_client()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (range, options): (ByteRange, _) = ("1000+200000".parse().unwrap(), GetOptions::default());
+    let copy = cluster.path("copy");
+    for to_stream in [true, false] {
+        cluster.put("old", 300_000);
+        cluster.mend(&["put", cluster.path("old").to_str().unwrap(), "--as", "film", "--replace"]).ok();
+        let found = runtime.block_on(client.find("film", range)).unwrap();
+        replace(&cluster);
+        // A restarted coordinator no longer keeps the old version.
+        cluster.kill("coordinator");
+        cluster.start(&["coordinator"]);
+        cluster.await_ready();
+        let (mut read, out) = tokio::io::duplex(1 << 20);
+        let target = if to_stream { GetTarget::Stream(Box::new(out)) } else { GetTarget::File(copy.clone()) };
+        runtime.block_on(client.get(&found, &options, target, client::no_progress())).unwrap();
+        let mut bytes = Vec::new();
+        match to_stream {
+            true => drop(runtime.block_on(read.read_to_end(&mut bytes)).unwrap()),
+            false => bytes = fs::read(&copy).unwrap(),
+        }
+        let new = fs::read(cluster.path("new")).unwrap();
+        assert!(bytes == new[1000..201_000], "{} bytes", bytes.len());
+        cluster.mend(&["rm", "old"]).ok();
+    }
 }
 
 /// Starts a get to a pipe and takes its first bytes.

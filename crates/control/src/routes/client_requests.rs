@@ -1,4 +1,5 @@
-//! Requests of clients on their control connections: reads, and stripes of puts.
+//! Requests of clients on their control connections: reads, stripes of puts, and reports of
+//! wrong bytes.
 
 use repair::wire::control::ClientRequest;
 use repair::{NodeId, Policy};

@@ -60,6 +60,9 @@ impl Control {
                 }
             }
             FromNode::Close { tag } => self.jobs.close(node, tag),
+            FromNode::Garbled { stripe, block } => {
+                self.scrub.take_garbled(facts!(self), &self.jobs, node, stripe, block);
+            }
             FromNode::Described { ask, blocks, last } => self.take_described(node, ask, &blocks, last),
             FromNode::RegisterHelper { .. } | FromNode::RegisterClient { .. } | FromNode::Held { .. } => {
                 self.lose(node, "it registered twice on one connection");

@@ -4,12 +4,14 @@
 //! In a scrub on request, every live helper reads the blocks that the catalog places on it, a few at a time.
 //! The report lists helpers that disconnect, time out or cannot list their blocks; the others continue. On
 //! request, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its
-//! findings.
+//! findings. Stripes in which jobs find contradictions are checked in the same way, and blocks that clients
+//! received with wrong bytes are verified ([`reported`]).
 
 pub(crate) mod background_scrub;
 mod commands;
 pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
+pub(crate) mod reported;
 pub(crate) mod state;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -110,7 +112,7 @@ impl Scrubs {
                 self.ask_scrub_block(facts, node, stripe, index, out);
             }
         }
-        self.check_stripes(facts, jobs, out);
+        self.check_stripes(facts, jobs, Asker::Scrub, out);
         self.end_scrub(facts, out);
     }
 

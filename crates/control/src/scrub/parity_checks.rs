@@ -21,13 +21,15 @@ use store_api::StripeRecord;
 
 use crate::questions::patience;
 
-/// The kind of scrub that a check belongs to.
+/// The origin of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// A scrub on request (`mend scrub --parity`).
     Scrub,
     /// The background scrub.
     Background,
+    /// A job that found a contradiction.
+    Job,
 }
 
 /// A stripe to check.

@@ -1,4 +1,5 @@
-//! Parity scrubs: the order of checks, and the consequences of their results.
+//! Parity scrubs and checks of stripes in which jobs found contradictions: the order of checks, and the
+//! consequences of their results.
 //!
 //! A block that the equations identify as wrong is condemned and repaired like any corrupt one. If the
 //! equations contradict each other without identifying the wrong block, the stripe is recorded as
@@ -19,7 +20,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::scrub::parity_checks::{Asker, Checked, Step, Subject, Verdict};
-use crate::scrub::state::Scrubs;
+use crate::scrub::state::{Scrubs, StripeQueue};
 use crate::signal::Signal;
 use crate::stripes::state::condemned::contradicts_parity;
 
@@ -28,7 +29,6 @@ const LOOK_AHEAD: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest time that a check waits for reads, puts and repairs on its helpers.
 const YIELD_AT_MOST: Duration = Duration::from_secs(10);
-/// The most checks of a stripe that changes, or reads differently, during the check.
 /// The most stripes that are named per reason for not checking them.
 const NAMED: usize = 20;
 /// The most contradictory stripes that are listed.
@@ -51,31 +51,41 @@ pub(crate) enum Obstacle {
 }
 
 impl Scrubs {
-    /// Starts checks of the running scrub, as many as there are stripes with idle helpers.
-    pub(crate) fn check_stripes(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+    /// Starts checks of the running scrub, or of stripes in which jobs found contradictions, as many as there
+    /// are stripes with idle helpers.
+    pub(crate) fn check_stripes(&mut self, facts: Facts<'_>, jobs: &Jobs, asker: Asker, out: &mut Out) {
         let now = facts.base.now;
         let mut busy = 0;
         while busy < LOOK_AHEAD
-            && let Some(round) = self.parity_round().filter(|round| round.look_due <= now)
-            && let Some(stripe) = round.left.pop_front()
+            && let Some(queue) = self.queue_of(asker).filter(|queue| queue.look_due <= now)
+            && let Some(stripe) = queue.left.pop_front()
         {
-            let patient = now < round.idle_since + YIELD_AT_MOST;
-            let begun = self.begin_check(facts, jobs, &stripe, Asker::Scrub, patient, out);
-            let round = self.parity_round().expect("a parity scrub is running");
+            let patient = now < queue.idle_since + YIELD_AT_MOST;
+            let begun = self.begin_check(facts, jobs, &stripe, asker, patient, out);
+            let Some(queue) = self.queue_of(asker) else { return };
             match begun {
-                Ok(_) => round.idle_since = now,
+                Ok(_) => queue.idle_since = now,
                 Err(Obstacle::Busy) => {
-                    round.left.push_back(stripe);
+                    queue.left.push_back(stripe);
                     busy += 1;
                 }
-                Err(Obstacle::Gone) => round.view.stripes -= 1,
-                Err(Obstacle::Cannot(why)) => note_unchecked(&mut round.view, &stripe, why),
+                Err(Obstacle::Gone) => self.tally(asker, |view| view.stripes -= 1),
+                Err(Obstacle::Cannot(why)) => self.tally(asker, |view| note_unchecked(view, &stripe, why)),
             }
         }
         if busy > 0
-            && let Some(round) = self.parity_round()
+            && let Some(queue) = self.queue_of(asker)
         {
-            round.look_due = now + LOOK_EVERY;
+            queue.look_due = now + LOOK_EVERY;
+        }
+    }
+
+    /// The stripes that wait for a check; the background scrub has its own order.
+    fn queue_of(&mut self, asker: Asker) -> Option<&mut StripeQueue> {
+        match asker {
+            Asker::Scrub => self.parity_round().map(|round| &mut round.queue),
+            Asker::Job => Some(&mut self.doubted),
+            Asker::Background => None,
         }
     }
 
@@ -139,8 +149,9 @@ impl Scrubs {
     }
 
     fn stripe_checked(&mut self, facts: Facts<'_>, checked: &Checked, out: &mut Out) {
-        if let Some(round) = self.parity_round() {
-            round.look_due = Duration::ZERO; // The helpers of this stripe are idle now.
+        for asker in [Asker::Scrub, Asker::Job] {
+            // The helpers of this stripe are idle now.
+            self.queue_of(asker).into_iter().for_each(|queue| queue.look_due = Duration::ZERO);
         }
         let (stripe, asker) = (&checked.record.id, checked.asker);
         let is_same = facts.stripes.picture.stripe(stripe).is_ok_and(|now| now == checked.record);
@@ -234,10 +245,8 @@ impl Scrubs {
 
     /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
-        let again = match asker {
-            Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
-            Asker::Background => false, // The next round will check it.
-        };
+        // The next round of the background scrub will check the stripe.
+        let again = self.queue_of(asker).is_some_and(|queue| queue.tries_again(stripe));
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));
         }
@@ -247,6 +256,7 @@ impl Scrubs {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
             Asker::Background => Some(self.background.parity_mut()),
+            Asker::Job => None,
         };
         if let Some(view) = view {
             note(view);

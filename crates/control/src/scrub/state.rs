@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use views::{ParityScrubView, ScrubView};
 
-/// Both scrubs, and the parity checks that they have in flight.
+/// Both scrubs, checks of single stripes and blocks that raised doubts, and all parity checks in flight.
 #[derive(Default)]
 pub(crate) struct Scrubs {
     /// The running scrub, or the last one.
@@ -16,6 +16,9 @@ pub(crate) struct Scrubs {
     pub past: VecDeque<ScrubView>,
     pub background: BackgroundScrub,
     pub checks: ParityChecks,
+    /// Stripes in which jobs found contradictions, waiting for a parity check.
+    pub doubted: StripeQueue,
+    pub reported: Reported,
 }
 
 /// A scrub of all blocks.
@@ -86,26 +89,47 @@ impl BackgroundScrub {
 
 /// Attempts at checking the parity of a stripe.
 const ATTEMPTS: u32 = 3;
+/// The most stripes that wait because jobs found contradictions.
+const MOST_DOUBTED: usize = 1000;
 
 /// The stripes that a scrub still has to check, and the results so far.
 pub(crate) struct ParityRound {
+    pub(super) queue: StripeQueue,
+    pub(crate) view: ParityScrubView,
+}
+
+/// Stripes that wait for a parity check.
+#[derive(Default)]
+pub(crate) struct StripeQueue {
     pub(super) left: VecDeque<StripeId>,
     pub(super) attempts: BTreeMap<StripeId, u32>,
     /// The time since which no check has started.
     pub(super) idle_since: Duration,
     /// The time of the next search, unless a check ends before.
     pub(super) look_due: Duration,
-    pub(crate) view: ParityScrubView,
 }
 
 impl ParityRound {
     pub(crate) fn new(left: VecDeque<StripeId>, now: Duration) -> Self {
         let view = ParityScrubView { stripes: left.len() as u64, ..ParityScrubView::default() };
-        Self { left, attempts: BTreeMap::new(), idle_since: now, look_due: Duration::ZERO, view }
+        Self { queue: StripeQueue { left, idle_since: now, ..StripeQueue::default() }, view }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.left.is_empty()
+        self.queue.left.is_empty()
+    }
+}
+
+impl StripeQueue {
+    /// Adds a stripe in which a job found a contradiction, unless it waits already or too many do.
+    pub(crate) fn doubt(&mut self, stripe: &StripeId, now: Duration) {
+        if self.left.is_empty() {
+            (self.idle_since, self.look_due) = (now, Duration::ZERO);
+            self.attempts.clear();
+        }
+        if self.left.len() < MOST_DOUBTED && !self.left.contains(stripe) {
+            self.left.push_back(stripe.clone());
+        }
     }
 
     /// Queues a stripe for another check, if it has attempts left. Returns whether it has.
@@ -117,5 +141,21 @@ impl ParityRound {
             self.left.push_back(stripe.clone());
         }
         again
+    }
+}
+
+/// The most blocks that wait for verification or were verified lately.
+pub(super) const MOST_REPORTED: usize = 100;
+
+/// The reported blocks, each with the time of its verification if that has begun.
+#[derive(Default)]
+pub(crate) struct Reported(pub(super) BTreeMap<(StripeId, BlockIndex), Option<Duration>>);
+
+impl Reported {
+    /// Takes a report about an existing block.
+    pub(crate) fn note(&mut self, stripe: StripeId, index: BlockIndex) {
+        if self.0.len() < MOST_REPORTED {
+            self.0.entry((stripe, index)).or_default();
+        }
     }
 }

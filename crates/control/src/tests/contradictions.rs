@@ -99,3 +99,97 @@ fn a_contradiction_ends_with_its_stripe() {
     restart(&mut scene);
     assert!(scene.status().healthy);
 }
+
+/// A job cannot judge all blocks of a stripe; the check that follows reads all of them from their disks.
+#[test]
+fn a_contradiction_that_a_job_finds_is_checked_at_once() {
+    for found_by in [FoundBy::Read, FoundBy::Repair] {
+        for is_forged in [true, false] {
+            let mut scene = Scene::new(4);
+            let file = scene.put("f", 1);
+            if is_forged {
+                scene.node(&home(&file, 1)).forged.insert(block(&file, 1));
+            }
+            let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+            tell(&mut scene, Signal::Contradiction { stripe, blocks: blocks(0..4), found_by });
+            assert!(!scene.status().healthy, "until it is settled");
+            scene.wait(Duration::from_secs(1));
+            let status = scene.status();
+            assert_eq!((status.stripes.contradictory, status.healthy), (0, !is_forged), "{}", status.summary);
+            let state = if is_forged { "corrupt" } else { "healthy" };
+            assert_eq!(states(&scene.file("f")), ["healthy", state, "healthy", "healthy"]);
+        }
+    }
+}
+
+impl Scene {
+    /// The verifications that helpers were asked for, which they carry out.
+    fn verifications(&mut self) -> usize {
+        let mut count = 0;
+        for node in self.nodes.values_mut() {
+            node.backlog.append(&mut node.inbox);
+            count += node.backlog.iter().filter(|message| matches!(message, ToNode::Verify { .. })).count();
+        }
+        self.play();
+        count
+    }
+
+    /// Reports blocks 20 times a second for this long; returns the number of verifications.
+    fn report(&mut self, reporter: &str, reported: &[(StripeId, BlockIndex)], time: Duration) -> usize {
+        let (end, mut count) = (self.now + time, 0);
+        while self.now < end {
+            for (stripe, block) in reported.iter().cloned() {
+                self.say(reporter, FromNode::Garbled { stripe, block });
+            }
+            self.now += Duration::from_millis(50);
+            self.tick();
+            self.pump();
+            count += self.verifications();
+        }
+        count
+    }
+}
+
+#[test]
+fn a_block_that_a_client_reports_is_verified_by_its_helper() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    let second = Duration::from_secs(1);
+    scene.rotten.insert(block(&file, 1));
+    assert_eq!(scene.report("h2", &[(stripe.clone(), BlockIndex(1))], second), 0, "helpers report nothing");
+    let nonsense = [(stripe.clone(), BlockIndex(4)), (StripeId("999".into()), BlockIndex(0))];
+    assert_eq!(scene.report("admin", &nonsense, second), 0);
+    let reported = [(stripe.clone(), BlockIndex(0)), (stripe, BlockIndex(1))];
+    assert_eq!(scene.report("admin", &reported, second), 2);
+    assert_eq!(
+        states(&scene.file("f")),
+        ["healthy", "corrupt", "healthy", "healthy"],
+        "a report is no verdict"
+    );
+}
+
+#[test]
+fn reports_of_clients_are_bounded_in_rate_and_number() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 60);
+    let stripes: Vec<StripeId> =
+        file.layout.iter().map(|part| StripeId(part.stripe.stripe.clone())).collect();
+    let all: Vec<_> = stripes
+        .into_iter()
+        .flat_map(|stripe| (0..4).map(move |at| (stripe.clone(), BlockIndex(at))))
+        .collect();
+    // One helper verifies one reported block at a time.
+    let slow = home(&file, 0);
+    scene.frozen.insert(slow.clone());
+    scene.report("admin", &all[..80], Duration::from_secs(5));
+    let waiting = scene.node(&slow).backlog.iter().filter(|message| matches!(message, ToNode::Verify { .. }));
+    assert_eq!(waiting.count(), 1);
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(70));
+    // A block is verified once a minute.
+    assert_eq!(scene.report("admin", &all[..1], Duration::from_secs(50)), 1);
+    scene.wait(Duration::from_secs(70));
+    let count = scene.report("admin", &all, Duration::from_secs(50));
+    assert!((50..=100).contains(&count), "{count} verifications in a minute");
+}

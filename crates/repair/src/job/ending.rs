@@ -38,7 +38,7 @@ pub(super) struct Ending {
     /// When the current step is given up if no report arrives.
     until: Duration,
     parity: ParityOutcome,
-    /// Blocks proven to belong to one stripe, including the delivered ones.
+    /// Blocks proven to belong to one stripe, including the published ones; empty for a read.
     proven: BTreeSet<BlockIndex>,
 }
 
@@ -113,7 +113,7 @@ impl Ending {
         self.parity
     }
 
-    /// Blocks proven to belong to one stripe, including the delivered ones.
+    /// Blocks proven to belong to one stripe, including the published ones; empty for a read.
     pub(super) fn proven(&self) -> &BTreeSet<BlockIndex> {
         &self.proven
     }
@@ -296,6 +296,7 @@ impl Ending {
         let mut contradicting = scene.trust.contradicting().clone();
         match check.as_ref().map(|check| (check.proof.verdict(), check.proof.survivors())) {
             Some((Some(Verdict::Holds), survivors)) => {
+                tell_of_left_out(work, scene.trust, &survivors);
                 (self.parity, self.proven) = (ParityOutcome::Holds, survivors);
             }
             Some((Some(Verdict::Differs(fault)), survivors)) => {
@@ -307,6 +308,10 @@ impl Ending {
             }
             _ => {}
         }
+        if !work.publish {
+            // The blocks that a read delivers are with its client, so they prove nothing about any disk.
+            return self.proven.clear();
+        }
         if self.proven.is_empty() && work.is_proven_by_digests() {
             self.proven = scene.trust.proven_by_delivery(&work.stripe);
         }
@@ -314,9 +319,8 @@ impl Ending {
             let id = work.id_of(culprit).clone();
             work.lose_block(&id, &BlockProblem::Corrupt("contradicts the parity of all other blocks".into()));
         }
-        let delivered: Vec<BlockIndex> = work.goals.iter().map(|goal| goal.block).collect();
         if !self.proven.is_empty() {
-            self.proven.extend(delivered);
+            self.proven.extend(work.goals.iter().map(|goal| goal.block));
         }
         if !work.has_whole_blocks() {
             self.proven.clear();
@@ -350,6 +354,16 @@ impl Ending {
         self.until = now + DISK_LIMIT + work.hand_over_limit(&work.requestors());
         self.step = Step::Rereading { waiting: work.goals.iter().map(|goal| goal.block).collect() };
         Turn::On
+    }
+}
+
+/// All equations hold without the block that was left out, so the stripe's blocks contradict each other,
+/// unless the job replaces that block.
+fn tell_of_left_out(work: &mut Work, trust: &Trust, survivors: &BTreeSet<BlockIndex>) {
+    let replaced = |block: &BlockIndex| work.publish && work.is_wanted(*block);
+    if let Some(left_out) = trust.left_out().filter(|block| !replaced(block)) {
+        let blocks = survivors.iter().copied().chain([left_out]).collect();
+        work.actions.push_back(JobAction::Contradicted { blocks });
     }
 }
 

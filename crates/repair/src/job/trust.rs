@@ -201,8 +201,8 @@ impl Trust {
         if self.was_in_doubt || self.doubt.is_some() { Extent::Every } else { Extent::Enough }
     }
 
-    /// The block to exclude from the check. If the fault is in the delivery, no block is excluded.
-    fn excluded(&self) -> Option<BlockIndex> {
+    /// The block that checks leave out. If the fault is in the delivery, no block is left out.
+    pub(super) fn left_out(&self) -> Option<BlockIndex> {
         self.doubt.as_ref().filter(|doubt| doubt.fault != Fault::Delivery).map(Doubt::suspect)
     }
 
@@ -226,11 +226,11 @@ impl Trust {
                 copied: copied.contains(&goal.block),
             })
             .collect();
-        let excluded = self.excluded();
+        let left_out = self.left_out();
         let alive: Vec<(BlockIndex, NodeId)> = work
             .stripe
             .held()
-            .filter(|&(index, holder)| topology.is_alive(holder) && Some(index) != excluded)
+            .filter(|&(index, holder)| topology.is_alive(holder) && Some(index) != left_out)
             .filter(|(_, holder)| !silent.contains(holder))
             .filter(|&(index, _)| !work.is_wanted(index))
             .collect();

@@ -173,6 +173,14 @@ pub enum FromNode {
         /// The client's number for it.
         tag: u64,
     },
+    /// A client received a whole block whose bytes differ from its recorded digest. The block's node should
+    /// verify it.
+    Garbled {
+        /// The stripe.
+        stripe: StripeId,
+        /// The block.
+        block: BlockIndex,
+    },
 }
 
 /// A message from the coordinator to a node.

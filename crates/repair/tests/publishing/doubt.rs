@@ -150,6 +150,25 @@ fn with_two_blocks_to_spare_the_one_that_is_wrong_is_found_and_named() {
     }
 }
 
+/// The delivered blocks are with the client, so only the coordinator can judge the blocks on disks.
+#[test]
+fn a_read_tells_which_block_it_left_out_and_settles_nothing() {
+    for (verify, forged) in
+        [PARITY, DOUBTED].into_iter().flat_map(|verify| (1..6).map(move |at| (verify.clone(), at)))
+    {
+        let mut scene = Scene::read(1, verify.clone());
+        Cast { forged: Some(forged), ..Cast::honest(|_| None) }.play(&mut scene);
+        let outcome = succeeded(&scene);
+        assert_eq!(outcome.parity, ParityOutcome::Holds);
+        assert_eq!((outcome.proven.len(), &scene.lost[..]), (0, &[][..]), "{outcome:?}");
+        let is_left_out =
+            outcome.replanned.iter().any(|why| why.contains(&format!("{} is left out", id(forged))));
+        let is_told = scene.contradicted.iter().any(|blocks| blocks.contains(&BlockIndex(forged)));
+        assert_eq!(is_told, is_left_out, "{outcome:?}");
+        assert!(is_told || !verify.doubted, "in doubt every survivor is asked: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
     for forged in 2..6 {

@@ -27,7 +27,7 @@ fn permit() -> Permit {
     Permit::new(b"a secret".to_vec()).unwrap()
 }
 
-/// An RS(6,3) stripe with its first blocks lost, and a job that repairs them.
+/// An RS(6,3) stripe with its first blocks lost, and a job that repairs or reads them.
 struct Scene {
     topology: Topology,
     job: Job,
@@ -50,7 +50,12 @@ impl Scene {
 
     /// The same, with recorded digests.
     fn recorded(lost: u16, verify: Verify, digest: fn(u16) -> Option<Digest>) -> Self {
-        Self::with(lost, Policy::default(), verify, digest, Some(SPARE))
+        Self::with(lost, Policy::default(), verify, digest, Some(SPARE), true)
+    }
+
+    /// A client's read of the lost blocks.
+    fn read(lost: u16, verify: Verify) -> Self {
+        Self::with(lost, Policy::default(), verify, |_| None, None, false)
     }
 
     fn with(
@@ -59,6 +64,7 @@ impl Scene {
         verify: Verify,
         digest: fn(u16) -> Option<Digest>,
         spare: Option<NodeId>,
+        publish: bool,
     ) -> Self {
         let requestor = |index: u16| NodeId(REQUESTORS + u32::from(index));
         let mut topology = Topology::new();
@@ -88,8 +94,8 @@ impl Scene {
             sub_blocks: None,
             policy,
             verify,
-            publish: true,
-            tag: None,
+            publish,
+            tag: (!publish).then_some(1),
             permits: vec![(BlockIndex(0), permit())],
         };
         let job = Job::new(request, [7; 32], &topology, Duration::ZERO);
@@ -314,7 +320,8 @@ fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
 /// requestor.
 fn stand_in_among_holders(shares_nodes: bool, full: &[u32]) -> (Scene, Option<NodeId>) {
     let policy = Policy { shares_nodes, ..Policy::default() };
-    let (mut scene, node) = (Scene::with(1, policy, Verify::default(), |_| None, None), NodeId(REQUESTORS));
+    let (mut scene, node) =
+        (Scene::with(1, policy, Verify::default(), |_| None, None, true), NodeId(REQUESTORS));
     for &full in full {
         let mut profile = scene.topology.get(NodeId(full)).expect("it is there").clone();
         profile.free_bytes = 0;

@@ -1,0 +1,57 @@
+//! Blocks that clients received with wrong bytes. The helpers of these blocks verify them.
+//!
+//! **Invariant:** a report causes a verification and nothing else. A helper verifies one reported block at a
+//! time, and not while it verifies other blocks. In any [`PERIOD`] a block is verified at most once, and at most
+//! [`MOST_REPORTED`](crate::scrub::state::MOST_REPORTED) blocks are; further reports are dropped.
+
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::scrub::state::Scrubs;
+use crate::stripes::indices::check_indices;
+
+/// The time after its verification in which a block is not verified again.
+const PERIOD: Duration = Duration::from_secs(60);
+
+impl Scrubs {
+    /// A client received a block with wrong bytes. Its helper verifies it.
+    pub(crate) fn take_garbled(
+        &mut self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        client: NodeId,
+        stripe: StripeId,
+        block: BlockIndex,
+    ) {
+        let may_report = jobs.clients.contains_key(&client) && !facts.nodes.is_plugin(client);
+        let record = facts.stripes.picture.stripe(&stripe).ok();
+        if may_report && record.is_some_and(|record| check_indices(&record, &[block]).is_ok()) {
+            self.reported.note(stripe, block);
+        }
+    }
+
+    /// Asks idle helpers to verify their reported blocks.
+    pub(crate) fn verify_reported(&mut self, facts: Facts<'_>, out: &mut Out) {
+        let now = facts.base.now;
+        self.reported.0.retain(|_, begun| begun.is_none_or(|begun| now < begun + PERIOD));
+        for ((stripe, index), begun) in self.reported.0.iter_mut().filter(|(_, begun)| begun.is_none()) {
+            let record = facts.stripes.picture.stripe(stripe).ok();
+            let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
+            // A block that is lost, or whose stripe was removed in the meantime, needs no verification.
+            let holder = known.and_then(|known| Some((facts.readable_at(&known)?, known)));
+            match holder {
+                Some((node, _)) if out.questions.is_verifying(node) => continue,
+                Some((node, known)) => {
+                    facts.ask_for_block(node, stripe.clone(), *index, known, false, out);
+                }
+                None => {}
+            }
+            *begun = Some(now);
+        }
+    }
+}
