@@ -78,11 +78,13 @@ impl<'a> Answers<'a> {
             .extend(self.repairs.healing.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && self.open_repairs().is_empty() {
+        let rebuilds = self.repairs.queue.rebuilds();
+        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && !rebuilds {
             advice.extend(self.repairs.healing.advice(self.facts, here));
         }
+        advice.extend(self.repairs.healing.paused_advice());
         if census.intact < census.stripes {
-            advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
+            advice.extend(self.history.failed_last().filter(|_| !rebuilds));
         }
         if self.facts.nodes.settled && self.facts.may_change() && on_gone == 0 {
             advice.extend(self.repairs.fullness.advice());

@@ -69,6 +69,12 @@ impl Queue {
         repair.course.set_paused(paused, now);
     }
 
+    /// Whether any open repair rebuilds lost blocks and is not paused.
+    pub(crate) fn rebuilds(&self) -> bool {
+        let rebuilds = |order: &Order| !order.paused && !order.moves();
+        self.by_id.values().any(|repair| repair.is_open() && rebuilds(&repair.order))
+    }
+
     /// Whether a repair covers many stripes.
     pub(crate) fn is_wide(&self, id: u64) -> bool {
         self.by_id.get(&id).is_some_and(|repair| repair.order.is_wide())
