@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use views::{
-    Census, FileLayout, FileStripe, FullNode, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
+    Census, FileLayout, FileStripe, GoneNode, NodeView, RecoveryState, Redundancy, Severity, Status,
 };
 
 use crate::answers::Answers;
@@ -27,7 +27,7 @@ impl<'a> Answers<'a> {
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
         let nodes_down = self.facts.nodes.registry.down_helpers(self.facts.base);
-        let (gone, full) = (self.gone_nodes(), self.full_nodes());
+        let (gone, full, stuck) = (self.gone_nodes(), self.full_nodes(), self.stuck_drains());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
@@ -35,8 +35,10 @@ impl<'a> Answers<'a> {
                 && stripes.misplaced == 0
                 && self.facts.may_change()
                 && self.facts.stripes.news.unlisted().is_none(),
-            severity: self.severity(&stripes, &full),
-            summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
+            severity: self.severity(&stripes, !full.is_empty() || !stuck.is_empty()),
+            summary: self.first_line(&stripes, &nodes_up, &nodes_down)
+                + &full_text(&full)
+                + &stuck_text(&stuck),
             advice: self.advice(&stripes, &gone),
             settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
             own_files: self.facts.base.store.owns_files(),
@@ -137,7 +139,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    fn severity(self, census: &Census, full: &[FullNode]) -> Severity {
+    /// `lacks_room`: a helper is full, or a drain waits for room.
+    fn severity(self, census: &Census, lacks_room: bool) -> Severity {
         let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
         match () {
             () if !self.facts.may_change() => Severity::Critical,
@@ -148,7 +151,7 @@ impl<'a> Answers<'a> {
             () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
             () if self.facts.stripes.newer.has_claims() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
-            () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
+            () if !self.all_troubles().is_empty() || lacks_room => Severity::Warning,
             () => Severity::Ok,
         }
     }
@@ -303,6 +306,13 @@ fn helpers_text(up: &[String], down: &[String]) -> String {
         ([], []) => "no helper is up".to_owned(),
         (up, []) => format!("all {} up", count(up.len() as u64, "helper")),
         (up, down) => format!("{} up, down: {}", count(up.len() as u64, "helper"), down.join(", ")),
+    }
+}
+
+fn stuck_text(drains: &[String]) -> String {
+    match drains {
+        [] => String::new(),
+        names => format!("; no room to empty {}", names.join(", ")),
     }
 }
 

@@ -90,7 +90,9 @@ impl Repairs {
         let is_early =
             matches!(job.phase(), JobPhase::MovingSlices | JobPhase::WaitingForNodes | JobPhase::OnHold);
         let order = self.queue.by_id.get(repair).map(|repair| &repair.order);
-        is_early && order.is_some_and(|order| facts.only_moves(order, stripe)) && self.scheduler.make_way(*item)
+        is_early
+            && order.is_some_and(|order| facts.only_moves(order, stripe))
+            && self.scheduler.make_way(*item)
     }
 }
 
