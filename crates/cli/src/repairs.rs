@@ -34,14 +34,15 @@ pub async fn repair(client: &Client, args: &RepairArgs, detail: Detail) -> Resul
     await_unless(client, view, args.no_wait, detail).await
 }
 
-/// Waits for a repair to end and reports it; with `no_wait`, reports only that it was started.
+/// Waits for a repair to end and reports it; with `no_wait`, reports only that it was started, unless it has
+/// ended at once.
 pub async fn await_unless(
     client: &Client,
     view: RepairView,
     no_wait: bool,
     detail: Detail,
 ) -> Result<Answer, Failure> {
-    if no_wait {
+    if no_wait && !view.state.has_ended() {
         let text = format!(
             "repair {} ({}) is {}; watch it with `mend watch {}`",
             view.repair, view.target, view.state, view.repair
@@ -98,9 +99,7 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     if view.counts.stripes == 0 && view.state == RepairState::Done {
         return "nothing is lost".to_owned();
     }
-    let took =
-        view.ended_unix_ms.map(|ended| Duration::from_millis(ended.saturating_sub(view.started_unix_ms)));
-    let took = took.unwrap_or_default();
+    let took = took(view);
     let mut text = format!(
         "repair {} ({}) {} after {}: {}, {} rebuilt in {} of {}, {}\n",
         view.repair,
@@ -136,6 +135,13 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
             .for_each(|why| text += &format!("replanned: {}\n", printable(why)));
     }
     text
+}
+
+/// The time that a repair worked: without pauses, by the clock of its bound.
+fn took(view: &RepairView) -> Duration {
+    let ended = view.ended_unix_ms.unwrap_or_default();
+    let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);
+    Duration::from_millis(worked.unwrap_or_else(|| ended.saturating_sub(view.started_unix_ms)))
 }
 
 /// The stripes that were not repaired, grouped by reason.
@@ -198,5 +204,30 @@ fn parity_in_words(parity: ParityOutcome) -> &'static str {
         ParityOutcome::Overruled => ", digest matches (another block breaks parity)",
         ParityOutcome::NoSpareBlock => ", parity not checked (no spare block)",
         ParityOutcome::NotAsked => ", parity not checked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_repair_leaves_out_its_pauses() {
+        let view: RepairView = serde_json::from_value(serde_json::json!({
+            "repair": 7, "target": "node h4", "by_itself": false, "policy": "even", "scheme": "auto",
+            "state": "done", "stripes": 3, "stripes_done": 3, "stripes_failed": 0, "blocks_rebuilt": 3,
+            "bytes_rebuilt": 6 << 20, "bytes": 6 << 20, "started_unix_ms": 1000, "ended_unix_ms": 61_000,
+            "progress": {
+                "rate_bytes_per_s": 3 << 20, "soonest_ms": null, "latest_ms": null, "limited_by": null,
+                "elapsed_ms": 2000, "bound_ms": 1000
+            },
+            "reasons": [], "version": 1, "items": []
+        }))
+        .unwrap();
+        assert_eq!(
+            ended_text(&view, Detail::Bad),
+            "repair 7 (node h4) done after 2 s: 3 blocks, 6 MiB rebuilt in 3 of 3 stripes, 3 MiB/s\nlinks and \
+             disks allow 1 s (50%)\n"
+        );
     }
 }

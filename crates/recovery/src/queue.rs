@@ -10,7 +10,7 @@ use super::RepairId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
-    /// Someone waits for the result.
+    /// Someone waits for the result, or a single stripe is repaired automatically.
     Urgent,
     /// Lost blocks are rebuilt.
     #[default]

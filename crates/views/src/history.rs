@@ -105,7 +105,7 @@ pub enum HistoryEvent {
         by_itself: bool,
         /// The final state of the repair.
         state: RepairState,
-        /// Duration of the repair in milliseconds.
+        /// Time in milliseconds that the repair has run under this coordinator, without pauses.
         took_ms: u64,
         /// Number of blocks rebuilt.
         blocks: u64,
@@ -113,7 +113,8 @@ pub enum HistoryEvent {
         bytes: u64,
         /// Number of stripes that were not repaired.
         stripes_failed: u64,
-        /// Number of blocks to rebuild, by the helper that held them before.
+        /// Number of lost blocks to rebuild, by the helper that held them before. Blocks that a drain or a
+        /// rebalance moves are not lost.
         lost_from: BTreeMap<String, u64>,
         /// Number of blocks rebuilt, by the helper that holds them now.
         rebuilt_on: BTreeMap<String, u64>,

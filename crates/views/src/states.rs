@@ -112,6 +112,8 @@ states! {
         Maintenance = "maintenance",
         /// The blocks are being rebuilt.
         Running = "running",
+        /// The repair of the blocks is paused. No other repair of the helper begins.
+        Paused = "paused",
         /// The settings disable automatic repair.
         Off = "off",
         /// The automatic repair was cancelled.
@@ -130,7 +132,8 @@ states! {
     Severity {
         /// Every stripe has all its blocks.
         Ok = "ok",
-        /// Blocks are lost, but every stripe can lose more.
+        /// Blocks are lost, but every stripe can lose more; or the operator has to act for another reason,
+        /// such as a drain that no helper has room for.
         Warning = "warning",
         /// A stripe is unreadable, cannot lose another block, or has blocks that contradict each other; or
         /// the coordinator cannot make changes.

@@ -13,6 +13,7 @@ mod floods;
 mod forgeries;
 #[path = "../forging/mod.rs"]
 mod forging;
+mod healing;
 mod identity;
 mod input;
 mod java;

@@ -68,6 +68,27 @@ fn a_drain_is_not_done_while_a_block_remains_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_drain_to_a_named_helper_without_room_says_how_to_go_on() {
+    let (mut cluster, content) = cluster(6);
+    let to_h1 = ["node", "drain", "h3", "--requestors", "h1"];
+    cluster.mend(&to_h1).fails_with(&["8 stripes failed", "mend node drain h3, after which any helper"]);
+    let at_once = cluster.mend(&[&to_h1[..], &["--no-wait"]].concat());
+    assert!(at_once.code == 1 && at_once.out.contains("failed"), "{at_once:?}");
+    add_helper(&mut cluster, "h7");
+    let status = cluster.mend(&["status"]).ok();
+    assert_says(&status, &["safe  all", "; no room to empty h3", "only h1 may; each of them has a block"]);
+    let check = cluster.mend(&["status", "--check"]);
+    assert!(check.code == 1 && check.out.contains("no room to empty h3"), "{check:?}");
+    cluster.mend(&["wait", "--for", "safe", "--timeout", "5s"]).ok();
+    cluster.mend(&["node", "drain", "h3"]).ok();
+    assert_eq!(blocks_on(&cluster, "h3"), 0);
+    let history = cluster.mend(&["history"]).ok();
+    assert!(!history.out.contains("lost from") && history.out.contains("now on h7 (8)"), "{history:?}");
+    cluster.eventually("all is well", |cluster| cluster.mend(&["status", "--check"]).code == 0);
+    cluster.assert_reads("film", &content, &[]);
+}
+
+#[test]
 fn a_repair_that_no_helper_can_take_is_not_promised_and_says_why() {
     let (mut cluster, content) = cluster(7);
     cluster.mend(&["node", "drain", "h7"]).ok();

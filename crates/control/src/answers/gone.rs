@@ -11,6 +11,7 @@ use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::list;
 use crate::history::failure_text;
+use crate::nodes::sorted;
 use crate::repairs::room::Room;
 
 impl<'a> Answers<'a> {
@@ -36,6 +37,13 @@ impl<'a> Answers<'a> {
             text: self.leaving_text(node),
         };
         self.facts.nodes.registry.leaving().map(view).collect()
+    }
+
+    /// The drained helpers with blocks that no helper can take. Their drains wait for the operator.
+    pub(crate) fn stuck_drains(self) -> Vec<String> {
+        let is_stuck = |&node: &NodeId| self.repairs.nodes.room_of(node).stuck > 0;
+        let stuck = self.facts.nodes.registry.leaving().filter(is_stuck);
+        sorted(stuck.map(|node| self.facts.nodes.name(node)))
     }
 
     fn leaving_text(self, node: NodeId) -> String {
@@ -77,22 +85,20 @@ impl<'a> Answers<'a> {
     /// Text such as `12 of them (full: h5): free space on h5, or …`.
     fn stuck_text(self, node: NodeId, stuck: u64, room: Room) -> String {
         let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
-        let only: Vec<String> = self
-            .facts
-            .nodes
-            .registry
-            .drain_requestors(node)
-            .iter()
-            .map(|&taker| self.facts.nodes.name(taker))
-            .collect();
-        let only =
-            if only.is_empty() { String::new() } else { format!("only {} may receive them; ", list(&only)) };
-        let omitted = self.jobs.omitted(
-            self.facts,
-            room.stuck_bytes,
-            Some(node).filter(|_| self.facts.nodes.is_helper(node)),
-        );
-        format!("{which} ({only}{}): {}", omitted.why(), omitted.remedy())
+        let nodes = &self.facts.nodes;
+        let only = nodes.registry.drain_requestors(node);
+        let but = Some(node).filter(|_| nodes.is_helper(node));
+        let omitted = self.jobs.omitted(self.facts, room.stuck_bytes, but, only);
+        if only.is_empty() {
+            return format!("{which} ({}): {}", omitted.why(), omitted.remedy());
+        }
+        let names: Vec<String> = only.iter().map(|&taker| nodes.name(taker)).collect();
+        format!(
+            "{which} (only {} may; {}): {}",
+            list(&names),
+            omitted.why_of_named(),
+            omitted.remedy_or(&nodes.drain_to_any(node))
+        )
     }
 
     /// The absent helpers, and the state of their repairs.
@@ -109,7 +115,7 @@ impl<'a> Answers<'a> {
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
         let due = self.repairs.nodes.due_in(self.facts, node).filter(|_| starts && !absence.cancelled);
-        let repair = self.repairs.queue.running_of(node).or(self.repairs.nodes.absent.repair(node));
+        let repair = self.repairs.nodes.repair_of(&self.repairs.queue, node);
         Some(GoneNode {
             node: self.facts.nodes.name(node),
             since_unix_ms: absence.since_unix_ms,
@@ -149,6 +155,10 @@ impl<'a> Answers<'a> {
             RecoveryState::Running => {
                 let repair = repair.map(|repair| format!(" {repair}")).unwrap_or_default();
                 format!("repair{repair} is rebuilding the blocks of {name}")
+            }
+            RecoveryState::Paused => {
+                let repair = repair.unwrap_or_default();
+                format!("repair {repair} of what {name} held is paused: mend resume {repair} continues it")
             }
             RecoveryState::Off => format!(
                 "{name} is down, and automatic repair is off (repair_after = never): start it, or run mend \

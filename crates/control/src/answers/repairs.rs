@@ -194,6 +194,10 @@ impl<'a> Answers<'a> {
     }
 }
 
+/// The time that a repair worked, by the clock of its rate and bound. A repair that never began has only its
+/// times of day.
 fn duration_of(view: &RepairView) -> Duration {
-    Duration::from_millis(view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms))
+    let ended = view.ended_unix_ms.unwrap_or_default();
+    let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);
+    Duration::from_millis(worked.unwrap_or_else(|| ended.saturating_sub(view.started_unix_ms)))
 }

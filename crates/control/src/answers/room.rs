@@ -38,7 +38,7 @@ impl<'a> Answers<'a> {
             true => "any stripe".to_owned(),
             false => format!("{} of {} examined", room.stuck, count(room.blocks, "stripe")),
         };
-        let omitted = self.jobs.omitted(self.facts, room.stuck_bytes, None);
+        let omitted = self.jobs.omitted(self.facts, room.stuck_bytes, None, &[]);
         format!(
             "no room to repair: if a helper failed, no other could take its block of {which} \
              ({}): {}",

@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
 use views::{
-    CatalogState, Census, Damage, FileLayout, FileStripe, FileTotals, FullNode, GoneNode, HelperStates,
-    NodeView, RecoveryState, Redundancy, Severity, Status, StoreState, Work,
+    CatalogState, Census, Damage, FileLayout, FileStripe, FileTotals, GoneNode, HelperStates, NodeView,
+    RecoveryState, Redundancy, Severity, Status, StoreState, Work,
 };
 
 use crate::answers::Answers;
@@ -28,7 +28,7 @@ impl<'a> Answers<'a> {
         let (files, file_bytes) = self.facts.stripes.picture.files().in_all();
         let nodes_up = sorted(self.facts.nodes.live_helpers().map(|node| self.facts.nodes.name(node)));
         let nodes_down = self.facts.nodes.registry.down_helpers(self.facts.base);
-        let (gone, full) = (self.gone_nodes(), self.full_nodes());
+        let (gone, full, stuck) = (self.gone_nodes(), self.full_nodes(), self.stuck_drains());
         Ok(Status {
             healthy: stripes.intact == stripes.stripes
                 && stripes.contradictory == 0
@@ -36,8 +36,10 @@ impl<'a> Answers<'a> {
                 && stripes.misplaced == 0
                 && self.facts.may_change()
                 && self.facts.stripes.news.unlisted().is_none(),
-            severity: self.severity(&stripes, &full),
-            summary: self.first_line(&stripes, &nodes_up, &nodes_down) + &full_text(&full),
+            severity: self.severity(&stripes, !full.is_empty() || !stuck.is_empty()),
+            summary: self.first_line(&stripes, &nodes_up, &nodes_down)
+                + &full_text(&full)
+                + &stuck_text(&stuck),
             advice: self.advice(&stripes, &gone),
             settling: !self.facts.nodes.settled && self.facts.stripes.news.unlisted().is_none(),
             totals: FileTotals { own_files: self.facts.base.store.owns_files(), files, file_bytes },
@@ -81,11 +83,13 @@ impl<'a> Answers<'a> {
             .extend(self.repairs.healing.waiting_stripes(self.facts).into_iter().map(|waiting| waiting.text));
         let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
         let here = census.blocks_lost.saturating_sub(on_gone);
-        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && self.open_repairs().is_empty() {
+        let rebuilds = self.repairs.queue.rebuilds();
+        if here > 0 && self.facts.nodes.settled && self.facts.may_change() && !rebuilds {
             advice.extend(self.repairs.healing.advice(self.facts, here));
         }
+        advice.extend(self.repairs.healing.paused_advice());
         if census.intact < census.stripes {
-            advice.extend(self.history.failed_last().filter(|_| self.open_repairs().is_empty()));
+            advice.extend(self.history.failed_last().filter(|_| !rebuilds));
         }
         if self.facts.nodes.settled && self.facts.may_change() && on_gone == 0 {
             advice.extend(self.repairs.fullness.advice());
@@ -138,7 +142,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    fn severity(self, census: &Census, full: &[FullNode]) -> Severity {
+    /// `lacks_room`: a helper is full, or a drain waits for room.
+    fn severity(self, census: &Census, lacks_room: bool) -> Severity {
         let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
         match () {
             () if !self.facts.may_change() => Severity::Critical,
@@ -149,7 +154,7 @@ impl<'a> Answers<'a> {
             () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
             () if self.facts.stripes.newer.has_claims() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
-            () if !self.all_troubles().is_empty() || !full.is_empty() => Severity::Warning,
+            () if !self.all_troubles().is_empty() || lacks_room => Severity::Warning,
             () => Severity::Ok,
         }
     }
@@ -301,6 +306,13 @@ fn helpers_text(up: &[String], down: &[String]) -> String {
         ([], []) => "no helper is up".to_owned(),
         (up, []) => format!("all {} up", count(up.len() as u64, "helper")),
         (up, down) => format!("{} up, down: {}", count(up.len() as u64, "helper"), down.join(", ")),
+    }
+}
+
+fn stuck_text(drains: &[String]) -> String {
+    match drains {
+        [] => String::new(),
+        names => format!("; no room to empty {}", names.join(", ")),
     }
 }
 

@@ -357,7 +357,7 @@ impl Jobs {
                     needed,
                     usable,
                     block_bytes,
-                    omitted: Box::new(self.omitted(facts, block_bytes, None)),
+                    omitted: Box::new(self.omitted(facts, block_bytes, None, &[])),
                 }),
             }
         })

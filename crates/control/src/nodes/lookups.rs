@@ -36,6 +36,11 @@ impl Registry {
 }
 
 impl Nodes {
+    /// The step after which any helper may receive the blocks of a drained node.
+    pub(crate) fn drain_to_any(&self, node: NodeId) -> String {
+        format!("mend node drain {}, after which any helper may take them", self.name(node))
+    }
+
     /// Finds a helper by its name, or by the address of the storage system's server on its machine. Plug-ins
     /// of that system know only the address. No helper's name looks like an address.
     pub(crate) fn node_named(&self, base: &Base, name: &str) -> Result<NodeId, NodeError> {

@@ -25,7 +25,9 @@ use crate::out::Out;
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::grace::shortened;
 use crate::repairs::queue::Queue;
+use crate::repairs::stand_in::OpenOrders;
 use crate::stripes::Stripes;
+use crate::stripes::indices::index_of;
 use crate::stripes::picture::Slot;
 use views::WaitingStripes;
 
@@ -39,6 +41,9 @@ const OPEN_AT_ONCE: usize = 32;
 /// The pause after a repair that did not help. It doubles with each further failure, up to the longest pause.
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
 const PAUSE_LAST: Duration = Duration::from_secs(600);
+
+/// The most paused repairs that the status names.
+const PAUSED_NAMED: usize = 5;
 
 /// Once all nodes have been in service for this long, a block without a copy will not return.
 const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
@@ -59,8 +64,9 @@ struct Case {
 }
 
 impl Case {
-    fn is_open(&self, queue: &Queue) -> bool {
-        self.repairs.iter().any(|&repair| queue.is_open(repair))
+    /// Whether one of its repairs is open and not paused.
+    fn is_running(&self, queue: &Queue) -> bool {
+        self.repairs.iter().any(|&repair| queue.is_open(repair) && !queue.is_paused(repair))
     }
 }
 
@@ -78,6 +84,8 @@ pub(crate) struct Healing {
     /// Stripes in a shortened grace period, by the number of blocks that they can still lose: how many there
     /// are, and the time at which the first is due.
     waiting: BTreeMap<u32, (u64, Duration)>,
+    /// The paused repairs that hold back the repair of due blocks.
+    paused: BTreeSet<u64>,
     /// The stripes at which the last check stopped: one with corrupt blocks, and another one.
     looked_at: [Slot; 2],
 }
@@ -117,8 +125,11 @@ impl Healing {
     }
 
     /// Starts the automatic repairs that are due.
-    pub(crate) fn heal(&mut self, facts: Facts<'_>, queue: &Queue, out: &mut Out) {
-        let Some(policy) = facts.heals() else { return self.waiting.clear() };
+    pub(crate) fn heal(&mut self, facts: Facts<'_>, orders: OpenOrders<'_>, out: &mut Out) {
+        let Some(policy) = facts.heals() else {
+            self.paused.clear();
+            return self.waiting.clear();
+        };
         if facts.base.now < self.due {
             return;
         }
@@ -126,19 +137,20 @@ impl Healing {
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
         self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
         self.waiting.clear();
+        self.paused.clear();
         self.close_cases(facts);
         let damaged = match facts.base.store.reports_service() {
             true => facts.stripes.picture.damaged(),
             false => self.pressing_damage(facts),
         };
-        let mut open = self.cases.values().filter(|case| case.is_open(queue)).count();
+        let mut open = self.cases.values().filter(|case| case.is_running(orders.queue)).count();
         // An unreadable stripe is considered again when one of its blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
         worst_first.sort_by_key(|(patience, _)| patience.left);
         for (patience, stripe) in worst_first {
             let begins =
-                open < OPEN_AT_ONCE && self.heal_stripe((facts, queue), policy, stripe, patience, out);
+                open < OPEN_AT_ONCE && self.heal_stripe((facts, orders), policy, stripe, patience, out);
             open += usize::from(begins);
         }
     }
@@ -180,7 +192,7 @@ impl Healing {
     /// Starts the repair of a stripe if it is due. Returns whether it did.
     fn heal_stripe(
         &mut self,
-        (facts, queue): (Facts<'_>, &Queue),
+        (facts, orders): (Facts<'_>, OpenOrders<'_>),
         policy: HealPolicy,
         stripe: &StripeRecord,
         patience: Patience,
@@ -195,14 +207,11 @@ impl Healing {
             self.note_waiting(facts, patience, waits.into_iter().flatten().min());
             return false;
         }
+        let due = self.not_in_hand((facts, orders), stripe, due);
         let now = facts.base.now;
-        if let Some(case) = self.cases.get(&stripe.id)
-            && (now < case.not_before || case.is_open(queue))
-        {
+        let waits = |case: &Case| now < case.not_before || case.is_running(orders.queue);
+        if due.is_empty() || self.cases.get(&stripe.id).is_some_and(waits) {
             return false;
-        }
-        if queue.of_stripe(&stripe.id).any(|id| queue.is_open(id)) {
-            return false; // It was requested, or an earlier coordinator started it.
         }
         let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
@@ -227,6 +236,25 @@ impl Healing {
             self.heal_target(facts, &stripe.id, target, out);
         }
         true
+    }
+
+    /// The due blocks that no other order rebuilds as soon, and whose own repair is not paused.
+    fn not_in_hand(
+        &mut self,
+        (facts, orders): (Facts<'_>, OpenOrders<'_>),
+        stripe: &StripeRecord,
+        mut due: Vec<BlockId>,
+    ) -> Vec<BlockId> {
+        let rebuilt = orders.rebuilt(facts, stripe);
+        due.retain(|block| index_of(stripe, block).is_none_or(|index| !rebuilt.contains(&index)));
+        due.retain(|block| match orders.paused(&stripe.id, block) {
+            Some(repair) => {
+                self.paused.insert(repair);
+                false
+            }
+            None => true,
+        });
+        due
     }
 
     fn note_waiting(&mut self, facts: Facts<'_>, patience: Patience, wait: Option<Duration>) {
@@ -312,6 +340,21 @@ impl Healing {
         self.waiting.iter().map(view).collect()
     }
 
+    /// The sentence about paused repairs that hold back the repair of lost blocks.
+    pub(crate) fn paused_advice(&self) -> Option<String> {
+        let verbs: Vec<String> =
+            self.paused.iter().take(PAUSED_NAMED).map(|repair| format!("mend resume {repair}")).collect();
+        let more = if self.paused.len() > PAUSED_NAMED { ", …" } else { "" };
+        let repairs = count(self.paused.len() as u64, "automatic repair");
+        let are = if self.paused.len() == 1 { "is" } else { "are" };
+        (!verbs.is_empty()).then(|| {
+            format!(
+                "{repairs} of lost blocks {are} paused, and nothing else rebuilds them: {}{more}",
+                verbs.join(", ")
+            )
+        })
+    }
+
     /// Sentences about lost blocks on connected helpers.
     pub(crate) fn advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
@@ -332,7 +375,7 @@ impl Healing {
                 )
             })
             .collect();
-        if advice.is_empty() {
+        if advice.is_empty() && self.paused.is_empty() {
             let again = self.tried_again().filter(|&again| again > facts.base.now);
             let when = again.map_or_else(
                 || "automatic repair starts shortly".to_owned(),

@@ -119,7 +119,7 @@ impl Repairs {
             None => facts.wanted_of(order, record),
         };
         let repair = self.queue.by_id.get_mut(&id).expect("the repair was just taken from the queue");
-        repair.add_item(item, record, &wanted);
+        repair.add_item(item, record, &wanted, |block| facts.is_lost(block));
     }
 
     /// The new nodes of blocks: from the order, otherwise from the scheduler. If the store refused one of

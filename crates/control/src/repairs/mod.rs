@@ -35,6 +35,7 @@ pub(crate) mod refusals;
 pub(crate) mod repair;
 pub(crate) mod room;
 mod scheduler_facts;
+pub(crate) mod stand_in;
 pub(crate) mod verify_first;
 pub(crate) mod views;
 
@@ -60,6 +61,7 @@ use crate::repairs::orders::Order;
 use crate::repairs::paused_jobs::PausedJobs;
 use crate::repairs::queue::Queue;
 use crate::repairs::refusals::Refusals;
+use crate::repairs::stand_in::OpenOrders;
 use crate::repairs::verify_first::VerifyFirst;
 use crate::storing::then::Then;
 
@@ -121,7 +123,9 @@ impl Repairs {
     /// Updates claims and starts repairs of single stripes that are due.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         self.claims.expire(jobs, facts.base.now, &mut self.scheduler, out);
-        self.healing.heal(facts, &self.queue, out);
+        let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
+        self.healing.heal(facts, orders, out);
+        self.make_way_for_healing(facts, jobs, out);
     }
 
     /// Moves blocks of misplaced stripes to other helpers.

@@ -89,13 +89,18 @@ impl NodeRecovery {
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
     }
 
+    /// The repair that is or will be the recovery of an absent helper.
+    pub(crate) fn repair_of(&self, queue: &Queue, node: NodeId) -> Option<u64> {
+        queue.recovery_of(node).or(self.absent.repair(node))
+    }
+
     pub(crate) fn state(&self, facts: Facts<'_>, queue: &Queue, node: NodeId) -> RecoveryState {
         let Some(absence) = facts.nodes.registry.absence(node) else { return RecoveryState::Needless };
         let tries = self.absent.get(node);
+        let repair = self.repair_of(queue, node);
         match () {
-            () if queue.running_of(node).is_some() || tries.is_some_and(|tries| tries.repair.is_some()) => {
-                RecoveryState::Running
-            }
+            () if repair.is_some_and(|repair| queue.is_paused(repair)) => RecoveryState::Paused,
+            () if repair.is_some() => RecoveryState::Running,
             () if facts.base.store.reports_service() => RecoveryState::Store,
             () if facts.stripes.picture.block_count(node) == 0 => RecoveryState::Needless,
             () if facts.nodes.registry.maintenance_left(facts.base, node).is_some() => {

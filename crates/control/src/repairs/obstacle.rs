@@ -35,7 +35,7 @@ impl Obstacle {
             Target::Drain(node) => Some(node),
             _ => None,
         };
-        let omitted = jobs.omitted(facts, record.block_bytes, emptied);
+        let omitted = jobs.omitted(facts, record.block_bytes, emptied, &order.requestors);
         let blocks = count(blocks as u64, "block");
         if !order.requestors.is_empty() {
             let only: Vec<String> = order.requestors.iter().map(|&node| facts.nodes.name(node)).collect();
@@ -46,12 +46,12 @@ impl Obstacle {
                      holds no other block of the stripe ({})",
                     list(&only),
                     record.block_bytes,
-                    omitted.why()
+                    omitted.why_of_named()
                 ),
-                next_step: format!(
-                    "name other helpers, or name none to allow any helper; or {}",
-                    omitted.remedy()
-                ),
+                next_step: match emptied {
+                    Some(node) => omitted.remedy_or(&facts.nodes.drain_to_any(node)),
+                    None => omitted.remedy_or("name other helpers, or name none to allow any helper"),
+                },
             };
         }
         Self {

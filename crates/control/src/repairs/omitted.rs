@@ -29,6 +29,14 @@ impl Omitted {
         }
     }
 
+    /// Like [`why`](Self::why), if only named helpers may receive blocks.
+    pub(crate) fn why_of_named(&self) -> String {
+        match *self == Self::default() {
+            true => "each of them has a block of the stripe already".to_owned(),
+            false => self.to_string(),
+        }
+    }
+
     fn groups(&self) -> [(&'static str, &[String]); 5] {
         [
             ("down", &self.down),
@@ -41,6 +49,11 @@ impl Omitted {
 
     /// The steps that let helpers accept blocks again, one per reason.
     pub(crate) fn remedy(&self) -> String {
+        self.remedy_or("add a helper (mend node add)")
+    }
+
+    /// The steps that let helpers accept blocks again, one per reason, and a last one.
+    pub(crate) fn remedy_or(&self, last: &str) -> String {
         let mut steps = Vec::new();
         let absent = [&self.down[..], &self.maintained].concat();
         if !absent.is_empty() {
@@ -53,7 +66,7 @@ impl Omitted {
         if !self.full.is_empty() {
             steps.push(format!("free space on {}", self.full.join(", ")));
         }
-        steps.push("add a helper (mend node add)".to_owned());
+        steps.push(last.to_owned());
         match steps.pop() {
             Some(last) if !steps.is_empty() => format!("{}, or {last}", steps.join(", ")),
             last => last.unwrap_or_default(),
@@ -73,10 +86,18 @@ impl fmt::Display for Omitted {
 }
 
 impl Jobs {
-    /// The helpers that cannot receive a block of this size now, apart from `but`.
-    pub(crate) fn omitted(&self, facts: Facts<'_>, block_bytes: u64, but: Option<NodeId>) -> Omitted {
+    /// The helpers that cannot receive a block of this size now, apart from `but`. If helpers are named in
+    /// `only`, no others are considered.
+    pub(crate) fn omitted(
+        &self,
+        facts: Facts<'_>,
+        block_bytes: u64,
+        but: Option<NodeId>,
+        only: &[NodeId],
+    ) -> Omitted {
         let mut omitted = Omitted::default();
-        let known = facts.nodes.registry.ids().filter(|node| Some(*node) != but);
+        let may = |node: &NodeId| Some(*node) != but && (only.is_empty() || only.contains(node));
+        let known = facts.nodes.registry.ids().filter(may);
         for node in known.filter(|node| {
             !facts.nodes.registry.is_retired(*node) && !facts.nodes.registry.has_no_helper(facts.base, *node)
         }) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use codes::BlockIndex;
-use recovery::{HelperPolicy, Kind, RepairSpec, Target};
+use recovery::{HelperPolicy, Kind, Priority, RepairSpec, Target};
 use repair::{NodeId, Scheme};
 use serde::{Deserialize, Serialize};
 use store_api::StripeRecord;
@@ -105,6 +105,16 @@ impl Order {
         self.by_itself || !self.requestors.is_empty()
     }
 
+    /// Whether the order moves blocks that are not lost.
+    pub fn moves(&self) -> bool {
+        matches!(self.target, Target::Drain(_) | Target::Rebalance(_))
+    }
+
+    /// Whether the coordinator ordered the repair of a single stripe that has lost blocks.
+    pub fn heals(&self) -> bool {
+        self.by_itself && matches!(self.target, Target::Stripe(_) | Target::Block(_))
+    }
+
     /// Whether the repair covers many stripes, whose work the scheduler distributes over nodes.
     pub fn is_wide(&self) -> bool {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
@@ -123,6 +133,8 @@ impl Order {
     pub fn spec(&self) -> RepairSpec {
         let homes = self.given.iter().flat_map(|given| given.homes.values());
         let requestors = self.requestors.iter().chain(homes).copied().collect();
-        RepairSpec { helpers: self.helpers, requestors, ..RepairSpec::default() }
+        // Otherwise a drain of the same stripe could come first.
+        let priority = if self.heals() { Priority::Urgent } else { Priority::Normal };
+        RepairSpec { priority, helpers: self.helpers, requestors }
     }
 }

@@ -69,6 +69,12 @@ impl Queue {
         repair.course.set_paused(paused, now);
     }
 
+    /// Whether any open repair rebuilds lost blocks and is not paused.
+    pub(crate) fn rebuilds(&self) -> bool {
+        let rebuilds = |order: &Order| !order.paused && !order.moves();
+        self.by_id.values().any(|repair| repair.is_open() && rebuilds(&repair.order))
+    }
+
     /// Whether a repair covers many stripes.
     pub(crate) fn is_wide(&self, id: u64) -> bool {
         self.by_id.get(&id).is_some_and(|repair| repair.order.is_wide())
@@ -80,11 +86,12 @@ impl Queue {
         self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
     }
 
-    /// The running repair of a node. A paused one does not count, so another can start.
-    pub(crate) fn running_of(&self, node: NodeId) -> Option<u64> {
-        let is_it = |target: &Target| matches!(target, Target::Node(of) | Target::Drain(of) if *of == node);
-        let mut running = self.by_id.iter().filter(|(_, repair)| repair.is_open() && !repair.order.paused);
-        running.find(|(_, repair)| is_it(&repair.order.target)).map(|(&id, _)| id)
+    /// The open repair of a node. A paused recovery counts, because the operator has stopped exactly this. A
+    /// paused drain does not: its node may have been lost after the pause.
+    pub(crate) fn recovery_of(&self, node: NodeId) -> Option<u64> {
+        let (recovery, drain) = (Target::Node(node), Target::Drain(node));
+        let open = || self.open_for(&recovery).chain(self.open_for(&drain));
+        open().find(|&id| !self.is_paused(id)).or_else(|| self.open_for(&recovery).next())
     }
 
     /// Whether a repair of exactly this stripe is queued without items.

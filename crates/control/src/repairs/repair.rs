@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use recovery::ItemId;
 use repair::{BlockId, NodeId, Outcome, ParityOutcome, Scheme, StripeId};
-use store_api::StripeRecord;
+use store_api::{BlockRecord, StripeRecord};
 
 use crate::effect::Reply;
 use crate::repairs::course::Course;
@@ -25,7 +25,7 @@ pub(crate) struct Repair {
     pub(crate) left_on_node: u64,
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) course: Course,
-    /// Blocks to rebuild, counted by the helper that had them.
+    /// Lost blocks to rebuild, counted by the helper that had them. Blocks that are only moved do not count.
     pub(crate) lost_from: BTreeMap<NodeId, u64>,
     /// Rebuilt blocks, counted by the helper that has them.
     pub(crate) rebuilt_on: BTreeMap<NodeId, u64>,
@@ -76,12 +76,19 @@ impl Repair {
         self.ended_unix_ms.is_none()
     }
 
-    /// Adds an item with the wanted blocks of its stripe.
-    pub(crate) fn add_item(&mut self, id: ItemId, record: &StripeRecord, wanted: &[BlockIndex]) {
+    /// Adds an item with the wanted blocks of its stripe. `is_lost` tells which of them are lost.
+    pub(crate) fn add_item(
+        &mut self,
+        id: ItemId,
+        record: &StripeRecord,
+        wanted: &[BlockIndex],
+        is_lost: impl Fn(&BlockRecord) -> bool,
+    ) {
         self.blocks += wanted.len() as u64;
         self.bytes += wanted.len() as u64 * record.block_bytes;
         for index in wanted {
-            if let Some(node) = record.blocks[usize::from(index.0)].node {
+            let block = &record.blocks[usize::from(index.0)];
+            if let Some(node) = block.node.filter(|_| is_lost(block)) {
                 *self.lost_from.entry(node).or_default() += 1;
             }
         }

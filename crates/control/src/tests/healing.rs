@@ -123,3 +123,143 @@ fn a_helper_that_returns_with_an_empty_disk_gets_a_grace_period() {
     scene.wait(Duration::from_secs(3));
     assert!(scene.status().healthy && scene.all_repairs().len() == 1);
 }
+
+// ---- other orders of the same stripe ----
+
+impl Scene {
+    /// A scrub finds a block rotten. Its disk is good again afterwards.
+    fn find_rot(&mut self, file: &FileLayout, index: usize) {
+        self.rotten.insert(block(file, index));
+        self.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+        self.play();
+        self.rotten.clear();
+    }
+
+    fn freeze_all(&mut self) {
+        let all: Vec<String> = self.nodes.keys().cloned().collect();
+        self.frozen.extend(all);
+    }
+
+    /// A drain of the holder of block 0 whose job gets no slices.
+    fn hanging_drain(&mut self, file: &FileLayout) -> u64 {
+        self.freeze_all();
+        let drain = Some(home(file, 0));
+        let request = RepairRequest { drain, way: Some("migrate".into()), ..RepairRequest::default() };
+        let drain = self.repair(request).repair;
+        for node in self.nodes.values_mut() {
+            node.backlog.append(&mut node.inbox);
+            node.backlog.retain(|message| !matches!(message, ToNode::Assign(_)));
+        }
+        self.frozen.clear();
+        self.play();
+        assert_eq!(self.status().work.jobs.len(), 1, "its job runs");
+        drain
+    }
+
+    fn pause(&mut self, repair: u64) {
+        self.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    }
+
+    fn states_of(&mut self, name: &str) -> Vec<String> {
+        states(&self.file(name)).into_iter().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn a_running_drain_of_the_stripe_gives_way_to_the_repair_of_rot() {
+    let mut scene = scene(7);
+    let file = scene.put("f", 1);
+    let drain = scene.hanging_drain(&file);
+    scene.find_rot(&file, 1);
+    scene.wait(Duration::from_secs(2));
+    assert_eq!(scene.states_of("f"), ["healthy"; 4]);
+    let repairs = scene.all_repairs();
+    assert_eq!(repairs.len(), 2, "{repairs:#?}");
+    let healed = &repairs[1];
+    assert!(
+        healed.by_itself && healed.state == RepairState::Done && healed.counts.blocks_rebuilt == 1,
+        "{healed:#?}"
+    );
+    scene.wait(Duration::from_secs(10));
+    let drain = scene.repair_state(drain);
+    assert_eq!((drain.state, drain.counts.blocks_rebuilt), (RepairState::Done, 1), "it goes on: {drain:#?}");
+}
+
+#[test]
+fn a_paused_drain_of_the_stripe_does_not_hold_back_the_repair_of_rot() {
+    let mut scene = scene(7);
+    let file = scene.put("f", 1);
+    let drain = scene.hanging_drain(&file);
+    scene.pause(drain);
+    [1, 2].into_iter().for_each(|index| scene.find_rot(&file, index));
+    assert_eq!(scene.states_of("f"), ["healthy", "corrupt", "corrupt", "healthy"]);
+    scene.wait(Duration::from_secs(12));
+    assert_eq!(scene.states_of("f"), ["healthy"; 4]);
+    assert_eq!(scene.repair_state(drain).state, RepairState::Paused);
+}
+
+#[test]
+fn a_paused_repair_of_all_does_not_hold_back_the_repair_of_rot() {
+    let mut scene = scene(7);
+    let file = scene.put("f", 1);
+    scene.core().base.settings.heal = None;
+    scene.find_rot(&file, 1);
+    scene.freeze_all();
+    let all = scene.repair_all().repair;
+    scene.pause(all);
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(3));
+    assert!(!scene.status().healthy);
+    scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    scene.wait(Duration::from_secs(3));
+    assert!(scene.status().healthy);
+}
+
+#[test]
+fn a_repair_that_will_rebuild_the_block_stands_in_for_an_automatic_one() {
+    let mut scene = scene(7);
+    let file = scene.put("f", 1);
+    scene.core().base.settings.heal = None;
+    scene.find_rot(&file, 1);
+    scene.freeze_all();
+    scene.repair_all();
+    scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    scene.wait(Duration::from_secs(3));
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(5));
+    assert!(scene.status().healthy && scene.all_repairs().len() == 1, "{:#?}", scene.all_repairs());
+}
+
+#[test]
+fn a_paused_automatic_repair_is_not_repeated_and_the_status_names_it() {
+    let mut scene = scene(7);
+    let file = scene.put("f", 1);
+    scene.freeze_all();
+    scene.rotten.insert(block(&file, 1));
+    scene.frozen.remove(&home(&file, 1));
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    scene.play();
+    scene.rotten.clear();
+    scene.freeze_all();
+    scene.wait(Duration::from_secs(2));
+    let repair = scene.all_repairs()[0].repair;
+    scene.pause(repair);
+    for _ in 0..2 {
+        scene.wait(Duration::from_secs(60));
+        let advice = scene.status().advice.concat();
+        assert!(advice.contains("1 automatic repair of lost blocks is paused"), "{advice}");
+        assert!(
+            advice.contains(&format!("mend resume {repair}")) && !advice.contains("by itself"),
+            "{advice}"
+        );
+        assert_eq!(scene.all_repairs().len(), 1);
+        // After a restart, too.
+        scene.restart();
+        scene.frozen.clear();
+        scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+        (1..=7).for_each(|number| scene.start(&format!("h{number}")));
+    }
+    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    scene.wait(Duration::from_secs(5));
+    assert!(scene.status().healthy);
+}

@@ -459,3 +459,63 @@ fn a_rebalance_moves_no_block_to_a_drained_helper() {
     let view = scene.rebalance(true);
     assert!(view.moves.iter().all(|moved| moved.to != "h5"), "{view:?}");
 }
+
+#[test]
+fn a_paused_recovery_of_an_absent_helper_is_not_bypassed() {
+    let mut scene = Scene::new(6);
+    let dead = home(&scene.put("f", 4), 0);
+    scene.repair_after("30s");
+    scene.kill(&dead);
+    let names: Vec<String> = scene.nodes.keys().cloned().collect();
+    scene.frozen.extend(names);
+    let request = RepairRequest { node: Some(dead.clone()), ..RepairRequest::default() };
+    let repair = scene.repair(request).repair;
+    scene.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    scene.frozen.clear();
+    let is_paused = |gone: &GoneNode| (gone.recovery, gone.starts_in_ms, gone.repair);
+    let paused = (RecoveryState::Paused, None, Some(repair));
+    assert_eq!(is_paused(&scene.gone(&dead)), paused);
+    let advice = scene.status().advice.concat();
+    let text = format!("repair {repair} of what {dead} held is paused: mend resume {repair}");
+    assert!(advice.contains(&text) && !advice.contains("starts in"), "{advice}");
+    scene.wait(Duration::from_secs(100));
+    assert_eq!((scene.repairs().len(), is_paused(&scene.gone(&dead))), (1, paused));
+    scene.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    assert_eq!(scene.gone(&dead).recovery, RecoveryState::Running);
+    scene.wait(Duration::from_secs(10));
+    assert!(scene.status().healthy);
+    // The pause counts neither in the duration nor in the rate.
+    let took = scene.history().iter().find_map(|event| match event {
+        HistoryEvent::RepairEnded { took_ms, .. } => Some(*took_ms),
+        _ => None,
+    });
+    assert!(took.is_some_and(|took| took < 20_000), "{took:?}");
+}
+
+#[test]
+fn a_drain_without_room_is_a_warning_and_names_a_step_that_works() {
+    let mut scene = Scene::new(4);
+    scene.put("f", 1);
+    let drain = RepairRequest { drain: Some("h3".into()), ..RepairRequest::default() };
+    let to_one = RepairRequest { requestors: vec!["h1".into()], ..drain.clone() };
+    let failed = scene.repair(to_one);
+    assert_eq!(failed.state, RepairState::Failed, "{failed:#?}");
+    scene.start("h5");
+    scene.wait(Duration::from_secs(70));
+    let status = scene.status();
+    assert_eq!((status.severity, status.healthy), (Severity::Warning, true), "{}", status.summary);
+    assert!(status.summary.ends_with("; no room to empty h3"), "{}", status.summary);
+    let step = "mend node drain h3, after which any helper may take them";
+    let text = &status.helpers.leaving[0].text;
+    assert!(text.contains("(only h1 may; each of them has a block of the stripe already)"), "{text}");
+    assert!(text.contains(step) && !text.contains("mend node add"), "{text}");
+    assert_eq!(failed.items[0].next_step.as_deref(), Some(step));
+    let lost = scene.history().into_iter().find_map(|event| match event {
+        HistoryEvent::RepairEnded { lost_from, .. } => Some(lost_from),
+        _ => None,
+    });
+    assert_eq!(lost, Some(BTreeMap::new()), "a drain has lost nothing");
+    assert_eq!(scene.repair(drain).state, RepairState::Done);
+    scene.wait(Duration::from_secs(2));
+    assert_eq!(scene.status().severity, Severity::Ok);
+}
