@@ -12,6 +12,7 @@ use store_api::StripeRecord;
 
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::stripes::indices::indexed;
 use crate::stripes::picture::{Slot, Survives, Together};
 
 /// The lost blocks of a stripe, and how the others share failure domains.
@@ -52,6 +53,17 @@ impl<'a> Facts<'a> {
         Doubts { bad, contradictory }
     }
 
+    fn doubts_about(self, slot: Slot, record: &StripeRecord) -> Doubts {
+        let bad = indexed(record).flat_map(|(index, block)| {
+            let holders = block.holders().map(|holder| holder.node);
+            holders
+                .filter(move |&node| self.stripes.is_doubted(&block.id, node))
+                .map(move |node| (index, node))
+        });
+        let contradictory = self.stripes.contradictions.has(&record.id).then_some(slot);
+        Doubts { bad: [(slot, bad.collect())].into(), contradictory: contradictory.into_iter().collect() }
+    }
+
     /// The standing of a stripe, if of the nodes in service only those that `stay` remain.
     pub(crate) fn standing(self, doubts: &Doubts, slot: Slot, stays: impl Fn(NodeId) -> bool) -> Standing {
         let picture = &self.stripes.picture;
@@ -65,7 +77,7 @@ impl<'a> Facts<'a> {
     /// The standing of any stripe, also of one that belongs to no file in the picture.
     pub(crate) fn standing_of(self, record: &StripeRecord) -> Standing {
         if let Some(slot) = self.stripes.picture.slot_of_file(&record.id) {
-            return self.standing(&self.doubts(), slot, |_| true);
+            return self.standing(&self.doubts_about(slot, record), slot, |_| true);
         }
         let readers: Vec<NodeId> = record.blocks.iter().filter_map(|block| self.readable_at(block)).collect();
         Standing {
