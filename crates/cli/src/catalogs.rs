@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::{AcceptRequest, Client, NewerBlocks};
 use cluster::Cluster;
-use coordinator::{CoordinatorConfig, RebuiltCatalog};
+use coordinator::{CoordinatorConfig, Rebuilt, RebuiltCatalog, Stranger};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -88,11 +88,17 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
         "rivals": found.rivals.iter().map(|rival| serde_json::json!({
             "name": rival.name, "kept_as": rival.kept_as, "helpers": rival.helpers,
         })).collect::<Vec<_>>(),
-        "strangers": found.strangers,
+        "unconfirmed": found.unconfirmed.iter().map(|file| serde_json::json!({
+            "name": file.name, "helper": file.helper,
+        })).collect::<Vec<_>>(),
+        "without_file": found.without_file(),
+        "strangers": found.strangers.len(),
+        "stranger_blocks": found.strangers.iter().map(|stranger| serde_json::json!({
+            "block": stranger.block.to_string(), "helper": stranger.helper, "file": stranger.file,
+        })).collect::<Vec<_>>(),
         "replaced": found.replaced,
     });
-    let is_clear = found.unreadable.is_empty() && found.rivals.is_empty();
-    let exit = if is_clear { Exit::Done } else { Exit::Data };
+    let exit = if found.is_clear() { Exit::Done } else { Exit::Data };
     Ok(Answer::new(rebuilt_text(&rebuilt), &facts).with_exit(exit))
 }
 
@@ -123,25 +129,54 @@ fn rebuilt_text(rebuilt: &RebuiltCatalog) -> String {
     if found.rivals.len() > LISTED {
         text += &format!("and {} more; see --output json\n", found.rivals.len() - LISTED);
     }
-    let left: Vec<String> = found
-        .left
-        .iter()
-        .map(|(name, blocks)| format!("{name} ({})", count(*blocks as u64, "block")))
-        .collect();
-    if !left.is_empty() {
-        text += &format!("skipped older or unfinished puts, and kept their blocks: {}\n", list(&left));
-    }
-    if found.strangers > 0 {
-        text += &format!(
-            "{} found that belong to no stripe of this cluster\n",
-            count(found.strangers as u64, "block")
-        );
-    }
+    text += &left_out_text(found);
     if let Some(replaced) = &found.replaced {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
     text += "empty files have no blocks and were not recovered\nnext: mend coordinator, then mend status";
     text
+}
+
+/// What did not become a file, or is doubtful as one.
+fn left_out_text(found: &Rebuilt) -> String {
+    let mut text = String::new();
+    let unconfirmed = found.unconfirmed.iter().map(|file| format!("{} (on {})", file.name, file.helper));
+    if !found.unconfirmed.is_empty() {
+        text += &format!(
+            "only one helper holds blocks of these files, and may have invented them: {}; compare them with mend get, then \
+             mend rm the wrong ones\n",
+            list(&unconfirmed.map(|file| printable(&file)).collect::<Vec<_>>())
+        );
+    }
+    let without = found.without_file();
+    if !without.is_empty() {
+        text += &format!(
+            "no file could be made of the blocks of {}: the put was not finished, the file was removed, or too many of its \
+             blocks are lost\n",
+            list(&without.iter().map(|name| printable(name)).collect::<Vec<_>>())
+        );
+    }
+    let left = found.left.iter();
+    let left = left.map(|(name, blocks)| format!("{} ({})", printable(name), count(*blocks as u64, "block")));
+    if !found.left.is_empty() {
+        text += &format!(
+            "skipped older or unfinished puts, and kept their blocks: {}\n",
+            list(&left.collect::<Vec<_>>())
+        );
+    }
+    if !found.strangers.is_empty() {
+        text += &format!(
+            "{} found that belong to no stripe of this cluster: {}\n",
+            count(found.strangers.len() as u64, "block"),
+            list(&found.strangers.iter().map(stranger_text).collect::<Vec<_>>())
+        );
+    }
+    text
+}
+
+fn stranger_text(stranger: &Stranger) -> String {
+    let file = stranger.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+    printable(&format!("{}{file} on {}", stranger.block, stranger.helper))
 }
 
 fn list(names: &[String]) -> String {

@@ -22,6 +22,7 @@ mod server;
 mod storage;
 
 pub use config::{CoordinatorConfig, create_catalog};
+pub use dir::{Rebuilt, Stranger};
 pub use rebuild::{RebuiltCatalog, rebuild_catalog, restore_catalog};
 pub use server::{Handle, RunError, run, start, start_on};
 pub use views::endpoints::openapi;

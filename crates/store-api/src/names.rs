@@ -16,7 +16,7 @@ use crate::CatalogError;
 pub const ERA_BITS: u32 = 30;
 /// A restored catalog is assumed to lag by fewer stripes than this. A block with a count even further ahead
 /// was not named by Mend.
-const FAR: u64 = 1 << 32;
+pub const FAR: u64 = 1 << 32;
 const ERA_DIGITS: usize = 6;
 /// The alphabet of eras, without letters that are easily mistaken for others.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";

@@ -48,13 +48,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 ///
 /// # Panics
 /// After three minutes.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, look)
+}
+
+/// Like [`eventually`], but waits at most `limit`: a promised time plus what a busy machine may add.
+///
+/// # Panics
+/// After `limit`.
+pub fn eventually_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
+        assert!(Instant::now() < end, "waited {limit:?} for {what}");
         std::thread::sleep(LOOK_EVERY);
     }
 }

@@ -103,7 +103,7 @@ pub struct ReplaceRequest {
 }
 
 /// The result of a check whether helpers may be stopped or removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SafetyView {
     /// Whether the helpers may be stopped or removed.
     pub safe: bool,
@@ -115,6 +115,9 @@ pub struct SafetyView {
     pub unreadable: u64,
     /// Names of stripes that would be unreadable. The list may be truncated.
     pub unreadable_stripes: Vec<String>,
+    /// Number of readable stripes on these helpers whose blocks contradict each other.
+    #[serde(default)]
+    pub contradictory: u64,
     /// The number of further helpers that each of the other stripes could lose in addition to these helpers.
     /// Absent if there are no other stripes.
     pub survives: Option<u32>,

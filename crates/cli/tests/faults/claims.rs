@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use dir::DirBlocks;
 use repair::{BlockId, FilePart, Sink, SinkEnd, StripeId, StripeLabel};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Said};
 
 fn cluster_id(cluster: &Cluster) -> String {
     let text = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();
@@ -83,6 +83,78 @@ fn a_single_block_cannot_claim_a_files_name_in_a_rebuilt_catalog() {
         listed.as_array().unwrap().iter().filter_map(|file| file["name"].as_str()).collect();
     let rival = names.iter().find(|name| **name != "film").unwrap_or_else(|| panic!("{names:?}"));
     cluster.assert_reads(rival, &forged, &[]);
+}
+
+/// Rebuilds the catalog from all helpers, starts the coordinator, and returns the report.
+fn rebuild(cluster: &mut Cluster) -> Said {
+    cluster.kill("coordinator");
+    fs::remove_file(cluster.folder().join("coordinator/catalog.redb")).unwrap();
+    let said = cluster.mend(&["catalog", "rebuild", "--wait", "20"]);
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("seven helpers are up", |cluster| {
+        let status = cluster.mend(&["status", "--output", "json"]).json();
+        status["nodes_up"].as_array().is_some_and(|nodes| nodes.len() == 7)
+    });
+    said
+}
+
+/// The numbers and times of a single helper's block have no effect on files that are stored afterwards. The
+/// numbers are the highest one, and the highest one that an earlier program accepted.
+#[test]
+fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
+    for number in [(1_u64 << 34) - 1, (1 << 33) - 2] {
+        let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+        let film = cluster.put("film", 300_000);
+        cluster.kill("h1");
+        let (stripe, forged) = (format!("{number}-aaaaab"), b"invented".repeat(100));
+        let part = FilePart { put: stripe.clone(), ..part("zzz", forged.len(), u64::MAX) };
+        invent(&cluster, "h1", &stripe, 0, "rs-2-1", part, &forged);
+        cluster.start(&["helper", "h1"]);
+        cluster.await_ready();
+        let mut files = vec![("film".to_owned(), film)];
+        for round in 0..3 {
+            let said = rebuild(&mut cluster);
+            assert_eq!(said.code, 3, "a file that one helper claims is no quiet matter: {said:?}");
+            assert!(said.out.contains("zzz") && !said.out.contains("belong to no stripe"), "{said:?}");
+            let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
+            let created = listed.as_array().unwrap().iter().map(|file| file["created_unix_ms"].as_u64());
+            assert!(created.into_iter().all(|created| created.unwrap() < 4_000_000_000_000), "{listed:#}");
+            let name = format!("new-{round}");
+            let content = cluster.put(&name, 200_000 + round);
+            files.push((name, content));
+            for (name, content) in &files {
+                cluster.assert_reads(name, content, &[]);
+            }
+            assert!(!first_line(&cluster).starts_with("STOPPED"), "{}", first_line(&cluster));
+        }
+        // Without the invented file nothing remains to be said.
+        cluster.mend(&["rm", "zzz"]).ok();
+        cluster.eventually("its blocks are removed", |cluster| {
+            cluster.block_files().iter().all(|path| !path.to_str().unwrap().contains(&stripe))
+        });
+        rebuild(&mut cluster).ok();
+        for (name, content) in &files {
+            cluster.assert_reads(name, content, &[]);
+        }
+    }
+}
+
+/// Too many blocks of a file are lost, and all helpers answer.
+#[test]
+fn a_rebuild_names_the_files_that_it_leaves_out() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "64KiB");
+    let film = cluster.put("film", 300_000);
+    cluster.put("gone", 100_000);
+    let stat = cluster.mend(&["stat", "gone", "--output", "json"]).ok().json();
+    let stripe = stat["layout"][0]["stripe"]["stripe"].as_str().unwrap().to_owned();
+    for index in 0..3 {
+        fs::remove_file(cluster.block_file(&format!("{stripe}.{index}"))).unwrap();
+    }
+    let said = rebuild(&mut cluster);
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.out.contains("no file could be made of the blocks of gone"), "{said:?}");
+    cluster.assert_reads("film", &film, &[]);
 }
 
 #[test]

@@ -76,6 +76,18 @@ fn assert_in_doubt(cluster: &Cluster) {
     }
 }
 
+/// Asserts that a stripe in doubt counts as one that can lose nothing.
+#[track_caller]
+fn assert_nothing_to_spare(cluster: &Cluster) {
+    let stop = ["node", "ok-to-stop", &cluster.holder("1.2"), "--leave", "0"];
+    cluster.mend(&stop).fails_with(&["NOT OK", "contradict each other", "mend scrub --parity"]);
+    let status = cluster.mend(&["status", "--output", "json"]).json();
+    let class = &status["stripes"]["redundancy"][0];
+    assert_eq!((class["survives"].as_u64(), class["helpers"].as_u64()), (Some(0), Some(0)), "{status:#}");
+    let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
+    assert_eq!(stat["survives"], 0, "{stat:#}");
+}
+
 /// Asserts that the lost block is correct, and that the forged one was found and rebuilt.
 fn assert_mended(cluster: &Cluster, content: &[u8], lost: &[u8], forged: (&str, &[u8])) {
     assert_eq!(states(cluster)[0], "healthy");
@@ -107,6 +119,7 @@ fn with_one_block_to_spare_no_checksum_overrules_parity() {
     assert!(repair.out.contains("contradict each other"), "{repair:?}");
     assert_damage(repair, "nothing was published");
     assert_in_doubt(&cluster);
+    assert_nothing_to_spare(&cluster);
     // The doubt survives a retry and a restart of the coordinator.
     assert_damage(cluster.mend(&["repair", &cluster.block_name("1.0")]), "contradict each other");
     cluster.kill("coordinator");

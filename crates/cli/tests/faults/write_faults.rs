@@ -73,6 +73,33 @@ fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     }
 }
 
+/// The stripe has lost all but the necessary blocks, and the catalog cannot record that.
+#[test]
+fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
+    let cluster = cluster();
+    cluster.mend(&["node", "repair-after", "never"]).ok();
+    let content = cluster.put("film", 256 << 10);
+    let holders: Vec<String> = (0..3).map(|index| cluster.holder(&format!("1.{index}"))).collect();
+    cluster.mend(&["node", "ok-to-stop", &holders[2]]).ok();
+    limit_files(&cluster, Some(0));
+    let file = cluster.path("film").to_str().unwrap().to_owned();
+    cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["catalog"]);
+    let lost: Vec<String> = (0..2).map(|index| cluster.block_name(&format!("1.{index}"))).collect();
+    for index in 0..2 {
+        std::fs::remove_file(cluster.block_file(&format!("1.{index}"))).unwrap();
+    }
+    cluster.mend(&["scrub"]).fails_with(&[&lost[0], &lost[1]]);
+    let line = first_line(&cluster);
+    assert!(line.starts_with("READ-ONLY") && line.contains("AT RISK"), "{line}");
+    let stop = ["node", "ok-to-stop", &holders[2], "--leave", "0"];
+    cluster.mend(&stop).fails_with(&["NOT OK", "could not be read"]);
+    let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
+    assert_eq!((stat["survives"].as_u64(), stat["blocks"][0]["state"].as_str()), (Some(0), Some("missing")));
+    let safe = cluster.mend(&["node", "safe-to-remove", &holders[0], "--output", "json"]).json();
+    assert_eq!(safe["survives"], 0, "{safe}");
+    cluster.assert_reads("film", &content, &[]);
+}
+
 /// An outdated file under the catalog's name is never written to.
 #[test]
 fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {

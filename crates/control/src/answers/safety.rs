@@ -15,7 +15,8 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::orders::Order;
-use crate::stripes::picture::Loss;
+use crate::stripes::contradictions;
+use crate::stripes::picture::Survives;
 
 /// The most stripes that an answer names.
 const NAMED: usize = 20;
@@ -117,9 +118,13 @@ impl<'a> Answers<'a> {
         let nodes = self.facts.nodes.nodes_named(self.facts.base, names)?;
         let mut view = self.weighed(&nodes)?;
         let is_left = view.survives.is_none_or(|survives| survives >= leave);
-        view.safe = view.unreadable == 0 && is_left;
+        view.safe = view.unreadable == 0 && view.contradictory == 0 && is_left;
+        let doubt = contradictions::words(view.contradictory, view.stripes);
         let them = list(&view.nodes);
         view.text = match (view.safe, view.survives) {
+            (false, _) if view.unreadable == 0 && doubt.is_some() => {
+                format!("NOT OK to stop {them}: {}", doubt.unwrap_or_default())
+            }
             (false, Some(survives)) if view.unreadable == 0 => format!(
                 "NOT OK to stop {them}: all {} with blocks there stay readable, but some {}",
                 count(view.stripes, "stripe"),
@@ -142,6 +147,10 @@ impl<'a> Answers<'a> {
             (true, None) => format!("ok to stop {them}: no readable stripe has blocks there"),
         };
         view.next_step = (!view.safe).then(|| match nodes.len() {
+            _ if view.contradictory > 0 => {
+                "run mend scrub --parity and mend repair --all, and ask again; mend status names the blocks"
+                    .to_owned()
+            }
             1 if view.unreadable == 0 => {
                 "run mend repair --all if blocks are lost, then check again; with --leave 0 the check only \
                  requires that all data stays readable"
@@ -154,40 +163,33 @@ impl<'a> Answers<'a> {
         Ok(view)
     }
 
+    /// Counts the readable stripes with blocks on these nodes, and what they can lose without the nodes.
     fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
-        let (mut stripes, mut unreadable, mut named, mut weakest) = (0, 0, Vec::new(), None);
-        for Loss { code, lost, lost_without, together_without, stripes: of_kind } in
-            self.facts.stripes.picture.without(nodes)
-        {
-            let code = self.facts.stripes.codes.get(code)?;
-            if self.facts.stripes.codes.survives(&*code, &lost).is_none() {
+        let (facts, picture) = (self.facts, &self.facts.stripes.picture);
+        let mut names: Vec<String> = nodes.iter().map(|&node| facts.nodes.name(node)).collect();
+        names.sort_by(|a, b| views::natural(a, b));
+        let mut view = SafetyView { nodes: names, ..SafetyView::default() };
+        let doubts = facts.doubts();
+        for slot in picture.stripes_on(nodes) {
+            let (code, _) = picture.code_of(slot);
+            if facts.survives(code, &facts.standing(&doubts, slot, |_| true))?.is_none() {
                 continue; // It is already unreadable.
             }
-            stripes += of_kind.len() as u64;
-            match self.facts.stripes.codes.survives(&*code, &lost_without) {
-                Some(blocks) => {
-                    let survives = together_without.survives(blocks).nodes;
-                    weakest = Some(weakest.unwrap_or(survives).min(survives));
+            view.stripes += 1;
+            let without = facts.standing(&doubts, slot, |node| !nodes.contains(&node));
+            view.contradictory += u64::from(without.contradictory);
+            match facts.survives(code, &without)? {
+                Some(Survives { nodes, .. }) => {
+                    view.survives = Some(view.survives.unwrap_or(nodes).min(nodes));
                 }
                 None => {
-                    unreadable += of_kind.len() as u64;
-                    let room = NAMED.saturating_sub(named.len());
-                    named.extend(of_kind.iter().take(room).map(|&name| name.to_owned()));
+                    view.unreadable += 1;
+                    let named = view.unreadable_stripes.len() < NAMED;
+                    view.unreadable_stripes.extend(named.then(|| picture.name_of(slot)));
                 }
             }
         }
-        let mut names: Vec<String> = nodes.iter().map(|&node| self.facts.nodes.name(node)).collect();
-        names.sort_by(|a, b| views::natural(a, b));
-        Ok(SafetyView {
-            safe: false,
-            nodes: names,
-            stripes,
-            unreadable,
-            unreadable_stripes: named,
-            survives: weakest,
-            text: String::new(),
-            next_step: None,
-        })
+        Ok(view)
     }
 }
 

@@ -1,10 +1,9 @@
 //! The status, which answers "Is my data safe?": stripes by remaining redundancy, helpers and files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::NodeId;
 use views::{
     CatalogState, Census, Damage, FileLayout, FileStripe, FileTotals, GoneNode, HelperStates, NodeView,
     RecoveryState, Redundancy, Severity, Status, StoreState, Work,
@@ -13,10 +12,11 @@ use views::{
 use crate::answers::Answers;
 use crate::counts::count;
 use crate::error::{FileError, RequestError};
+use crate::facts::{Facts, Standing};
 use crate::jobs::puts::file_view;
 use crate::nodes::sorted;
 use crate::repairs::fullness::full_text;
-use crate::stripes::picture::Survives;
+use crate::stripes::picture::{Slot, Survives};
 use crate::stripes::{contradictions, layout};
 
 /// The most unreadable stripes that the status names.
@@ -167,103 +167,26 @@ impl<'a> Answers<'a> {
     }
 
     /// Counts stripes by remaining redundancy. It uses the picture's running counts and cached fault
-    /// tolerances.
+    /// tolerances, and looks at stripes in doubt one by one.
     pub(crate) fn census(self) -> Result<Census, RequestError> {
-        let mut census =
-            Census { contradictory: self.facts.stripes.contradictory_stripes(), ..Census::default() };
-        let mut by_survives: BTreeMap<Survives, Redundancy> = BTreeMap::new();
-        let (hosts, racks) = self.facts.stripes.picture.knows_domains();
-        for kind in self.facts.stripes.picture.kinds() {
-            let (lost, code) = (kind.lost.len() as u64, self.facts.stripes.codes.get(kind.code)?);
-            let misplaced = if self.facts.base.store.owns_files() && kind.together.shares_nodes() {
-                kind.stripes
-            } else {
-                0
-            };
-            census.stripes += kind.stripes;
-            census.intact += if lost == 0 { kind.stripes } else { 0 };
-            census.blocks_lost += lost * kind.stripes;
-            census.bytes_lost += lost * kind.block_bytes;
-            census.misplaced += misplaced;
-            let Some(survives) = self.facts.stripes.codes.survives(&*code, &kind.lost) else {
-                census.unreadable += kind.stripes;
-                let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
-                let named =
-                    kind.slots.iter().take(room).map(|&slot| self.facts.stripes.picture.name_of(slot));
-                census.unreadable_stripes.extend(named);
-                continue;
-            };
-            let survives = kind.together.survives(survives);
-            let class = by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
-            class.stripes += kind.stripes;
-            class.degraded += if lost == 0 { 0 } else { kind.stripes };
-            class.misplaced += misplaced;
+        let (facts, picture) = (self.facts, &self.facts.stripes.picture);
+        let mut tally = Tally::new(facts);
+        let doubts = facts.doubts();
+        let apart = doubts.slots();
+        for kind in picture.kinds_without(&apart) {
+            let (stripes, block_bytes) = (kind.stripes, kind.block_bytes);
+            let standing =
+                Standing { lost: kind.lost, together: kind.together.clone(), contradictory: false };
+            let survives = facts.survives(kind.code, &standing)?;
+            let slots = kind.slots.iter().copied().filter(|slot| !apart.contains(slot));
+            tally.add(&standing, survives, (stripes, block_bytes), slots);
         }
-        for (stripe, stored) in self.doubted_stripes() {
-            self.count_doubted((&stripe, &stored), &mut census, &mut by_survives)?;
+        for &slot in &apart {
+            let (code, block_bytes) = picture.code_of(slot);
+            let standing = facts.standing(&doubts, slot, |_| true);
+            tally.add(&standing, facts.survives(code, &standing)?, (1, block_bytes), [slot].into_iter());
         }
-        census.redundancy = by_survives.into_values().filter(|class| class.stripes > 0).collect();
-        Ok(census)
-    }
-
-    /// Stripes with a bad block whose state is not yet recorded. The values are their lost blocks in the
-    /// picture.
-    fn doubted_stripes(self) -> BTreeMap<StripeId, Vec<BlockIndex>> {
-        let of = |block| self.facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe);
-        let stripes: BTreeSet<StripeId> = self.facts.stripes.doubted_blocks().filter_map(of).collect();
-        let lost = |stripe: StripeId| self.facts.stripes.picture.lost_of(&stripe).map(|lost| (stripe, lost));
-        stripes.into_iter().filter_map(lost).collect()
-    }
-
-    /// Moves a stripe in the counts from its recorded state to its actual one.
-    fn count_doubted(
-        self,
-        (stripe, stored): (&StripeId, &[BlockIndex]),
-        census: &mut Census,
-        by_survives: &mut BTreeMap<Survives, Redundancy>,
-    ) -> Result<(), RequestError> {
-        let record = self.facts.stripes.stripe_record(stripe)?;
-        let code = self.facts.stripes.codes.get(&record.code)?;
-        let lost = self.facts.lost_blocks(&record);
-        let more = lost.len().saturating_sub(stored.len()) as u64;
-        if more == 0 {
-            return Ok(());
-        }
-        census.blocks_lost += more;
-        census.bytes_lost += more * record.block_bytes;
-        census.intact -= u64::from(stored.is_empty());
-        let Some(before) = self.facts.stripes.codes.survives(&*code, stored) else { return Ok(()) };
-        let (hosts, racks) = self.facts.stripes.picture.knows_domains();
-        let together = self.facts.stripes.picture.together(&self.facts.stripes.picture.readers_of(stripe));
-        let was_shared = u64::from(self.facts.base.store.owns_files() && together.shares_nodes());
-        census.misplaced -= was_shared;
-        if let Some(class) = by_survives.get_mut(&together.survives(before)) {
-            class.stripes -= 1;
-            class.degraded -= u64::from(!stored.is_empty());
-            class.misplaced -= was_shared;
-        }
-        let readers: Vec<NodeId> =
-            record.blocks.iter().filter_map(|block| self.facts.readable_at(block)).collect();
-        let together = self.facts.stripes.picture.together(&readers);
-        let is_shared = u64::from(self.facts.base.store.owns_files() && together.shares_nodes());
-        census.misplaced += is_shared;
-        match self.facts.stripes.codes.survives(&*code, &lost) {
-            Some(survives) => {
-                let survives = together.survives(survives);
-                let class =
-                    by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
-                class.stripes += 1;
-                class.degraded += 1;
-                class.misplaced += is_shared;
-            }
-            None => {
-                census.unreadable += 1;
-                if census.unreadable_stripes.len() < UNREADABLE_NAMED {
-                    census.unreadable_stripes.push(stripe.to_string());
-                }
-            }
-        }
-        Ok(())
+        Ok(tally.census())
     }
 
     pub(crate) fn node_views(self) -> Result<Vec<NodeView>, RequestError> {
@@ -298,6 +221,54 @@ impl<'a> Answers<'a> {
             to_remove: self.facts.stripes.picture.files().discard_count(node) as u64,
             maintenance_until_unix_ms: self.facts.nodes.registry.maintenance_until_unix_ms(node),
         })
+    }
+}
+
+/// The counts of a census so far.
+struct Tally<'a> {
+    facts: Facts<'a>,
+    census: Census,
+    by_survives: BTreeMap<Survives, Redundancy>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(facts: Facts<'a>) -> Self {
+        let census = Census { contradictory: facts.stripes.contradictory_stripes(), ..Census::default() };
+        Self { facts, census, by_survives: BTreeMap::new() }
+    }
+
+    /// Adds stripes with the same standing, and the sum of their block lengths.
+    fn add(
+        &mut self,
+        standing: &Standing,
+        survives: Option<Survives>,
+        (stripes, block_bytes): (u64, u64),
+        slots: impl Iterator<Item = Slot>,
+    ) {
+        let Self { facts, census, by_survives } = self;
+        let lost = standing.lost.len() as u64;
+        let is_misplaced = facts.base.store.owns_files() && standing.together.shares_nodes();
+        let (degraded, misplaced) = (u64::from(lost > 0) * stripes, u64::from(is_misplaced) * stripes);
+        census.stripes += stripes;
+        census.intact += stripes - degraded;
+        census.blocks_lost += lost * stripes;
+        census.bytes_lost += lost * block_bytes;
+        census.misplaced += misplaced;
+        let Some(survives) = survives else {
+            census.unreadable += stripes;
+            let room = UNREADABLE_NAMED - census.unreadable_stripes.len();
+            let named = slots.take(room).map(|slot| facts.stripes.picture.name_of(slot));
+            return census.unreadable_stripes.extend(named);
+        };
+        let (hosts, racks) = facts.stripes.picture.knows_domains();
+        let class = by_survives.entry(survives).or_insert_with(|| empty_class(survives, hosts, racks));
+        class.stripes += stripes;
+        class.degraded += degraded;
+        class.misplaced += misplaced;
+    }
+
+    fn census(self) -> Census {
+        Census { redundancy: self.by_survives.into_values().collect(), ..self.census }
     }
 }
 

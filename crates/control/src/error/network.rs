@@ -6,7 +6,7 @@ use crate::error::{ErrorKind, list};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the error messages document the variants")]
 pub enum NetworkError {
-    #[error("there is no rack `{rack}`; the known racks are {}", list(.known))]
+    #[error("there is no rack `{rack}`; {}", known_racks(.known))]
     NoSuchRack { rack: String, known: Vec<String> },
     #[error("links are being measured already")]
     ProbesRun,
@@ -18,6 +18,13 @@ pub enum NetworkError {
     TooManyLinks { links: usize, most: usize },
     #[error("helper {0} is down")]
     NodeDown(String),
+}
+
+fn known_racks(known: &[String]) -> String {
+    match known {
+        [] => "no helper has a rack".to_owned(),
+        known => format!("the racks are {}", list(known)),
+    }
 }
 
 impl NetworkError {
@@ -42,5 +49,20 @@ impl NetworkError {
             Self::TooManyLinks { .. } => "name fewer helpers, or leave --pairs out".into(),
             Self::NodeDown(_) => "start it, or leave it out".into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_rack_is_reported_with_the_known_ones() {
+        let text = |known: &[&str]| {
+            let known = known.iter().map(|&rack| rack.to_owned()).collect();
+            NetworkError::NoSuchRack { rack: "nope".to_owned(), known }.to_string()
+        };
+        assert_eq!(text(&[]), "there is no rack `nope`; no helper has a rack");
+        assert_eq!(text(&["a", "b"]), "there is no rack `nope`; the racks are a, b");
     }
 }

@@ -4,7 +4,10 @@ mod blocks;
 mod copies;
 mod gates;
 mod helpers;
+mod standing;
 mod stripe_views;
+
+pub(crate) use standing::Standing;
 
 use crate::base::Base;
 use crate::nodes::Nodes;

@@ -16,7 +16,8 @@ struct BlockViews<'a> {
 
 impl BlockViews<'_> {
     fn state_on(&self, block: &BlockRecord, node: Option<NodeId>, state: BlockState) -> views::BlockState {
-        match state {
+        let found = node.and_then(|node| self.facts.stripes.doubted.get(&(block.id.clone(), node)));
+        match found.copied().unwrap_or(state) {
             BlockState::Missing => views::BlockState::Missing,
             BlockState::Corrupt => views::BlockState::Corrupt,
             BlockState::NotStored => views::BlockState::NotStored,
@@ -59,10 +60,7 @@ impl BlockViews<'_> {
 
 impl<'a> Facts<'a> {
     pub(crate) fn stripe_view(self, record: &StripeRecord) -> Result<StripeView, RequestError> {
-        let code = self.stripes.codes.get(&record.code)?;
-        let lost = self.lost_blocks(record);
-        let survives = self.stripes.codes.survives(&*code, &lost);
-        let together = self.stripes.picture.together(&self.stripes.picture.readers_of(&record.id));
+        let survives = self.survives(&record.code, &self.standing_of(record))?;
         let views = BlockViews { facts: self };
         Ok(StripeView {
             stripe: record.id.to_string(),
@@ -70,8 +68,8 @@ impl<'a> Facts<'a> {
             block_bytes: record.block_bytes,
             chunk_bytes: record.chunk_bytes,
             readable: survives.is_some(),
-            survives: survives.unwrap_or(0),
-            helpers: survives.map_or(0, |blocks| together.survives(blocks).nodes),
+            survives: survives.map_or(0, |survives| survives.blocks),
+            helpers: survives.map_or(0, |survives| survives.nodes),
             blocks: indexed(record).map(|(index, block)| views.block_view(index, block)).collect(),
         })
     }

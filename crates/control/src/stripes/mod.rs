@@ -22,12 +22,12 @@ pub(crate) mod surplus;
 pub(crate) mod unjudged;
 pub(crate) mod verdicts;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId, Verify};
-use store_api::{BlockRecord, StripeRecord};
+use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::error::RequestError;
 use crate::stripes::picture::Picture;
@@ -59,9 +59,9 @@ pub(crate) struct Stripes {
     pub newer: Newer,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
-    /// Blocks found bad whose new state is not yet recorded. They are not read, and no other copy of them is
-    /// removed.
-    pub doubted: BTreeSet<(BlockId, NodeId)>,
+    /// Blocks found bad, with the state that is not yet recorded. They are not read, and no other copy of them
+    /// is removed.
+    pub doubted: BTreeMap<(BlockId, NodeId), BlockState>,
     pub made_lately: MadeLately,
     pub readers: Readers,
     pub lost_lately: VecDeque<LostBlock>,
@@ -72,12 +72,7 @@ pub(crate) struct Stripes {
 impl Stripes {
     /// Whether a block on a node was found bad and its new state is not yet recorded.
     pub(crate) fn is_doubted(&self, block: &BlockId, node: NodeId) -> bool {
-        !self.doubted.is_empty() && self.doubted.contains(&(block.clone(), node))
-    }
-
-    /// Blocks that were found bad and whose new state is not yet recorded.
-    pub(crate) fn doubted_blocks(&self) -> impl Iterator<Item = &BlockId> {
-        self.doubted.iter().map(|(block, _)| block)
+        !self.doubted.is_empty() && self.doubted.contains_key(&(block.clone(), node))
     }
 
     /// Clears doubts about blocks whose recorded state has changed.
@@ -90,7 +85,7 @@ impl Stripes {
         };
         for (at, block) in before.or(now).map_or(&[][..], |record| &record.blocks).iter().enumerate() {
             self.doubted
-                .retain(|(id, node)| *id != block.id || known(before, at, *node) == known(now, at, *node));
+                .retain(|(id, node), _| *id != block.id || known(before, at, *node) == known(now, at, *node));
         }
     }
 

@@ -24,7 +24,7 @@ impl Stripes {
             let block = (record.blocks[usize::from(index.0)].id.clone(), *node);
             match state {
                 BlockState::Healthy => good.push(block),
-                _ => drop(self.doubted.insert(block)),
+                &state => drop(self.doubted.insert(block, state)),
             }
         }
         out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { good });

@@ -1,6 +1,6 @@
 //! Contradictory blocks, from their detection to the proof that their parity holds.
 
-use crate::commands::{FileCommand, ScrubCommand};
+use crate::commands::{FileCommand, NodeCommand, ScrubCommand};
 use views::{FoundBy, HistoryEvent, Severity};
 
 use super::*;
@@ -192,4 +192,22 @@ fn reports_of_clients_are_bounded_in_rate_and_number() {
     scene.wait(Duration::from_secs(70));
     let count = scene.report("admin", &all, Duration::from_secs(50));
     assert!((50..=100).contains(&count), "{count} verifications in a minute");
+}
+
+#[test]
+fn a_contradictory_stripe_can_lose_nothing() {
+    let (mut scene, stripe, file) = contradicted();
+    let answer = scene.ask(|reply| NodeCommand::OkToStop(vec![home(&file, 3)], 0, reply)).unwrap();
+    assert!(!answer.safe && answer.contradictory == 1, "{answer:?}");
+    assert!(answer.text.contains("contradict each other"), "{}", answer.text);
+    let classes = scene.status().stripes.redundancy;
+    assert_eq!((classes.len(), classes[0].survives, classes[0].helpers), (1, 0, 0), "{classes:?}");
+    let view = &scene.file("f").layout[0].stripe;
+    assert_eq!((view.readable, view.survives, view.helpers), (true, 0, 0));
+
+    tell(&mut scene, Signal::ParityHeld { stripe, blocks: blocks(0..4) });
+    let answer = scene.ask(|reply| NodeCommand::OkToStop(vec![home(&file, 3)], 0, reply)).unwrap();
+    assert!(answer.safe && answer.survives == Some(1), "{answer:?}");
+    assert_eq!(scene.status().stripes.redundancy[0].survives, 2);
+    assert_eq!(scene.file("f").layout[0].stripe.survives, 2);
 }

@@ -1,6 +1,6 @@
 //! A slow storage, and a failing one.
 
-use crate::commands::{FileCommand, NodeCommand, RepairCommand};
+use crate::commands::{FileCommand, NodeCommand, RepairCommand, ScrubCommand};
 use views::{FileView, NodeView};
 
 use super::*;
@@ -220,4 +220,27 @@ fn the_last_good_copy_is_kept_while_the_loss_of_the_other_is_in_flight() {
     assert_eq!(home(&scene.file("f"), 0), name, "found, and back in its place");
     assert_eq!(states(&scene.file("f"))[0], "healthy");
     scene.check_picture();
+}
+
+#[test]
+fn all_answers_count_losses_that_are_not_stored_yet() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    scene.stuck = true;
+    scene.rotten.extend([block(&file, 0), block(&file, 1)]);
+    scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    scene.play();
+    let stripes = scene.status().stripes;
+    assert_eq!((stripes.stripes, stripes.intact, stripes.blocks_lost), (1, 0, 2));
+    let class = &stripes.redundancy[..];
+    assert_eq!((class.len(), class[0].survives, class[0].stripes, class[0].degraded), (1, 0, 1, 1));
+    let now = scene.file("f");
+    assert_eq!(states(&now)[..2], ["corrupt", "corrupt"], "their helpers are up");
+    assert_eq!((now.layout[0].stripe.readable, now.layout[0].stripe.survives), (true, 0));
+    let third = home(&file, 2);
+    let answer = scene.ask(|reply| NodeCommand::OkToStop(vec![third], 0, reply)).unwrap();
+    assert!(!answer.safe && answer.unreadable == 1, "{answer:?}");
+    let first = home(&file, 0);
+    let answer = scene.ask(|reply| NodeCommand::SafeToRemove(vec![first], reply)).unwrap();
+    assert!(!answer.safe && answer.survives == Some(0), "{answer:?}");
 }

@@ -17,7 +17,7 @@ type Key = (u16, Vec<u16>, Together);
 
 /// The combination that a stripe is counted under.
 fn key(entry: &Entry, fleet: &Fleet) -> Key {
-    let is_up = |node| fleet.is_up(node);
+    let is_up = |_, node| fleet.is_up(node);
     (entry.code, entry.lost(is_up), fleet.together(&entry.readers(is_up)))
 }
 
@@ -83,14 +83,31 @@ impl Counts {
         doubled.flat_map(|(_, count)| count.slots.iter().copied())
     }
 
-    pub(crate) fn kinds<'p>(&'p self, shared: &'p Shared) -> impl Iterator<Item = Kind<'p>> {
-        self.kinds.iter().map(|((code, lost, together), count)| Kind {
-            code: shared.code_of(*code),
-            lost: lost.iter().copied().map(BlockIndex).collect(),
-            together,
-            stripes: count.stripes,
-            block_bytes: count.block_bytes,
-            slots: &count.slots,
-        })
+    /// All kinds, without counting the stripes `apart`.
+    pub(crate) fn kinds_without<'p>(
+        &'p self,
+        apart: impl Iterator<Item = &'p Entry>,
+        fleet: &Fleet,
+        shared: &'p Shared,
+    ) -> impl Iterator<Item = Kind<'p>> {
+        let mut less: BTreeMap<Key, (u64, u64)> = BTreeMap::new();
+        for entry in apart {
+            let (stripes, bytes) = less.entry(key(entry, fleet)).or_default();
+            *stripes += 1;
+            *bytes += entry.block_bytes;
+        }
+        let kind = move |(key, count): (&'p Key, &'p Count)| {
+            let (stripes, block_bytes) = less.get(key).copied().unwrap_or_default();
+            let (code, lost, together) = key;
+            Kind {
+                code: shared.code_of(*code),
+                lost: lost.iter().copied().map(BlockIndex).collect(),
+                together,
+                stripes: count.stripes - stripes,
+                block_bytes: count.block_bytes - block_bytes,
+                slots: &count.slots,
+            }
+        };
+        self.kinds.iter().map(kind).filter(|kind| kind.stripes > 0)
     }
 }

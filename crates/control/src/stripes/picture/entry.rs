@@ -225,22 +225,25 @@ impl Entry {
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
-    /// The indices of blocks without a healthy copy on a node in service.
-    pub(crate) fn lost(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<u16> {
-        let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
-        let elsewhere = |index: u16| self.replicas().iter().any(|(of, place)| *of == index && good(place));
-        let lost = (0..).zip(&self.places).filter(|&(index, place)| !good(place) && !elsewhere(index));
+    /// The indices of blocks without a healthy copy that `counts`, given the block's index and the copy's node.
+    pub(crate) fn lost(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<u16> {
+        let good =
+            |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
+        let elsewhere =
+            |index: u16| self.replicas().iter().any(|(of, place)| *of == index && good(index, place));
+        let lost = (0..).zip(&self.places).filter(|&(index, place)| !good(index, place) && !elsewhere(index));
         lost.map(|(index, _)| index).collect()
     }
 
     /// For each readable block, the node from which it is read.
-    pub(crate) fn readers(&self, is_up: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
-        let good = |place: &Place| place.state == BlockState::Healthy && is_up(NodeId(place.node));
+    pub(crate) fn readers(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<NodeId> {
+        let good =
+            |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
         let elsewhere = |index: u16| {
             let mut others = self.replicas().iter().filter(move |(of, _)| *of == index);
-            others.find(|(_, place)| good(place)).map(|(_, place)| place.node)
+            others.find(|(_, place)| good(index, place)).map(|(_, place)| place.node)
         };
-        let reader = |(index, place): (u16, &Place)| match good(place) {
+        let reader = |(index, place): (u16, &Place)| match good(index, place) {
             true => Some(place.node),
             false => elsewhere(index),
         };

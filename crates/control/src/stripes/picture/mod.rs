@@ -11,9 +11,9 @@ mod census;
 mod domains;
 mod entry;
 mod files;
+mod holders;
 #[cfg(test)]
 mod tests;
-mod without;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -29,7 +29,6 @@ use domains::{Fleet, host_of};
 pub(crate) use domains::{Survives, Together};
 use entry::{Entry, Shared};
 use files::FilesPicture;
-pub(crate) use without::Loss;
 
 /// The index of a stripe in memory.
 pub(crate) type Slot = u32;
@@ -104,7 +103,7 @@ impl Picture {
         if entry.has_replicas() {
             self.replicated.insert(slot);
         }
-        if !entry.pending && !entry.lost(|_| true).is_empty() {
+        if !entry.pending && !entry.lost(|_, _| true).is_empty() {
             self.rotten.insert(slot);
         }
         self.counts.add(slot, &entry, &self.fleet);
@@ -175,11 +174,6 @@ impl Picture {
         slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.fleet));
     }
 
-    /// The nodes from which the readable blocks of a stripe can be read, one per block.
-    pub(crate) fn readers_of(&self, stripe: &StripeId) -> Vec<NodeId> {
-        self.entry(stripe).map_or_else(|_| Vec::new(), |entry| entry.readers(|node| self.is_up(node)))
-    }
-
     /// How blocks that are read from these nodes share failure domains.
     pub(crate) fn together(&self, readers: &[NodeId]) -> Together {
         self.fleet.together(readers)
@@ -223,8 +217,11 @@ impl Picture {
     }
 
     fn entry(&self, id: &StripeId) -> Result<&Entry, CatalogError> {
-        let slot = self.slot(id)?;
-        Ok(self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use"))
+        Ok(self.entry_in(self.slot(id)?))
+    }
+
+    fn entry_in(&self, slot: Slot) -> &Entry {
+        self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use")
     }
 
     fn record(&self, slot: Slot) -> StripeRecord {
@@ -329,13 +326,14 @@ impl Picture {
 
     /// The distinct combinations of code, lost blocks and shared helpers, with their counts.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind<'_>> {
-        self.counts.kinds(&self.shared)
+        const NONE: &BTreeSet<Slot> = &BTreeSet::new();
+        self.kinds_without(NONE)
     }
 
-    /// The lost blocks of a file's stripe, by the recorded states.
-    pub(crate) fn lost_of(&self, id: &StripeId) -> Option<Vec<BlockIndex>> {
-        let entry = self.entry(id).ok().filter(|entry| !entry.pending)?;
-        Some(entry.lost(|node| self.fleet.is_up(node)).into_iter().map(BlockIndex).collect())
+    /// Like [`kinds`](Self::kinds), but does not count these stripes.
+    pub(crate) fn kinds_without(&self, apart: &BTreeSet<Slot>) -> impl Iterator<Item = Kind<'_>> {
+        let apart = apart.iter().map(|&slot| self.entry_in(slot));
+        self.counts.kinds_without(apart, &self.fleet, &self.shared)
     }
 
     /// The name of a stripe of a [`Kind`].
@@ -359,9 +357,11 @@ impl Picture {
     }
 
     /// Whether a block's stripe number has not been reached yet, and was given by a coordinator that this
-    /// catalog has no record of.
+    /// catalog has no record of. A rebuilt catalog may have stripes with such numbers; these are not newer.
     pub(crate) fn is_from_the_future(&self, block: &BlockId) -> bool {
-        is_from_the_future(block, self.counted.max(1)) && self.eras.may_be_lost(block)
+        is_from_the_future(block, self.counted.max(1))
+            && self.eras.may_be_lost(block)
+            && self.find_block(block).is_err()
     }
 
     /// Whether a coordinator over this catalog named this block. If no stripe contains the block, it was then

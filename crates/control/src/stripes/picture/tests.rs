@@ -227,3 +227,30 @@ fn memory_of_a_picture() {
     let bytes = resident() - before;
     println!("{stripes} stripes of 14: {:.1} MB, {:.0} bytes each", bytes / 1e6, bytes / f64::from(stripes));
 }
+
+#[test]
+fn blocks_of_known_stripes_are_not_newer_than_the_catalog() {
+    let mut picture = Picture::default();
+    picture.apply(StoreChange::Counted(3));
+    assert!(picture.is_from_the_future(&BlockId("7-abcdef.1".into())));
+    picture.apply(StoreChange::Stripe(stripe(7, &[Some(1), None, None], &[0, 1, 1], 0, &[]), false));
+    assert!(!picture.is_from_the_future(&BlockId("7-abcdef.1".into())));
+    assert!(picture.is_from_the_future(&BlockId("7-bbbbbb.1".into())), "another stripe of that number");
+    assert!(picture.is_from_the_future(&BlockId("7-abcdef.3".into())), "the stripe has three blocks");
+}
+
+#[test]
+fn stripes_set_apart_are_not_counted() {
+    let mut picture = Picture::default();
+    for at in 1..=3 {
+        picture.apply(StoreChange::Stripe(stripe(at, &[Some(1), None, None], &[0, 1, 1], 0, &[]), false));
+    }
+    let slot = picture.slot_of_file(&name(2)).unwrap();
+    let counted = |apart: &[Slot]| {
+        let apart = apart.iter().copied().collect();
+        picture.kinds_without(&apart).map(|kind| (kind.stripes, kind.block_bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!((counted(&[]), counted(&[slot])), (vec![(3, 192)], vec![(2, 128)]));
+    let all: Vec<Slot> = (1..=3).map(|at| picture.slot_of_file(&name(at)).unwrap()).collect();
+    assert_eq!(counted(&all), []);
+}

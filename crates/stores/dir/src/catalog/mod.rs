@@ -4,6 +4,7 @@
 //! carried out together share one transaction (`group`). `seams` implements the coordinator's seams.
 
 mod copies;
+mod counters;
 mod engine;
 mod eras;
 mod group;
@@ -31,7 +32,7 @@ use store_api::{CatalogError, Done, StoreChange};
 
 pub use copies::CatalogSnapshot;
 pub use open::CATALOG_VERSION;
-pub use rebuild::{Inventory, Rebuilt, Rival};
+pub use rebuild::{Inventory, Rebuilt, Rival, Stranger, Unconfirmed};
 
 use engine::{Engine, MARK, Marks};
 use medium::Medium;

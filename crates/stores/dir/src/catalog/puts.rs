@@ -18,6 +18,9 @@ use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
 /// The key of the counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
 
+/// The key of the time of the newest put.
+pub(super) const LAST_BEGUN: &str = "last-begun";
+
 /// The longest name of a file.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 
@@ -88,7 +91,7 @@ impl DirCatalog {
         self.change(|change| {
             put.id = PutId(change.count(NEXT_PUT, 1)?);
             put.name_of_put = Key::counted(put.id.0, era)?.stripe().0;
-            put.begun_unix_ms = change.later("last-begun", unix_ms())?;
+            put.begun_unix_ms = change.later(LAST_BEGUN, unix_ms())?;
             change.put(PUTS, put.id.0, &put)?;
             change.tell(StoreChange::Put(put.clone()));
             Ok(put.id)
@@ -317,7 +320,8 @@ fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {
     }
 }
 
-fn unix_ms() -> u64 {
+/// The time in milliseconds since 1970.
+pub(super) fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

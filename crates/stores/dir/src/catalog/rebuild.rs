@@ -8,7 +8,10 @@
 //! A helper may return false labels, so the rebuild counts helpers, not blocks. Each stripe of a put is
 //! stored on some number of helpers; the smallest of these numbers is the put's number of *witnesses*. A put
 //! never takes the name of a file with more witnesses than the put would have if all silent helpers confirmed
-//! it. Such a put is stored under another name.
+//! it. Such a put is stored under another name. Numbers and times that only one helper reports barely affect
+//! the [counters](super::counters).
+//!
+//! The report names everything that did not become a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,15 +19,16 @@ use std::path::{Path, PathBuf};
 use codes::BlockIndex;
 use redb::Database;
 use repair::wire::control::Description;
-use repair::{FilePart, NodeId, StripeId, StripeLabel};
-use store_api::names::{Key, MAX_COUNT};
+use repair::{BlockId, FilePart, NodeId, StripeId, StripeLabel};
+use store_api::names::Key;
 use store_api::{
     BlockRecord, BlockSize, BlockState, FileRecord, NodeRecord, OpenError, StripeRecord, stripe_count,
 };
 
 use super::copies::{check_unused, draft_beside, install};
+use super::counters::{last_begun, next_number};
 use super::open::{open_fault, write_empty};
-use super::puts::{MAX_NAME_BYTES, NEXT_PUT};
+use super::puts::{LAST_BEGUN, MAX_NAME_BYTES, NEXT_PUT, unix_ms};
 use super::stripes::NEXT_STRIPE;
 use super::tables::{Change, FILES, META, NODE_NAMES, NODES, STRIPES, guard};
 use super::{DirCatalog, block_index};
@@ -54,9 +58,11 @@ pub struct Rebuilt {
     pub rivals: Vec<Rival>,
     /// Puts that did not become a file, because they are older or incomplete: name and number of blocks.
     pub left: Vec<(String, usize)>,
-    /// Number of blocks without a label, with a label that contradicts other blocks of the stripe, or from
+    /// Readable files that only one helper reports, which may have invented them.
+    pub unconfirmed: Vec<Unconfirmed>,
+    /// Blocks without a label, with a label or bytes that contradict other blocks of the stripe, or from
     /// another cluster.
-    pub strangers: usize,
+    pub strangers: Vec<Stranger>,
     /// The path to which the previous catalog was moved.
     pub replaced: Option<PathBuf>,
 }
@@ -70,6 +76,67 @@ pub struct Rival {
     pub kept_as: String,
     /// The helpers that hold the put's blocks.
     pub helpers: Vec<String>,
+}
+
+/// A file that only one helper reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// The file's name.
+    pub name: String,
+    /// The helper.
+    pub helper: String,
+}
+
+/// A block that became part of no stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// The block's name.
+    pub block: BlockId,
+    /// The helper that holds it.
+    pub helper: String,
+    /// The file that the label names; `None` without a label of this cluster.
+    pub file: Option<String>,
+}
+
+impl Rebuilt {
+    /// The names that blocks of this cluster mention and that no file has.
+    pub fn without_file(&self) -> BTreeSet<&str> {
+        let left = self.left.iter().map(|(name, _)| name.as_str());
+        let mentioned = left.chain(self.strangers.iter().filter_map(|stranger| stranger.file.as_deref()));
+        let files: BTreeSet<&str> = self.files.iter().chain(&self.unreadable).map(String::as_str).collect();
+        mentioned.filter(|name| !files.contains(name)).collect()
+    }
+
+    /// Whether every name has a readable file that several helpers report, and nothing contradicts it.
+    pub fn is_clear(&self) -> bool {
+        self.unreadable.is_empty()
+            && self.rivals.is_empty()
+            && self.unconfirmed.is_empty()
+            && self.without_file().is_empty()
+            && self.strangers.iter().all(|stranger| stranger.file.is_none())
+    }
+}
+
+/// The blocks that became part of no stripe, with the names of the helpers.
+struct Strangers<'a> {
+    names: &'a BTreeMap<NodeId, String>,
+    found: Vec<Stranger>,
+}
+
+impl Strangers<'_> {
+    fn add(&mut self, block: &BlockId, node: NodeId, file: Option<&FilePart>) {
+        let (block, helper) = (block.clone(), self.names[&node].clone());
+        self.found.push(Stranger { block, helper, file: file.map(|part| part.name.clone()) });
+    }
+
+    /// Adds the blocks of a stripe that helpers hold.
+    fn add_all<'b>(&mut self, blocks: impl IntoIterator<Item = &'b BlockRecord>, file: Option<&FilePart>) {
+        for block in blocks {
+            if let Some(node) = block.node {
+                self.add(&block.id, node, file);
+            }
+        }
+    }
 }
 
 /// A stripe with all copies of its blocks that helpers reported.
@@ -115,27 +182,24 @@ impl DirCatalog {
         check_unused(path)?;
         let mut rebuilt = Rebuilt::default();
         let nodes = (1..).map(NodeId).zip(inventories).collect::<Vec<_>>();
-        let found = gather(cluster_id, &nodes, &mut rebuilt.strangers);
-        let highest = found.keys().map(|key| key.count()).max().unwrap_or(0);
-        let puts = by_put(found, &mut rebuilt.strangers);
-        let put_count = |part: &FilePart| Some(Key::of(&StripeId(part.put.clone()))?.count());
-        let counts = puts.values().filter_map(|(part, _)| put_count(part));
-        let highest_put = counts.filter(|&count| count < MAX_COUNT / 2).max();
         let names = nodes.iter().map(|&(id, inventory)| (id, inventory.node.clone())).collect();
-        let files = choose(puts, silent, &names, &mut rebuilt);
-        // The time in a rival's label is not trusted.
-        let chosen =
-            files.iter().filter(|(file, _)| rebuilt.rivals.iter().all(|rival| rival.kept_as != file.name));
-        let begun = chosen.map(|(file, _)| file.created_unix_ms).max().unwrap_or(0);
+        let mut strangers = Strangers { names: &names, found: Vec::new() };
+        let puts = by_put(gather(cluster_id, &nodes, &mut strangers), &mut strangers);
+        rebuilt.strangers = strangers.found;
+        let next_stripe = next_number(puts.values().flat_map(|(_, stripes)| stripe_numbers(stripes)));
+        let next_put = next_number(puts.values().filter_map(put_number));
+        let now = unix_ms();
+        let begun = last_begun(puts.values().map(|put| (put.0.begun_unix_ms, fewest_witnesses(&put.1))), now);
+        let files = choose(puts, (silent, now), &names, &mut rebuilt);
 
         let draft = draft_beside(path)?;
         write_empty(&draft, path, cluster_id)?;
         guard(path, || {
             let database = Database::open(draft.path()).map_err(|error| open_fault(path, error))?;
             let change = Change::of(&database, path)?;
-            change.put(META, NEXT_STRIPE, &(highest + 1))?;
-            change.put(META, NEXT_PUT, &(highest_put.unwrap_or(0) + 1))?;
-            change.put(META, "last-begun", &begun)?;
+            change.put(META, NEXT_STRIPE, &next_stripe)?;
+            change.put(META, NEXT_PUT, &next_put)?;
+            change.put(META, LAST_BEGUN, &begun)?;
             change.put(META, "next-node", &(nodes.len() as u64 + 1))?;
             for &(id, inventory) in &nodes {
                 let (name, address) = (inventory.node.clone(), Some(inventory.address.clone()));
@@ -155,13 +219,19 @@ impl DirCatalog {
 }
 
 /// Groups all blocks of this cluster into stripes.
-fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) -> BTreeMap<Key, Found> {
+fn gather(
+    cluster: &str,
+    nodes: &[(NodeId, &Inventory)],
+    strangers: &mut Strangers<'_>,
+) -> BTreeMap<Key, Found> {
     // Grouped by label too, since some blocks may contradict others about their stripe.
     let mut stripes: BTreeMap<(Key, String), Heard> = BTreeMap::new();
     for &(node, inventory) in nodes {
         for block in &inventory.blocks {
             let Some((key, index, label)) = placed(cluster, block) else {
-                *strangers += 1;
+                let label = block.label.as_ref().map(|(_, label)| label);
+                let ours = label.filter(|label| label.cluster == cluster);
+                strangers.add(&block.id, node, ours.map(|label| &label.file));
                 continue;
             };
             let new = || Heard { label: label.clone(), copies: BTreeMap::new() };
@@ -183,7 +253,7 @@ fn gather(cluster: &str, nodes: &[(NodeId, &Inventory)], strangers: &mut usize) 
 /// Chooses one copy of each block. A helper normally holds one block of a stripe, so a helper with fewer
 /// blocks is trusted more. If equally trusted copies differ, the block counts as corrupt; it can be repaired
 /// from the other blocks of the stripe.
-fn settle(heard: Heard, strangers: &mut usize) -> Found {
+fn settle(heard: Heard, strangers: &mut Strangers<'_>) -> Found {
     let Heard { label, copies } = heard;
     let mut held: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
     copies.values().flatten().for_each(|copy| *held.entry(copy.node).or_default() += 1);
@@ -193,7 +263,8 @@ fn settle(heard: Heard, strangers: &mut usize) -> Found {
         let fewest = held[&copies[0].node];
         let rank = copies.iter().take_while(|copy| held[&copy.node] == fewest);
         let differ = rank.into_iter().any(|copy| copy.digest != copies[0].digest);
-        *strangers += usize::from(copies.iter().any(|copy| copy.digest != copies[0].digest));
+        let left_out = copies.iter().filter(|copy| differ || copy.digest != copies[0].digest);
+        strangers.add_all(left_out, Some(&label.file));
         let mut block = copies.swap_remove(0);
         if differ {
             (block.node, block.digest, block.state) = (None, None, BlockState::Corrupt);
@@ -204,7 +275,7 @@ fn settle(heard: Heard, strangers: &mut usize) -> Found {
 }
 
 /// Of contradicting descriptions of a stripe, keeps the one that most helpers report.
-fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut usize) -> BTreeMap<Key, Found> {
+fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut Strangers<'_>) -> BTreeMap<Key, Found> {
     let weight = |found: &Found| (witnesses(found.blocks.values()), found.blocks.len());
     let mut best: BTreeMap<Key, Found> = BTreeMap::new();
     for (key, found) in stripes {
@@ -212,7 +283,9 @@ fn most_told(stripes: Vec<(Key, Found)>, strangers: &mut usize) -> BTreeMap<Key,
             Some(known) if weight(known) >= weight(&found) => Some(found),
             _ => best.insert(key, found),
         };
-        *strangers += other.map_or(0, |other| other.blocks.len());
+        if let Some(other) = other {
+            strangers.add_all(other.blocks.values(), Some(&other.label.file));
+        }
     }
     best
 }
@@ -234,7 +307,6 @@ fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex,
     let fits = label.cluster == cluster
         && key.stripe() == label.stripe
         && named == *index
-        && key.count() < MAX_COUNT / 2 // Counts beyond this bound are false, and would leave too few numbers.
         && usize::from(index.0) < label.code.blocks()
         && block.bytes == label.block_bytes
         && size.check(&label.code).is_ok();
@@ -242,7 +314,10 @@ fn placed<'b>(cluster: &str, block: &'b Description) -> Option<(Key, BlockIndex,
 }
 
 /// Groups stripes by the put that their labels name.
-fn by_put(found: BTreeMap<Key, Found>, strangers: &mut usize) -> BTreeMap<String, (FilePart, Stripes)> {
+fn by_put(
+    found: BTreeMap<Key, Found>,
+    strangers: &mut Strangers<'_>,
+) -> BTreeMap<String, (FilePart, Stripes)> {
     let mut puts: BTreeMap<String, (FilePart, Stripes)> = BTreeMap::new();
     for (key, found) in found {
         let part = found.label.file.clone();
@@ -260,7 +335,9 @@ fn by_put(found: BTreeMap<Key, Found>, strangers: &mut usize) -> BTreeMap<String
                 known
             }
         };
-        *strangers += loser.map_or(0, |(_, stripe)| held(&stripe));
+        if let Some((_, stripe)) = loser {
+            strangers.add_all(&stripe.blocks, stripe.file.as_ref());
+        }
     }
     puts
 }
@@ -286,10 +363,24 @@ fn held(stripe: &StripeRecord) -> usize {
     stripe.blocks.iter().filter(|block| block.node.is_some()).count()
 }
 
+/// The number of each stripe, with the number of helpers that report it.
+fn stripe_numbers(stripes: &Stripes) -> impl Iterator<Item = (u64, usize)> {
+    stripes.values().map(|(key, stripe)| (key.count(), witnesses(stripe.blocks.iter())))
+}
+
+/// The number of a put, with its number of witnesses.
+fn put_number((part, stripes): &(FilePart, Stripes)) -> Option<(u64, usize)> {
+    Some((Key::of(&StripeId(part.put.clone()))?.count(), fewest_witnesses(stripes)))
+}
+
+/// The smallest number of helpers that hold blocks of one stripe.
+fn fewest_witnesses(stripes: &Stripes) -> usize {
+    stripe_numbers(stripes).map(|(_, witnesses)| witnesses).min().unwrap_or(0)
+}
+
 impl Candidate {
     fn new(part: FilePart, stripes: Stripes, silent: usize) -> Self {
-        let of_stripe = |(_, stripe): &(Key, StripeRecord)| witnesses(stripe.blocks.iter());
-        let witnesses = stripes.values().map(of_stripe).min().unwrap_or(0);
+        let witnesses = fewest_witnesses(&stripes);
         let blocks = stripes.values().map(|(_, stripe)| stripe.blocks.len()).min().unwrap_or(0);
         let confirmed = if witnesses > 1 { silent.min(blocks.saturating_sub(witnesses)) } else { 0 };
         let readable = is_whole(&part, &stripes, is_readable);
@@ -308,10 +399,11 @@ impl Candidate {
     }
 }
 
-/// Chooses the put that becomes the file of each name. Rivals become files under other names.
+/// Chooses the put that becomes the file of each name. Rivals become files under other names. No file is
+/// newer than `now`, whatever its label says.
 fn choose(
     puts: BTreeMap<String, (FilePart, Stripes)>,
-    silent: usize,
+    (silent, now): (usize, u64),
     helpers: &BTreeMap<NodeId, String>,
     rebuilt: &mut Rebuilt,
 ) -> Vec<(FileRecord, Stripes)> {
@@ -343,10 +435,14 @@ fn choose(
                 kept_as: kept_as.clone(),
                 helpers: put.helpers(helpers),
             });
-            files.push(kept_apart(put, kept_as));
+            files.push(kept_apart(put, kept_as, now));
+        }
+        if disputed && chosen.readable {
+            let helper = chosen.helpers(helpers).join(", ");
+            rebuilt.unconfirmed.push(Unconfirmed { name: name.clone(), helper });
         }
         if chosen.readable { &mut rebuilt.files } else { &mut rebuilt.unreadable }.push(name);
-        files.push((file(chosen.part, &chosen.stripes), chosen.stripes));
+        files.push((file(chosen.part, &chosen.stripes, now), chosen.stripes));
     }
     files
 }
@@ -380,14 +476,14 @@ fn own_name(part: &FilePart, taken: &mut BTreeSet<String>) -> String {
 }
 
 /// The file of a put under another name than it claims.
-fn kept_apart(put: Candidate, name: String) -> (FileRecord, Stripes) {
+fn kept_apart(put: Candidate, name: String, now: u64) -> (FileRecord, Stripes) {
     let mut stripes = put.stripes;
     for (_, stripe) in stripes.values_mut() {
         if let Some(part) = &mut stripe.file {
             part.name.clone_from(&name);
         }
     }
-    (file(FilePart { name, ..put.part }, &stripes), stripes)
+    (file(FilePart { name, ..put.part }, &stripes, now), stripes)
 }
 
 /// Whether a put has all its stripes, and all of them are `good`.
@@ -406,7 +502,7 @@ fn is_readable(stripe: &StripeRecord) -> bool {
     lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &held).is_ok())
 }
 
-fn file(part: FilePart, stripes: &Stripes) -> FileRecord {
+fn file(part: FilePart, stripes: &Stripes, now: u64) -> FileRecord {
     let (_, (_, first)) = stripes.first_key_value().expect("each put that was found has stripes");
     FileRecord {
         name: part.name,
@@ -415,6 +511,6 @@ fn file(part: FilePart, stripes: &Stripes) -> FileRecord {
         block_bytes: part.block_bytes,
         chunk_bytes: part.chunk_bytes,
         stripes: stripes.values().map(|(_, stripe)| stripe.id.clone()).collect(),
-        created_unix_ms: part.begun_unix_ms,
+        created_unix_ms: part.begun_unix_ms.min(now),
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use repair::wire::control::Description;
 use repair::{BlockId, Digest, NodeId, StripeId};
 use serde_json::json;
-use store_api::names::{Era, Key};
+use store_api::names::{Era, Key, MAX_COUNT};
 use store_api::{
     BlockSize, BlockState, Catalog, FileRecord, NodeRecord, OpenError, PutError, PutId, Records, StripeRecord,
 };
@@ -737,7 +737,8 @@ fn a_rebuilt_catalog_has_all_files() {
     let mut held = inventories(&scene.catalog);
     let (catalog, said) = rebuilt(&held, true);
     assert_eq!(said.files, ["a", "dir/b"]);
-    assert_eq!((said.left, said.unreadable, said.strangers), (vec![("c".to_owned(), 3)], vec![], 0));
+    assert_eq!(said.without_file(), ["c"].into());
+    assert_eq!((said.left, said.unreadable, said.strangers), (vec![("c".to_owned(), 3)], vec![], vec![]));
     for file in [&a, &b] {
         let again = catalog.file(&file.name).expect("readable").expect("there");
         assert_eq!(FileRecord { created_unix_ms: file.created_unix_ms, ..again }, *file);
@@ -790,6 +791,66 @@ fn a_single_lying_helper_cannot_take_a_name_or_damage_a_stripe() {
     assert!(put.is_ok(), "its time is not believed: {put:?}");
 }
 
+/// The description of the only block of a file that a helper invents, with a time in the far future.
+fn invented(real: &Description, stripe: &str, name: &str) -> Description {
+    let mut forged = Description { id: block(&format!("{stripe}.0")), ..real.clone() };
+    let (_, label) = forged.label.as_mut().expect("labelled");
+    (label.stripe, label.code) = (StripeId(stripe.to_owned()), "rs-2-1".parse().expect("a code"));
+    (label.file.name, label.file.put) = (name.to_owned(), stripe.to_owned());
+    (label.file.bytes, label.file.begun_unix_ms) = (100, u64::MAX);
+    forged
+}
+
+#[test]
+fn numbers_and_times_of_a_single_helper_do_not_displace_later_files() {
+    let highest = MAX_COUNT;
+    for count in [1 << 32, highest / 2 - 1, highest] {
+        let mut scene = Scene::new();
+        scene.file("a", 1);
+        let mut held = inventories(&scene.catalog);
+        let stripe = format!("{count}-aaaaab");
+        let forged = invented(&held[0].blocks[0], &stripe, "zzz");
+        held[4].blocks.push(forged);
+        let (catalog, said) = rebuilt(&held, true);
+        let unconfirmed = Unconfirmed { name: "zzz".to_owned(), helper: "eve".to_owned() };
+        assert_eq!((said.files.len(), &said.unconfirmed), (2, &vec![unconfirmed]));
+        assert!(!said.is_clear());
+        let created = catalog.file("zzz").expect("readable").expect("there").created_unix_ms;
+        assert!(created < 4_000_000_000_000, "{created} is no date of this century");
+        let mut scene = Scene { catalog, ..scene };
+        scene.catalog.era = Era::NONE;
+        let (b, c) = (scene.file("b", 1), scene.file("c", 1));
+        assert_eq!((b.stripes[0].0.as_str(), c.stripes[0].0.as_str()), ("2", "3"));
+        let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
+        assert_eq!((said.files.len(), said.strangers), (4, vec![]));
+        assert_eq!(catalog.file("c").expect("readable").expect("there").stripes, c.stripes);
+        // The same, after the numbers above have been used up.
+        let mut scene = Scene { catalog, ..scene };
+        scene.catalog.change(|change| change.put(META, NEXT_STRIPE, &MAX_COUNT)).expect("written");
+        scene.catalog.era = Era::NONE;
+        let last = scene.file("last", 1);
+        let (catalog, said) = rebuilt(&inventories(&scene.catalog), true);
+        assert_eq!((said.files.len(), said.strangers), (5, vec![]));
+        assert_eq!(catalog.file("last").expect("readable").expect("there").stripes, last.stripes);
+        let next = catalog.look(|view| view.get::<_, u64>(META, NEXT_STRIPE)).expect("readable");
+        assert_eq!(next, Some(4));
+    }
+}
+
+#[test]
+fn a_file_with_too_few_blocks_is_named() {
+    let mut scene = Scene::new();
+    scene.file("a", 1);
+    scene.file("gone", 1);
+    let mut held = inventories(&scene.catalog);
+    for inventory in &mut held[..2] {
+        inventory.blocks.pop();
+    }
+    let (_, said) = rebuilt(&held, true);
+    assert_eq!((&said.files, said.without_file()), (&vec!["a".to_owned()], ["gone"].into()));
+    assert!(!said.is_clear());
+}
+
 #[test]
 fn the_newest_readable_put_of_a_name_becomes_the_file() {
     let mut scene = Scene::new();
@@ -825,7 +886,14 @@ fn contradicting_blocks_are_counted_as_strangers() {
     let unnamed = Description { label: None, ..held[2].blocks[0].clone() };
     held[4].blocks = vec![copy, foreign, unnamed];
     let (catalog, said) = rebuilt(&held, true);
-    assert_eq!((said.files, said.strangers), (vec!["a".to_owned()], 3));
+    assert!(!said.is_clear());
+    assert_eq!(said.files, ["a"]);
+    let strangers = said.strangers.iter().map(|left| (left.helper.as_str(), left.file.as_deref()));
+    let first = held[0].node.as_str();
+    assert_eq!(
+        strangers.collect::<Vec<_>>(),
+        [("eve", None), ("eve", None), (first, Some("a")), ("eve", Some("a"))]
+    );
     let stripe = catalog.stripe(&file.stripes[0]).expect("there");
     let holders: Vec<bool> = stripe.blocks.iter().map(|block| block.node.is_some()).collect();
     assert_eq!(holders, [false, true, true]);

@@ -1,0 +1,102 @@
+//! What stripes have lost, and what they can still lose.
+//!
+//! The picture's counts omit two facts: blocks found bad whose state is not recorded yet, and contradictions.
+//! The status, the checks before a stop, and the views of stripes all count them here, so that their answers
+//! agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codes::{BlockIndex, CodeSpec};
+use repair::NodeId;
+use store_api::StripeRecord;
+
+use crate::error::RequestError;
+use crate::facts::Facts;
+use crate::stripes::indices::indexed;
+use crate::stripes::picture::{Slot, Survives, Together};
+
+/// The lost blocks of a stripe, and how the others share failure domains.
+pub(crate) struct Standing {
+    pub lost: Vec<BlockIndex>,
+    pub together: Together,
+    /// Whether some block is wrong and it is unknown which.
+    pub contradictory: bool,
+}
+
+/// The stripes of files whose standing differs from the picture's counts.
+pub(crate) struct Doubts {
+    /// Copies found bad whose state is not recorded yet.
+    bad: BTreeMap<Slot, BTreeSet<(BlockIndex, NodeId)>>,
+    contradictory: BTreeSet<Slot>,
+}
+
+impl Doubts {
+    /// All stripes in doubt.
+    pub(crate) fn slots(&self) -> BTreeSet<Slot> {
+        self.bad.keys().chain(&self.contradictory).copied().collect()
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn doubts(self) -> Doubts {
+        let picture = &self.stripes.picture;
+        let mut bad: BTreeMap<Slot, BTreeSet<(BlockIndex, NodeId)>> = BTreeMap::new();
+        for (block, node) in self.stripes.doubted.keys() {
+            let found = picture.find_block(block).ok();
+            let slot = found.as_ref().and_then(|(stripe, _)| picture.slot_of_file(stripe));
+            if let Some(((_, index), slot)) = found.zip(slot) {
+                bad.entry(slot).or_default().insert((index, *node));
+            }
+        }
+        let contradictory = self.stripes.contradictions.0.keys();
+        let contradictory = contradictory.filter_map(|stripe| picture.slot_of_file(stripe)).collect();
+        Doubts { bad, contradictory }
+    }
+
+    fn doubts_about(self, slot: Slot, record: &StripeRecord) -> Doubts {
+        let bad = indexed(record).flat_map(|(index, block)| {
+            let holders = block.holders().map(|holder| holder.node);
+            holders
+                .filter(move |&node| self.stripes.is_doubted(&block.id, node))
+                .map(move |node| (index, node))
+        });
+        let contradictory = self.stripes.contradictions.has(&record.id).then_some(slot);
+        Doubts { bad: [(slot, bad.collect())].into(), contradictory: contradictory.into_iter().collect() }
+    }
+
+    /// The standing of a stripe, if of the nodes in service only those that `stay` remain.
+    pub(crate) fn standing(self, doubts: &Doubts, slot: Slot, stays: impl Fn(NodeId) -> bool) -> Standing {
+        let picture = &self.stripes.picture;
+        let bad = doubts.bad.get(&slot);
+        let is_bad = |index, node| bad.is_some_and(|bad| bad.contains(&(BlockIndex(index), node)));
+        let counts = |index, node| picture.is_up(node) && stays(node) && !is_bad(index, node);
+        let (lost, together) = picture.losses(slot, counts);
+        Standing { lost, together, contradictory: doubts.contradictory.contains(&slot) }
+    }
+
+    /// The standing of any stripe, also of one that belongs to no file in the picture.
+    pub(crate) fn standing_of(self, record: &StripeRecord) -> Standing {
+        if let Some(slot) = self.stripes.picture.slot_of_file(&record.id) {
+            return self.standing(&self.doubts_about(slot, record), slot, |_| true);
+        }
+        let readers: Vec<NodeId> = record.blocks.iter().filter_map(|block| self.readable_at(block)).collect();
+        Standing {
+            lost: self.lost_blocks(record),
+            together: self.stripes.picture.together(&readers),
+            contradictory: self.stripes.contradictions.has(&record.id),
+        }
+    }
+
+    /// The losses that a stripe surely survives; `None` if it cannot be read. While blocks contradict each
+    /// other, each one that remains may be needed to tell which is wrong, so the stripe can lose none.
+    pub(crate) fn survives(
+        self,
+        code: &CodeSpec,
+        standing: &Standing,
+    ) -> Result<Option<Survives>, RequestError> {
+        let code = self.stripes.codes.get(code)?;
+        let blocks = self.stripes.codes.survives(&*code, &standing.lost);
+        let surely = |blocks| if standing.contradictory { 0 } else { blocks };
+        Ok(blocks.map(|blocks| standing.together.survives(surely(blocks))))
+    }
+}

@@ -1,0 +1,84 @@
+//! The counters that a rebuilt catalog continues from.
+//!
+//! A helper may report blocks with any number and any time, so a report of a single helper counts only as far
+//! as honest interruptions explain it. Names stay unique all the same, because each coordinator names stripes
+//! and puts in an era of its own. The counters must leave numbers for later stripes, and they decide which
+//! blocks count as newer than the catalog.
+
+use std::iter;
+
+use store_api::names::{FAR, MAX_COUNT};
+
+/// An interrupted put may leave a block on one helper only. A number that one helper reports therefore counts
+/// if it is at most this far above the numbers that several helpers report.
+const NEAR: u64 = 1 << 20;
+/// The clock of the machine that ran the coordinator before may have been this much ahead.
+const CLOCKS_DIFFER_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The number to continue from, given the numbers in use, each with the number of helpers that report it.
+pub(super) fn next_number(reported: impl Iterator<Item = (u64, usize)>) -> u64 {
+    let (confirmed, others): (Vec<_>, Vec<_>) = reported.partition(|&(_, helpers)| helpers > 1);
+    let last = before_free_run(confirmed.into_iter().map(|(number, _)| number).collect());
+    let near = others.into_iter().map(|(number, _)| number).filter(|&number| number <= last + NEAR);
+    near.max().map_or(last, |number| number.max(last)) + 1
+}
+
+/// The number in use before the first run of [`FAR`] free numbers. If there is no such run, before the longest.
+fn before_free_run(mut used: Vec<u64>) -> u64 {
+    used.sort_unstable();
+    let starts = iter::once(0).chain(used.iter().copied());
+    let ends = used.iter().copied().chain([MAX_COUNT + 1]);
+    let runs: Vec<(u64, u64)> = starts.zip(ends).map(|(start, end)| (start, end - start)).collect();
+    let long = runs.iter().find(|(_, length)| *length > FAR);
+    long.or_else(|| runs.iter().max_by_key(|(_, length)| *length)).map_or(0, |&(start, _)| start)
+}
+
+/// The time of the newest put, given the times of all puts, each with the number of helpers that report it.
+pub(super) fn last_begun(reported: impl Iterator<Item = (u64, usize)>, now: u64) -> u64 {
+    let confirmed = reported.filter(|&(_, helpers)| helpers > 1).map(|(begun, _)| begun);
+    confirmed.max().unwrap_or(0).min(now + CLOCKS_DIFFER_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(confirmed: &[u64], single: &[u64]) -> u64 {
+        let reported =
+            |numbers: &[u64], helpers| numbers.iter().map(move |&number| (number, helpers)).collect();
+        let all: [Vec<(u64, usize)>; 2] = [reported(confirmed, 2), reported(single, 1)];
+        next_number(all.into_iter().flatten())
+    }
+
+    #[test]
+    fn one_helper_alone_cannot_use_up_numbers() {
+        assert_eq!(next(&[], &[]), 1);
+        assert_eq!(next(&[1, 2, 5], &[]), 6);
+        assert_eq!(next(&[1, 2, 5], &[3, 7]), 8, "an interrupted put");
+        assert_eq!(next(&[], &[1, 2]), 3, "the other helper is gone");
+        assert_eq!(next(&[1, 2, 5], &[6, 5 + NEAR + 1]), 7);
+        assert_eq!(next(&[1, 2, 5], &[MAX_COUNT]), 6);
+    }
+
+    /// A repair may have rebuilt an invented block on another helper.
+    #[test]
+    fn invented_numbers_that_several_helpers_report_leave_a_long_free_run() {
+        assert_eq!(next(&[1, 2, MAX_COUNT / 2], &[]), 3);
+        assert_eq!(next(&[1, 2, MAX_COUNT], &[]), 3);
+        assert_eq!(next(&[1, 2, FAR - 1], &[]), FAR);
+        let chain: Vec<u64> = (1..=4).map(|step| step * (FAR - 1)).collect();
+        let found = next(&chain, &[]);
+        assert!(chain.contains(&(found - 1)) || found == 1, "{found}");
+        assert!(!chain.iter().any(|&number| (found..found + FAR / 2).contains(&number)), "{found}");
+        assert!(found + FAR / 2 < MAX_COUNT, "{found}");
+    }
+
+    #[test]
+    fn times_need_two_helpers_and_are_not_far_in_the_future() {
+        let begun = |reported: &[(u64, usize)]| last_begun(reported.iter().copied(), 1_000);
+        assert_eq!(begun(&[(700, 3), (u64::MAX, 1)]), 700);
+        assert_eq!(begun(&[(1_500, 2)]), 1_500, "the clocks differ");
+        assert_eq!(begun(&[(u64::MAX, 2)]), 1_000 + CLOCKS_DIFFER_MS);
+        assert_eq!(begun(&[]), 0);
+    }
+}
