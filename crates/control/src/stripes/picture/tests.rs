@@ -186,7 +186,7 @@ fn unknown_block_names_are_not_found() {
     twin.id = StripeId("1-zzzzzz".to_owned());
     picture.apply(StoreChange::Stripe(twin, false));
     let error = picture.stripe(&StripeId("1".to_owned())).unwrap_err();
-    assert_eq!(error.to_string(), "there are 2 stripes 1: 1-abcdef, 1-zzzzzz");
+    assert_eq!(error.to_string(), "2 stripes have the number 1: 1-abcdef, 1-zzzzzz");
     assert_eq!(picture.find_block(&BlockId("1.2".to_owned())), Err(error));
 }
 

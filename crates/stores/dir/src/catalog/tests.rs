@@ -671,7 +671,7 @@ fn an_ambiguous_short_name_lists_its_stripes() {
     let (first, second) = (&stripes[0], &stripes[1]);
     let mut listed = [first.0.clone(), second.0.clone()];
     listed.sort_by_key(|name| Key::of(&StripeId(name.clone())));
-    let expected = format!("there are 2 stripes 17: {}, {}", listed[0], listed[1]);
+    let expected = format!("2 stripes have the number 17: {}, {}", listed[0], listed[1]);
     let error = scene.catalog.stripe(&StripeId("17".to_owned())).expect_err("which?");
     assert_eq!(error.to_string(), expected);
     let error = scene.catalog.find_block(&block("17.0")).expect_err("which?");
