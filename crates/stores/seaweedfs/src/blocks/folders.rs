@@ -1,22 +1,23 @@
 //! The folders of one volume server: where its files are, and who else may work there.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use block_files::{fault, sync_folder};
+use block_files::{
+    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, names, parent, remove_all,
+    sync_folder,
+};
 use store_api::BlockError;
 
 use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
 use super::name::{ShardName, VolumeName};
 use super::vif::VolumeInfo;
 
-/// What the names of Mend's own files begin with. SeaweedFS leaves them alone: none ends in `.ec` and digits.
-const OWN_PREFIX: &str = ".mend-";
+/// Mend's own files end in this. SeaweedFS ignores them: none ends in `.ec` and digits.
 const TEMPORARY_SUFFIX: &str = ".tmp";
-const LOCK_NAME: &str = ".mend-lock";
+const TAKEN: &str = "another helper works in this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
 
 /// The folders of a volume server, in its own order. No other helper works in them as long as this lives.
@@ -25,8 +26,8 @@ pub(super) struct Folders {
     data: Vec<PathBuf>,
     /// All of them, and those of `-dir.idx`.
     small: Vec<PathBuf>,
-    next: AtomicU64,
-    _locks: Vec<File>,
+    own_names: OwnNames,
+    _locks: Vec<FolderLock>,
 }
 
 impl Folders {
@@ -34,10 +35,11 @@ impl Folders {
     pub(super) fn open(data: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         let data = data.iter().map(|folder| fs::canonicalize(folder).map_err(fault(folder)));
         let data = data.collect::<Result<Vec<_>, _>>()?;
-        let locks = data.iter().map(|folder| lock(folder)).collect::<Result<_, _>>()?;
+        let lock = |folder: &PathBuf| FolderLock::take(folder, OWN_LOCK, TAKEN);
+        let locks = data.iter().map(lock).collect::<Result<_, _>>()?;
         data.iter().try_for_each(|folder| clean(folder))?;
         let small = data.iter().cloned().chain(index.map(Path::to_owned)).collect();
-        Ok(Self { data, small, next: AtomicU64::new(1), _locks: locks })
+        Ok(Self { data, small, own_names: OwnNames::default(), _locks: locks })
     }
 
     /// Where shards are.
@@ -78,12 +80,7 @@ impl Folders {
         extension: &str,
         folder: &Path,
     ) -> Result<bool, BlockError> {
-        let path = folder.join(volume.file(extension));
-        match fs::metadata(&path) {
-            Ok(found) => Ok(found.len() > 0),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(fault(&path)(error)),
-        }
+        Ok(file_bytes(&folder.join(volume.file(extension)))?.is_some_and(|bytes| bytes > 0))
     }
 
     /// Refuses a volume of which the server's disks have different encodings: a shard that is made here would be mounted
@@ -136,7 +133,7 @@ impl Folders {
 
     /// Makes a file whole: nobody sees a part of it.
     fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), BlockError> {
-        let folder = path.parent().expect("a file in a folder");
+        let folder = parent(path);
         let name = path.file_name().expect("a file").to_string_lossy();
         let temporary = self.temporary_named(folder, &name);
         let made = || {
@@ -209,21 +206,14 @@ impl Folders {
     }
 
     fn temporary_named(&self, folder: &Path, name: &str) -> PathBuf {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        folder.join(format!("{OWN_PREFIX}{number:08x}-{name}{TEMPORARY_SUFFIX}"))
+        folder.join(format!("{}{name}{TEMPORARY_SUFFIX}", self.own_names.next_prefix()))
     }
-}
-
-/// Bytes free in a folder.
-pub(super) fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
-    let found = rustix::fs::statvfs(folder).map_err(|error| fault(folder)(error.into()))?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 fn existing(paths: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, BlockError> {
     let mut found = Vec::new();
     for path in paths {
-        if fs::exists(&path).map_err(fault(&path))? {
+        if exists(&path)? {
             found.push(path);
         }
     }
@@ -252,38 +242,9 @@ fn unusable(path: &Path, error: EcsumError) -> BlockError {
     }
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, BlockError> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(fault(folder))? {
-        names.extend(entry.map_err(fault(folder))?.file_name().into_string());
-    }
-    Ok(names)
-}
-
-/// The lock goes when the file is closed, however the process ends.
-fn lock(folder: &Path) -> Result<File, BlockError> {
-    let path = folder.join(LOCK_NAME);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(fault(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
-        Err(TryLockError::WouldBlock) => {
-            let text = "another helper works in this folder: start one helper for each volume server";
-            Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
-        }
-    }
-}
-
 /// Removes what a crash left; SeaweedFS's own files are never touched.
 fn clean(folder: &Path) -> Result<(), BlockError> {
     let names = names(folder)?;
     let left = names.iter().filter(|name| name.starts_with(OWN_PREFIX) && name.ends_with(TEMPORARY_SUFFIX));
-    let mut changed = false;
-    for name in left {
-        let path = folder.join(name);
-        fs::remove_file(&path).map_err(fault(&path))?;
-        changed = true;
-    }
-    if changed { sync_folder(folder) } else { Ok(()) }
+    remove_all(folder, left)
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{Extents, SteadyFile, beyond, block_fault, corrupt, fault, sync_folder};
+use block_files::{Draft, SteadyFile, block_fault, fault, sync_folder};
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
 
@@ -28,13 +28,9 @@ pub(super) struct ShardWriter {
     folder: PathBuf,
     temporary: PathBuf,
     file: SteadyFile,
-    bytes: u64,
+    /// Its seal is the checksums that it agreed with; `None` if its volume has none.
+    draft: Draft<Option<Arc<Known>>>,
     chunks: Vec<Option<u32>>,
-    written: Extents,
-    /// What it was held against when it was sealed, until it is written to again; nothing if its volume has no checksums.
-    sealed: Option<Option<Arc<Known>>>,
-    /// Whether a write or a sync failed: the system says so only once.
-    broken: bool,
     committed: bool,
 }
 
@@ -53,6 +49,7 @@ impl ShardWriter {
         let sized = file.set_len(bytes).map_err(&fault);
         drop(fault);
         let chunks = vec![None; bytes.div_ceil(CHUNK_BYTES) as usize];
+        let draft = Draft::new(block.clone(), &temporary, bytes);
         let writer = Self {
             shared,
             shard,
@@ -60,28 +57,20 @@ impl ShardWriter {
             folder: folder.to_owned(),
             temporary,
             file: SteadyFile::new(file),
-            bytes,
+            draft,
             chunks,
-            written: Extents::default(),
-            sealed: None,
-            broken: false,
             committed: false,
         };
         sized.map(|()| writer) // An error drops the writer, and the file with it.
     }
 
-    fn corrupt(&self, detail: String) -> BlockError {
-        corrupt(&self.block, &self.temporary, detail)
-    }
-
     fn chunk(&self, index: usize) -> Range<u64> {
         let start = index as u64 * CHUNK_BYTES;
-        start..(start + CHUNK_BYTES).min(self.bytes)
+        start..(start + CHUNK_BYTES).min(self.draft.bytes())
     }
 
-    fn learn(&mut self, offset: u64, bytes: &[u8]) {
-        let range = offset..offset + bytes.len() as u64;
-        for index in touched(&range) {
+    fn learn(&mut self, range: &Range<u64>, bytes: &[u8]) {
+        for index in touched(range) {
             let chunk = self.chunk(index);
             let whole = range.start <= chunk.start && chunk.end <= range.end;
             self.chunks[index] = whole.then(|| {
@@ -106,14 +95,6 @@ impl ShardWriter {
         Ok(())
     }
 
-    fn check_complete(&self) -> Result<(), BlockError> {
-        if self.broken {
-            return Err(self.corrupt("an earlier write to it failed; make it anew".to_owned()));
-        }
-        let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
-        Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
-    }
-
     /// The checksums of all chunks, once the rest is learned.
     fn learned(&self) -> Vec<u32> {
         self.chunks.iter().map(|crc| crc.expect("all are learned")).collect()
@@ -131,7 +112,7 @@ impl ShardWriter {
                 crc32c_joined(sum, crc, range.end - range.start)
             })
         });
-        ShardSums::new(self.bytes, block_bytes, blocks.collect())
+        ShardSums::new(self.draft.bytes(), block_bytes, blocks.collect())
     }
 
     /// The checksums that agree with what was written; `None` if the volume has none.
@@ -139,10 +120,10 @@ impl ShardWriter {
         let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
             return Ok(None);
         };
-        if expected.bytes() != self.bytes {
-            let detail =
-                format!("it has {} bytes, and {} by its volume's .ecsum", self.bytes, expected.bytes());
-            return Err(self.corrupt(detail));
+        let bytes = self.draft.bytes();
+        if expected.bytes() != bytes {
+            let detail = format!("it has {bytes} bytes, and {} by its volume's .ecsum", expected.bytes());
+            return Err(self.draft.corrupt(detail));
         }
         let found = self.found(expected.block_bytes() as u32);
         let differing =
@@ -151,17 +132,12 @@ impl ShardWriter {
             None => Ok(Some(found)),
             Some(block) => {
                 let range = found.range(block);
-                Err(self.corrupt(format!(
+                Err(self.draft.corrupt(format!(
                     "bytes {} to {} differ from their checksum in .ecsum, so a shard that it was made of is rotten or of another encoding",
                     range.start, range.end
                 )))
             }
         }
-    }
-
-    fn sealed(&self) -> Result<Option<&Arc<Known>>, BlockError> {
-        let sealed = self.sealed.as_ref().map(Option::as_ref);
-        sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
 
     /// A copy on another disk would be mounted in the place of this one.
@@ -178,21 +154,18 @@ impl ShardWriter {
 
 impl Intake for ShardWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
-        let end = end.ok_or_else(|| beyond(&self.temporary, offset, bytes.len(), self.bytes))?;
-        self.sealed = None;
+        let range = self.draft.begin_write(offset, bytes.len())?;
         let done = self.file.write_all_at(bytes, offset);
-        self.broken |= done.is_err();
-        done.map_err(block_fault(&self.block, &self.temporary))?;
-        self.learn(offset, bytes);
-        self.written.insert(offset..end);
+        self.draft.note(done.map_err(block_fault(&self.block, &self.temporary)))?;
+        self.learn(&range, bytes);
+        self.draft.end_write(range);
         Ok(())
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let check = match self.sealed()? {
+        let check = match self.draft.sealed()? {
             Some(known) => Check::Ecsum(known.clone()),
-            None => Check::Nothing(Some(self.bytes)),
+            None => Check::Nothing(Some(self.draft.bytes())),
         };
         let file = open(&self.shard, &self.temporary)?;
         Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, file, check)?))
@@ -201,25 +174,25 @@ impl Intake for ShardWriter {
 
 impl BlockWriter for ShardWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
-        self.check_complete()?;
-        if self.sealed.is_none() {
+        self.draft.check_complete()?;
+        if !self.draft.is_sealed() {
             self.learn_the_rest()?;
             let agreed = self.agreed()?;
             let done = self.file.sync_all();
-            self.broken |= done.is_err();
-            done.map_err(block_fault(&self.block, &self.temporary))?;
-            self.sealed = Some(agreed.map(|sums| Known::of_all(sums, &self.learned())));
+            self.draft.note(done.map_err(block_fault(&self.block, &self.temporary)))?;
+            let seal = agreed.map(|sums| Known::of_all(sums, &self.learned()));
+            self.draft.seal(seal);
         }
-        self.sealed().map(|known| known.map(|known| known.sums().digest()))
+        Ok(self.draft.sealed()?.as_ref().map(|known| known.sums().digest()))
     }
 }
 
 impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
-        let sealed = self.sealed()?;
+        let sealed = self.draft.sealed()?.as_ref();
         // The small files may have been brought, or replaced, since.
         if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
-            return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
+            return Err(self.draft.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
         // A crash in between leaves small files where they do no harm.
