@@ -7,6 +7,8 @@
 //! **Always true:** everything reported of a group has one generation stamp. Before a block of a group is made, the NameNode
 //! is asked for the group anew. A block counts as repaired when the NameNode lists it.
 
+mod datanodes;
+mod groups;
 mod open;
 mod publishing;
 mod state;
@@ -66,11 +68,7 @@ impl System for Shared {
 
     fn asks_about(&self, write: &Write) -> Option<StripeId> {
         match write {
-            Write::Stripes(
-                StripeWrite::Publish { stripe, .. }
-                | StripeWrite::Claim { stripe, .. }
-                | StripeWrite::Release(stripe),
-            ) => Some(stripe.clone()),
+            Write::Stripes(write) => write.stripe().cloned(),
             _ => None,
         }
     }
@@ -79,7 +77,7 @@ impl System for Shared {
         match &write {
             Write::Stripes(StripeWrite::Claim { stripe, nodes, blocks }) => {
                 let permits = self.claim(stripe, nodes, blocks).await?;
-                return Ok(Done { value: Answer::Claimed(permits), changes: Vec::new() });
+                return Ok(Done::with(Answer::Claimed(permits), []));
             }
             Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
                 for &(index, node, _) in blocks {
@@ -88,7 +86,7 @@ impl System for Shared {
             }
             _ => {} // The NameNode has no lock to give back.
         }
-        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+        Ok(Done::default())
     }
 
     /// Surplus replicas are for the NameNode to remove.

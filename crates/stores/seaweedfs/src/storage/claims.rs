@@ -3,23 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::blocks::VolumeName;
+use attached::Teller;
 use repair::{NodeId, StripeId};
 use store_api::{CatalogError, StoreChange, StoreError};
-use tokio::sync::MutexGuard;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 use super::state::Shared;
+use crate::blocks::VolumeName;
 use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::lock::Lock;
+use crate::master::MasterClient;
 
 /// What the lock's holder is called; `weed shell` shows it.
 const NAME: &str = "mend";
 
-/// The lock and the stripes that it is held for.
+/// The cluster's lock, and the stripes that it is held for.
+pub(super) struct ClusterLock {
+    master: MasterClient,
+    teller: Teller,
+    claims: Arc<Mutex<Claims>>,
+    /// Held while a volume is claimed.
+    pub claiming: Mutex<()>,
+}
+
 #[derive(Default)]
-pub(super) struct Claims {
+struct Claims {
     lock: Option<Arc<Lock>>,
     /// The stripes that are claimed for repairs.
     stripes: BTreeSet<StripeId>,
@@ -37,26 +47,23 @@ impl Shared {
     /// [`StoreError::Taken`] if somebody else has the lock, [`StoreError::Unfit`] if a server cannot be made ready.
     pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let volume = self.state().view.volume_of(stripe);
+        let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         // One after the other, so that repairs begin as fast as volumes are looked at and not all in one moment.
-        let _alone = self.claiming.lock().await;
-        let is_new = {
-            let held = self.hold(volume).await;
-            held.map_err(|error| taken(error.to_string()))?.stripes.insert(stripe.clone())
-        };
+        let _alone = self.lock.claiming.lock().await;
+        let is_new = self.lock.claim(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         // Servers may be slow, and others need not wait for them.
         let ready = async {
-            self.refresh(volume).await.map_err(taken)?;
+            self.known.refresh(volume).await.map_err(taken)?;
             for &node in nodes {
                 self.prepare(stripe, volume, node).await?;
             }
-            self.check_claim(stripe).await.map_err(taken)
+            self.lock.check(stripe).await.map_err(taken)
         };
         let ready = ready.await;
         // An earlier claim stays as it is.
         if ready.is_err() && is_new {
-            self.release(stripe).await;
+            self.lock.release(stripe).await;
         }
         ready
     }
@@ -67,43 +74,15 @@ impl Shared {
     /// [`StoreError::Taken`] if somebody else has the lock.
     pub async fn begin_upkeep(self: &Arc<Self>, stripe: &StripeId) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let volume = self.state().view.volume_of(stripe);
+        let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        {
-            let mut claims = self.hold(volume).await.map_err(|error| taken(error.to_string()))?;
-            *claims.upkeep.entry(stripe.clone()).or_default() += 1;
-        }
-        let known = self.refresh(volume).await;
+        self.lock.begin_upkeep(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+        let known = self.known.refresh(volume).await;
         if let Err(why) = known {
-            self.end_upkeep(stripe).await;
+            self.lock.end_upkeep(stripe).await;
             return Err(taken(why));
         }
         Ok(())
-    }
-
-    /// The servers of a volume are as they should be, or not; the lock goes with the last that needs it.
-    pub async fn end_upkeep(&self, stripe: &StripeId) {
-        let mut claims = self.claims.lock().await;
-        if let Some(times) = claims.upkeep.get_mut(stripe) {
-            *times -= 1;
-            if *times == 0 {
-                claims.upkeep.remove(stripe);
-            }
-        }
-        claims.release_if_unused().await;
-    }
-
-    /// Takes the lock, if it is not held.
-    async fn hold(self: &Arc<Self>, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
-        let mut claims = self.claims.lock().await;
-        if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
-            let lost = claims.drop_lock();
-            self.state().tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
-            let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
-            claims.guard = Some(tokio::spawn(guard(Arc::clone(self), Arc::clone(&lock))).abort_handle());
-            claims.lock = Some(lock);
-        }
-        Ok(claims)
     }
 
     /// Makes sure that a node's server can have shards of a volume.
@@ -113,7 +92,7 @@ impl Shared {
         volume: u32,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        let server = self.state().view.server(node).cloned();
+        let server = self.known.state().view.nodes().server(node).cloned();
         let ready = match &server {
             Some(server) => self.make_ready(stripe, volume, server).await,
             None => Err("it is no volume server".to_owned()),
@@ -133,8 +112,59 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is no volume"))?;
-        let serves = self.state().view.serves(volume, server);
+        let serves = self.known.state().view.volumes().serves(volume, server);
         self.complete(&name, server, serves).await
+    }
+}
+
+impl ClusterLock {
+    pub fn new(master: MasterClient, teller: Teller) -> Self {
+        Self { master, teller, claims: Arc::default(), claiming: Mutex::default() }
+    }
+
+    /// Takes the lock, if it is not held, for a repair of this stripe; returns whether the stripe was not claimed yet.
+    ///
+    /// # Errors
+    /// [`AskError`], also if somebody else has the lock.
+    pub async fn claim(&self, stripe: &StripeId, volume: u32) -> Result<bool, AskError> {
+        Ok(self.hold(volume).await?.stripes.insert(stripe.clone()))
+    }
+
+    /// Takes the lock, if it is not held, to put a server of this stripe right.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<(), AskError> {
+        *self.hold(volume).await?.upkeep.entry(stripe.clone()).or_default() += 1;
+        Ok(())
+    }
+
+    /// The servers of a volume are as they should be, or not; the lock goes with the last that needs it.
+    pub async fn end_upkeep(&self, stripe: &StripeId) {
+        let mut claims = self.claims.lock().await;
+        if let Some(times) = claims.upkeep.get_mut(stripe) {
+            *times -= 1;
+            if *times == 0 {
+                claims.upkeep.remove(stripe);
+            }
+        }
+        claims.release_if_unused().await;
+    }
+
+    /// Takes the lock, if it is not held.
+    async fn hold(&self, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
+        let mut claims = self.claims.lock().await;
+        if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
+            let lost = claims.drop_lock();
+            self.teller.tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
+            let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
+            claims.guard = Some(
+                tokio::spawn(guard(Arc::clone(&self.claims), self.teller.clone(), Arc::clone(&lock)))
+                    .abort_handle(),
+            );
+            claims.lock = Some(lock);
+        }
+        Ok(claims)
     }
 
     /// Lets a volume go, and the lock with the last.
@@ -145,7 +175,7 @@ impl Shared {
     }
 
     /// Lets everything go.
-    pub async fn let_go_of_all(&self) {
+    pub async fn release_all(&self) {
         let mut claims = self.claims.lock().await;
         claims.stripes.clear();
         claims.upkeep.clear();
@@ -156,7 +186,7 @@ impl Shared {
     ///
     /// # Errors
     /// Why not, in words.
-    pub async fn check_claim(&self, stripe: &StripeId) -> Result<(), String> {
+    pub async fn check(&self, stripe: &StripeId) -> Result<(), String> {
         let claims = self.claims.lock().await;
         match &claims.lock {
             Some(lock) if claims.stripes.contains(stripe) || claims.upkeep.contains_key(stripe) => {
@@ -194,16 +224,16 @@ impl Claims {
 }
 
 /// Says so when the lock is lost.
-async fn guard(shared: Arc<Shared>, lock: Arc<Lock>) {
+async fn guard(claims: Arc<Mutex<Claims>>, teller: Teller, lock: Arc<Lock>) {
     let error = lock.lost().await;
     tracing::warn!(%error, "the cluster's lock is lost");
     drop(lock);
     let stripes = {
-        let mut claims = shared.claims.lock().await;
+        let mut claims = claims.lock().await;
         claims.guard = None;
         claims.lock = None;
         claims.upkeep.clear();
         std::mem::take(&mut claims.stripes)
     };
-    shared.state().tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
+    teller.tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
 }

@@ -10,7 +10,7 @@ use crate::blocks::Encoding;
 use serde::{Deserialize, Serialize};
 use store_api::{CatalogError, RecordWrite};
 
-use super::state::{Shared, State};
+use super::state::{Knowledge, State};
 use crate::listing::ServerId;
 use crate::volumes::{Generation, Home, Kept};
 
@@ -98,7 +98,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl Knowledge {
     /// Remembers where shards were when an earlier coordinator looked last.
     ///
     /// # Errors

@@ -8,8 +8,9 @@ use crate::blocks::{Ecsum, Encoding, VolumeInfo, VolumeName};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::encoding_files::Known;
+use super::judging::{left_overs, unjudged};
 use super::state::Shared;
-use super::view::Known;
 use super::withdrawals::withdraw_pending;
 use crate::error::AskError;
 use crate::listing::ServerId;
@@ -28,7 +29,7 @@ const MAX_ECSUM_BYTES: usize = 256 << 20;
 /// Watches until the storage is dropped.
 pub(super) async fn watch(storage: Weak<Shared>) {
     let Some(shared) = storage.upgrade() else { return };
-    let mut watch = Watch::start(shared.master.clone(), shared.attachment.list_every);
+    let mut watch = Watch::start(shared.known.master.clone(), shared.known.attachment.list_every);
     drop(shared);
     let mut blind = false;
     loop {
@@ -40,19 +41,19 @@ pub(super) async fn watch(storage: Weak<Shared>) {
                     tracing::warn!(%error, "the cluster is not seen; trying again until it is");
                 }
                 let unseen = format!("the cluster is not seen, and what is said of it is old: {error}");
-                shared.state().tell_troubles(vec![unseen]);
+                shared.known.state().tell_troubles(vec![unseen]);
             }
             Ok(Event::Listed(listing, asked)) => {
                 if std::mem::replace(&mut blind, false) {
                     tracing::info!("the cluster is seen again");
                 }
-                match shared.take_all(listing, asked) {
+                match shared.known.take_all(listing, asked) {
                     Ok(true) => {}
                     Ok(false) => list_again(&shared).await,
                     Err(error) => tracing::error!(%error, "the records"),
                 }
                 report(&shared);
-                shared.listed.notify_one();
+                shared.known.listed.notify_one();
             }
             Err(_) => {}
         }
@@ -68,17 +69,17 @@ pub(super) async fn tend(storage: Weak<Shared>) {
         withdraw_pending(&shared).await;
         report(&shared);
         // What could not be learned, or confirmed, is asked for again after a while.
-        let _ = tokio::time::timeout(ASK_AGAIN, shared.listed.notified()).await;
+        let _ = tokio::time::timeout(ASK_AGAIN, shared.known.listed.notified()).await;
     }
 }
 
 /// A listing was older than what is known of some volumes.
 async fn list_again(shared: &Shared) {
     let asked = Instant::now();
-    match shared.master.list().await {
+    match shared.known.master.list().await {
         Ok(listing) => {
             // Whoever lists some volumes meanwhile makes another sign, or the next one comes in time.
-            if let Err(error) = shared.take_all(listing, asked) {
+            if let Err(error) = shared.known.take_all(listing, asked) {
                 tracing::error!(%error, "the records");
             }
         }
@@ -88,7 +89,10 @@ async fn list_again(shared: &Shared) {
 
 /// Reads the files of all encodings that nobody has read.
 pub(super) async fn learn(shared: &Arc<Shared>) {
-    let unknown = shared.state().view.unknown();
+    let unknown = {
+        let state = shared.known.state();
+        state.view.files().unknown(state.view.volumes())
+    };
     let mut reading: JoinSet<Option<(u32, Encoding, Known)>> = JoinSet::new();
     let mut found = Vec::new();
     for (volume, encoding) in unknown {
@@ -106,7 +110,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     if found.is_empty() {
         return;
     }
-    let mut state = shared.state();
+    let mut state = shared.known.state();
     let volumes: Vec<u32> = found.iter().map(|&(volume, ..)| volume).collect();
     found.into_iter().for_each(|(volume, encoding, known)| state.view.learn(volume, encoding, known));
     let changes = state.view.tell(volumes);
@@ -116,7 +120,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
 /// What the files of an encoding say, by the first of its holders who can tell.
 async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known> {
     let (name, servers, listed_bytes) = {
-        let state = shared.state();
+        let state = shared.known.state();
         let found = state.view.volumes().get(volume)?;
         let homes: Vec<_> = found.generations.get(&encoding)?.homes.values().flatten().cloned().collect();
         let bytes = homes.iter().map(|home| home.bytes).max();
@@ -131,7 +135,7 @@ async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known>
             Err(error) => why = error,
         }
     }
-    if shared.state().view.note_unread(volume, encoding, why.clone()) {
+    if shared.known.state().view.note_unread(volume, encoding, why.clone()) {
         tracing::warn!(volume = %name, why, "the files of an encoding cannot be read");
     }
     None
@@ -145,7 +149,7 @@ async fn read_at(
     listed_bytes: Option<u64>,
 ) -> Result<Known, String> {
     let text = |error: AskError| error.to_string();
-    let connection = shared.connect(server).await?;
+    let connection = shared.known.connect(server).await?;
     let vif = connection.small_file(name, SmallFile::Vif, MAX_VIF_BYTES).await.map_err(text)?;
     let vif = vif.ok_or_else(|| format!("{server} has no .vif of it"))?;
     let info = VolumeInfo::decode(&vif).map_err(|error| format!(".vif on {server}: {error}"))?;
@@ -173,7 +177,7 @@ async fn read_at(
 /// before its shards are. All servers are asked at once, and what one has not said in time it has not said.
 pub(super) async fn confirm(shared: &Arc<Shared>) {
     let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
-    for (volume, encoding, shard, server) in shared.state().view.unconfirmed() {
+    for (volume, encoding, shard, server) in shared.known.state().view.unconfirmed() {
         questions.entry(server).or_default().entry(volume).or_default().push((encoding, shard));
     }
     let mut asking = JoinSet::new();
@@ -193,7 +197,7 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
         return;
     }
     let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
-    let mut state = shared.state();
+    let mut state = shared.known.state();
     state.view.confirm(gone);
     let changes = state.view.tell(volumes);
     state.tell(changes);
@@ -206,13 +210,13 @@ async fn ask_about(
     volumes: BTreeMap<u32, Vec<(Encoding, u8)>>,
     gone: &mut Vec<(u32, Encoding, u8)>,
 ) {
-    let Ok(connection) = shared.connect(server).await else { return };
+    let Ok(connection) = shared.known.connect(server).await else { return };
     for (volume, shards) in volumes {
         match connection.mounted(volume).await {
             Ok(mounted) => {
                 // A shard that the server has mounted as one of another encoding is not this one.
                 let is_other = |encoding: Encoding, shard: u8| {
-                    let listed = shared.state().view.listed(volume, shard, server);
+                    let listed = shared.known.state().view.volumes().encodings_at(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)
                 };
                 let missing = shards.into_iter().filter(|&(encoding, shard)| {
@@ -227,17 +231,17 @@ async fn ask_about(
 
 /// Tells, and says in the log, what keeps Mend from its work, if that is news.
 pub(super) fn report(shared: &Shared) {
-    let mut state = shared.state();
-    let unjudged = state.view.unjudged();
+    let mut state = shared.known.state();
+    let unjudged = unjudged(state.view.volumes(), state.view.files());
     for it in state.tell_unjudged(unjudged) {
         tracing::warn!(volume = %it.stripe, why = it.why, "it is not known how a volume stands");
     }
-    let mut news: Vec<String> = state.view.left_overs();
+    let mut news: Vec<String> = left_overs(state.view.volumes());
     news.extend(state.withdrawals.lines());
     news.extend(state.inspection.lines());
     for (id, server) in state.view.volumes().servers() {
-        let shards = state.view.shards_at(id);
-        if shards > 0 && shared.attachment.helper_of(id, server).is_none() {
+        let shards = state.view.volumes().shards_at(id);
+        if shards > 0 && shared.known.attachment.helper_of(id, server).is_none() {
             news.push(format!(
                 "no helper works beside volume server {id}, which has {shards} shards: they are neither read nor repaired \
                  there; add one with `mend attach seaweedfs`"

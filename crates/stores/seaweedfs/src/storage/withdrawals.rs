@@ -12,7 +12,7 @@ use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use store_api::{CatalogError, RecordWrite};
 
-use super::state::{Shared, State};
+use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
 
 /// What the keys of the records begin with.
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl Knowledge {
     /// Remembers what earlier coordinators had to take back.
     ///
     /// # Errors
@@ -96,19 +96,29 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a server is listed with a shard of the encoding that counts.
+    pub(super) fn serves_as_expected(&self, volume: &VolumeName, shard: u8, server: &ServerId) -> bool {
+        let state = self.state();
+        let expected = state.view.expected(volume.id());
+        let listed = state.view.volumes().encodings_at(volume.id(), shard, server);
+        expected.is_some_and(|expected| listed == [expected.encoding])
+    }
+}
+
+impl Shared {
     /// Takes a shard back that was to be served, now or as soon as that is possible.
     pub(super) async fn withdraw(self: &Arc<Self>, shard: &ShardName, server: &ServerId) {
         let it = Withdrawal::new(shard, server);
-        self.state().keep_withdrawal(&it);
+        self.known.state().keep_withdrawal(&it);
         self.try_to_withdraw(&it).await;
     }
 
     async fn try_to_withdraw(self: &Arc<Self>, it: &Withdrawal) {
         match self.take_back(it).await {
-            Ok(()) => self.state().forget_withdrawal(it),
+            Ok(()) => self.known.state().forget_withdrawal(it),
             Err(why) => {
                 tracing::warn!(block = it.block, server = it.server, why, "a shard is not taken back yet");
-                if let Some(last) = self.state().withdrawals.0.get_mut(it) {
+                if let Some(last) = self.known.state().withdrawals.0.get_mut(it) {
                     *last = why;
                 }
             }
@@ -120,7 +130,7 @@ impl Shared {
         let stripe = StripeId(shard.volume.to_string());
         self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
         let done = self.unmount_and_delete(&stripe, &shard, &server).await;
-        self.end_upkeep(&stripe).await;
+        self.lock.end_upkeep(&stripe).await;
         done
     }
 
@@ -133,41 +143,34 @@ impl Shared {
         let volume = &shard.volume;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
-        if self.serves_as_expected(volume, shard.shard, server) {
+        if self.known.serves_as_expected(volume, shard.shard, server) {
             return Ok(());
         }
         let text = |error: crate::AskError| error.to_string();
-        let connection = self.connect(server).await?;
+        let connection = self.known.connect(server).await?;
         connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
-        self.refresh(volume.id()).await?;
+        self.known.refresh(volume.id()).await?;
         // What nothing could be made of again stays, unmounted.
-        if !self.state().view.can_spare(volume.id(), Some(shard.shard), server) {
+        if !self.known.state().view.volumes().can_spare(volume.id(), Some(shard.shard), server) {
             return Err("the volume could not be read without it".to_owned());
         }
-        self.check_claim(stripe).await?;
+        self.lock.check(stripe).await?;
         tracing::warn!(block = %shard, %server, "taken back: it was not served as it should be");
         connection.delete(volume, &[shard.shard]).await.map_err(text)
-    }
-
-    /// Whether a server is listed with a shard of the encoding that counts.
-    pub(super) fn serves_as_expected(&self, volume: &VolumeName, shard: u8, server: &ServerId) -> bool {
-        let state = self.state();
-        let expected = state.view.expected(volume.id());
-        let listed = state.view.listed(volume.id(), shard, server);
-        expected.is_some_and(|expected| listed == [expected.encoding])
     }
 }
 
 /// Tries again to take back what could not be.
 pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
-    let pending: Vec<Withdrawal> = shared.state().withdrawals.0.keys().cloned().collect();
+    let pending: Vec<Withdrawal> = shared.known.state().withdrawals.0.keys().cloned().collect();
     for it in pending {
         let (Some(shard), server) = (it.shard(), it.server()) else { continue };
-        let is_there = shared.state().view.volumes().servers().contains_key(&server);
-        let can_go = shared.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
-        let is_fine = shared.serves_as_expected(&shard.volume, shard.shard, &server);
-        if is_fine || shared.state().view.volumes().get(shard.volume.id()).is_none() {
-            shared.state().forget_withdrawal(&it);
+        let is_there = shared.known.state().view.volumes().servers().contains_key(&server);
+        let can_go =
+            shared.known.state().view.volumes().can_spare(shard.volume.id(), Some(shard.shard), &server);
+        let is_fine = shared.known.serves_as_expected(&shard.volume, shard.shard, &server);
+        if is_fine || shared.known.state().view.volumes().get(shard.volume.id()).is_none() {
+            shared.known.state().forget_withdrawal(&it);
         } else if is_there && can_go {
             shared.try_to_withdraw(&it).await;
         }
