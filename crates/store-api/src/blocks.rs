@@ -4,10 +4,11 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Digest};
+use repair::{BlockId, Digest, LocalBlock};
 
-use crate::{Gate, Later, Sinks, Sources};
+use crate::{BlockHash, Gate, Later, Sinks, Sources};
 
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -152,11 +153,16 @@ pub trait Blocks: Sources + Sinks {
     /// [`BlockError::Io`].
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError>;
 
-    /// A block's own description: its digest, and its stripe and index if the store keeps a label beside it.
+    /// A block's own description: its digest, and its stripe and index if the store keeps a label beside it. By default
+    /// there is no label.
     ///
     /// # Errors
     /// [`BlockError`].
-    fn describe(&self, block: &BlockId) -> Result<Description, BlockError>;
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let any = LocalBlock { index: BlockIndex(0), id: block.clone(), bytes: 0, digest: None };
+        let reader = self.open(&any)?;
+        Ok(Description { id: any.id, bytes: reader.bytes(), digest: reader.digest(), label: None })
+    }
 
     /// Bytes free for blocks.
     ///
@@ -193,4 +199,23 @@ pub trait BlockReader: Send + Sync {
 
     /// The digest according to the block's checksums, without reading its bytes; `None` if there are none.
     fn digest(&self) -> Option<Digest>;
+}
+
+/// A block in memory.
+impl BlockReader for Vec<u8> {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let start = offset as usize;
+        buffer.copy_from_slice(&self[start..start + buffer.len()]);
+        Ok(())
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        let mut hash = BlockHash::default();
+        hash.update(self);
+        Some(hash.finish())
+    }
 }

@@ -30,7 +30,7 @@ pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Opens the blocks that an assignment reads. Called on threads that may wait, except where noted.
 pub trait Sources: Send + Sync + 'static {
-    /// Opens a block for reading at any offset.
+    /// Opens a block for reading at any offset. A store finds it by its name alone.
     ///
     /// # Errors
     /// [`BlockError`]; a length that contradicts the checksums is found here.

@@ -12,7 +12,7 @@
 //! | [`Records`] | nodes, queue, notes, numbers | redb in `dir`; etcd may follow |
 //!
 //! A [`Storage`] combines them: any catalog, with or without files, over any records. Differences between kinds of store
-//! are one [`StorePolicy`] per kind. `crates/store-api/tests/toy` is a whole store in one file.
+//! are one [`StorePolicy`] per kind. `crates/stores/tests/toy` is a whole store.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ pub use ends::{
 };
 pub use eras::Eras;
 pub use errors::{OpenError, PutError};
-pub use files::{FileRecord, NodeRecord, PutId, PutRecord, stripe_count};
+pub use files::{FileRecord, Inventory, NodeRecord, PutId, PutRecord, stripe_count};
 pub use gate::{Closed, Gate, OpenGate};
 pub use names::is_from_the_future;
 pub use policy::{Lists, Ownership, Service, Spread, StorePolicy, Writers};

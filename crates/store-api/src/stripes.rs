@@ -67,6 +67,18 @@ impl BlockSize {
 }
 
 impl StripeRecord {
+    /// A new stripe of no file, of whose blocks none is stored yet; each gets a name and a node.
+    pub fn new(
+        id: StripeId,
+        code: CodeSpec,
+        size: BlockSize,
+        blocks: impl IntoIterator<Item = (BlockId, NodeId)>,
+    ) -> Self {
+        let BlockSize { block_bytes, chunk_bytes } = size;
+        let blocks = blocks.into_iter().map(|(id, node)| BlockRecord::new(id, block_bytes, node)).collect();
+        Self { id, code, block_bytes, chunk_bytes, blocks, file: None }
+    }
+
     /// The size of its blocks.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
@@ -110,6 +122,17 @@ pub struct Replica {
 }
 
 impl BlockRecord {
+    /// A block that is allocated on a node and not stored yet.
+    pub fn new(id: BlockId, bytes: u64, node: NodeId) -> Self {
+        let (node, state) = (Some(node), BlockState::NotStored);
+        Self { id, bytes, node, state, replicas: Vec::new(), digest: None }
+    }
+
+    /// Records the block as healthy on a node, which becomes its home.
+    pub fn publish(&mut self, node: NodeId, digest: Option<Digest>) {
+        (self.node, self.state, self.digest) = (Some(node), BlockState::Healthy, digest);
+    }
+
     /// All nodes that hold it, or held it last, with its state there; its home first.
     pub fn holders(&self) -> impl Iterator<Item = Replica> + '_ {
         let home = self.node.map(|node| Replica { node, state: self.state });

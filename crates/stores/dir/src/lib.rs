@@ -37,4 +37,4 @@ pub mod fuzzing {
 }
 
 pub use blocks::DirBlocks;
-pub use catalog::{CATALOG_VERSION, CatalogSnapshot, DirCatalog, Inventory, Rebuilt, Rival};
+pub use catalog::{CATALOG_VERSION, CatalogSnapshot, DirCatalog, Rebuilt, Rival};

@@ -31,7 +31,7 @@ use store_api::{CatalogError, Done, StoreChange};
 
 pub use copies::CatalogSnapshot;
 pub use open::CATALOG_VERSION;
-pub use rebuild::{Inventory, Rebuilt, Rival};
+pub use rebuild::{Rebuilt, Rival};
 
 use engine::{Engine, MARK, Marks};
 use medium::Medium;

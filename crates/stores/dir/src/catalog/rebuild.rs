@@ -17,7 +17,8 @@ use repair::wire::control::Description;
 use repair::{FilePart, NodeId, StripeId, StripeLabel};
 use store_api::names::{Key, MAX_COUNT};
 use store_api::{
-    BlockRecord, BlockSize, BlockState, FileRecord, NodeRecord, OpenError, StripeRecord, stripe_count,
+    BlockRecord, BlockSize, BlockState, FileRecord, Inventory, NodeRecord, OpenError, StripeRecord,
+    stripe_count,
 };
 
 use super::copies::{check_unused, draft_beside, install};
@@ -29,17 +30,6 @@ use super::{DirCatalog, block_index};
 
 /// Room for what is added to the name of a rival.
 const RIVAL_BYTES: usize = 32;
-
-/// What a helper holds, as it says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inventory {
-    /// The helper's name.
-    pub node: String,
-    /// Where it was reached.
-    pub address: String,
-    /// Its blocks.
-    pub blocks: Vec<Description>,
-}
 
 /// What came of a rebuilding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
