@@ -1,13 +1,13 @@
-//! Making a lost catalog anew: the coordinator's control port with nothing behind it but one question.
+//! Asks every helper what its blocks say of themselves, to rebuild a lost catalog: the coordinator's control port without a
+//! coordinator behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::Role;
-use dir::{DirCatalog, Inventory, Rebuilt};
 use repair::NodeId;
 use repair::wire::control::{self, Description, FromNode, ToNode};
-use store_api::OpenError;
+use store_api::Inventory;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -23,23 +23,21 @@ const EVENTS_WAITING: usize = 1024;
 /// The number of the one question that is asked.
 const ASK: u64 = 1;
 
-/// What came of making a catalog anew.
+/// The answers of the helpers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RebuiltCatalog {
-    /// The helpers that said what they hold, and how many blocks each holds.
-    pub answered: BTreeMap<String, usize>,
-    /// The helpers of mend.toml that did not.
+pub struct Inventories {
+    /// What the helpers that answered hold.
+    pub answered: Vec<Inventory>,
+    /// The helpers of mend.toml that did not answer.
     pub silent: BTreeSet<String>,
-    /// What was found in their answers.
-    pub found: Rebuilt,
 }
 
-/// Asks every helper what its blocks say of themselves, and makes the catalog anew from the answers. The coordinator must
-/// not run. Helpers that have not answered after `wait` are left out; if none has, nothing is done.
+/// Asks every helper what its blocks say of themselves. The coordinator must not run. Helpers that have not answered after
+/// `wait` are silent.
 ///
 /// # Errors
-/// [`RunError`]; nothing has changed then.
-pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Result<RebuiltCatalog, RunError> {
+/// [`RunError`], also if no helper answers.
+pub async fn gather_inventories(config: CoordinatorConfig, wait: Duration) -> Result<Inventories, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (listener, _) = listen(&config, config.control, "[coordinator] control").await?;
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
@@ -51,30 +49,12 @@ pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Resul
     let mut asking = Asking { cluster_id, expected, connections: BTreeMap::new(), answered: BTreeMap::new() };
     asking.gather(incoming, Instant::now() + wait).await;
     server.abort();
-    if asking.answered.is_empty() {
+    let Asking { expected, answered, .. } = asking;
+    if answered.is_empty() {
         return Err(RunError::NoHelpers { wait });
     }
-    let Asking { cluster_id, expected, answered, .. } = asking;
-    let silent: BTreeSet<String> =
-        expected.into_iter().filter(|helper| !answered.contains_key(helper)).collect();
-    let counts = answered.iter().map(|(name, inventory)| (name.clone(), inventory.blocks.len())).collect();
-    let inventories: Vec<Inventory> = answered.into_values().collect();
-    let (path, missing) = (config.catalog, silent.len());
-    let rebuilt =
-        tokio::task::spawn_blocking(move || DirCatalog::rebuild(&path, &cluster_id, &inventories, missing));
-    let found = rebuilt.await.expect("making a catalog does not panic")?;
-    Ok(RebuiltCatalog { answered: counts, silent, found })
-}
-
-/// Puts a copy in the place of the catalog. The coordinator must not run. Returns where the one is that was there.
-///
-/// # Errors
-/// [`OpenError`]; nothing has changed then.
-pub fn restore_catalog(
-    config: &CoordinatorConfig,
-    copy: &std::path::Path,
-) -> Result<Option<std::path::PathBuf>, OpenError> {
-    DirCatalog::restore(copy, &config.catalog, &config.cluster.config().cluster_id.to_string())
+    let silent = expected.into_iter().filter(|helper| !answered.contains_key(helper)).collect();
+    Ok(Inventories { answered: answered.into_values().collect(), silent })
 }
 
 /// Helpers and what they have said so far.
