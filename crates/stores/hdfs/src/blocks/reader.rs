@@ -7,7 +7,6 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::OnceLock;
 
 use block_files::{
