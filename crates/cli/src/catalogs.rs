@@ -1,11 +1,13 @@
 //! Implements `mend catalog`: backup, restore, rebuild and accept.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use client::{AcceptRequest, Client, NewerBlocks};
 use cluster::Cluster;
-use coordinator::{CoordinatorConfig, Rebuilt, RebuiltCatalog, Stranger};
+use coordinator::{CoordinatorConfig, Inventories};
+use stores::{Rebuilt, Stranger};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -62,25 +64,24 @@ fn claims_text(claims: &[NewerBlocks]) -> String {
 }
 
 /// Implements `mend catalog restore FILE`.
-pub fn restore(cluster: Cluster, copy: &Path) -> Result<Answer, Failure> {
-    let config = CoordinatorConfig::from_cluster(cluster);
-    let replaced = coordinator::restore_catalog(&config, copy)?;
-    let mut text = format!("restored the catalog from {}: {}\n", copy.display(), config.catalog.display());
+pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Answer, Failure> {
+    let (catalog, replaced) = (stores::catalog_path(cluster), stores::restore(cluster, copy)?);
+    let mut text = format!("restored the catalog from {}: {}\n", copy.display(), catalog.display());
     if let Some(replaced) = &replaced {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
     text += "next: mend coordinator, then mend status";
-    Ok(Answer::new(text, &serde_json::json!({ "catalog": config.catalog, "replaced": replaced })))
+    Ok(Answer::new(text, &serde_json::json!({ "catalog": catalog, "replaced": replaced })))
 }
 
 /// Implements `mend catalog rebuild`.
 pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure> {
-    let config = CoordinatorConfig::from_cluster(cluster);
-    let rebuilt = coordinator::rebuild_catalog(config, wait).await.map_err(Failure::new)?;
-    let found = &rebuilt.found;
+    let config = CoordinatorConfig::from_cluster(cluster.clone());
+    let held = coordinator::gather_inventories(config, wait).await.map_err(Failure::new)?;
+    let (held, found) = rebuild_from(cluster, held).await?;
     let facts = serde_json::json!({
-        "helpers": rebuilt.answered,
-        "silent": rebuilt.silent,
+        "helpers": held.answered.iter().map(|it| (it.node.as_str(), it.blocks.len())).collect::<BTreeMap<_, _>>(),
+        "silent": held.silent,
         "files": found.files,
         "unreadable": found.unreadable,
         "left": found.left.iter().map(|(name, blocks)| serde_json::json!({ "name": name, "blocks": blocks }))
@@ -99,18 +100,26 @@ pub async fn rebuild(cluster: Cluster, wait: Duration) -> Result<Answer, Failure
         "replaced": found.replaced,
     });
     let exit = if found.is_clear() { Exit::Done } else { Exit::Data };
-    Ok(Answer::new(rebuilt_text(&rebuilt), &facts).with_exit(exit))
+    Ok(Answer::new(rebuilt_text(&held, &found), &facts).with_exit(exit))
 }
 
-fn rebuilt_text(rebuilt: &RebuiltCatalog) -> String {
-    let found = &rebuilt.found;
+/// Rebuilds the catalog on a thread that may wait.
+async fn rebuild_from(cluster: Cluster, held: Inventories) -> Result<(Inventories, Rebuilt), Failure> {
+    let work = move || {
+        let rebuilt = stores::rebuild(&cluster, &held.answered, held.silent.len());
+        rebuilt.map(|rebuilt| (held, rebuilt))
+    };
+    Ok(tokio::task::spawn_blocking(work).await.expect("rebuilding a catalog does not panic")?)
+}
+
+fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
     let mut text = format!(
         "rebuilt the catalog from {}: {}\n",
-        count(rebuilt.answered.len() as u64, "helper"),
+        count(held.answered.len() as u64, "helper"),
         count(found.files.len() as u64, "file")
     );
-    if !rebuilt.silent.is_empty() {
-        let silent: Vec<&str> = rebuilt.silent.iter().map(String::as_str).collect();
+    if !held.silent.is_empty() {
+        let silent: Vec<&str> = held.silent.iter().map(String::as_str).collect();
         text +=
             &format!("did not answer: {}; their blocks are added when they register\n", silent.join(", "));
     }

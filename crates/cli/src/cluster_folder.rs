@@ -27,7 +27,7 @@ pub fn init(folder: Option<PathBuf>, args: &InitArgs) -> Result<Answer, Failure>
         data_tls: args.data_tls,
     };
     let cluster = Cluster::init(&folder, &options)?;
-    coordinator::create_catalog(&cluster)?;
+    stores::create(&cluster)?;
     let facts = serde_json::json!({
         "folder": cluster.folder(),
         "cluster_id": cluster.config().cluster_id,

@@ -4,10 +4,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use cluster::{Bandwidth, Cluster, HelperConfig, Identity, LimitsConfig, Name, OwnRepair, Role};
+use cluster::{Cluster, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Daemon, DaemonError, DaemonOptions};
-use repair::{Caps, Rates, StatedRates};
 
 use crate::answer::Answer;
 use crate::descriptors;
@@ -23,11 +22,12 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
     let own_repair = stores::own_repair(&cluster)?;
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
+    config.servers = stores::servers(&config.cluster)?;
     config.heal = heal(own_repair, dry_run);
     let cluster = config.cluster.clone();
     let opened = tokio::task::spawn_blocking(move || stores::storage(&cluster)).await;
     let storage = opened.map_err(|error| Failure::new(format!("the storage: {error}")))??;
-    let started = coordinator::start_on(config, storage).await;
+    let started = coordinator::start(config, storage).await;
     let mut handle = started.map_err(Failure::new)?;
     say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
     let crashed = tokio::select! {
@@ -49,19 +49,8 @@ pub async fn helper(cluster: &Cluster, name: &Name) -> Result<Answer, Failure> {
     let (of_cluster, helper) = (cluster.clone(), config.clone());
     let opened = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
     let blocks = opened.await.expect("opening a folder does not panic")?;
-    let options = DaemonOptions {
-        cluster_id: cluster.config().cluster_id,
-        identity,
-        coordinator: cluster.config().coordinator.dial_control(),
-        listen: config.listen,
-        advertise: config.advertise.clone(),
-        rack: config.rack.clone(),
-        rates: stated_rates(config),
-        limits: caps(&config.limits),
-        data_tls: cluster.config().encrypts_data_edges(),
-        blocks,
-        descriptors: descriptors::raise(),
-    };
+    let mut options = DaemonOptions::new(cluster, config, identity, blocks);
+    options.descriptors = descriptors::raise();
     let daemon = Daemon::bind(options).await.map_err(daemon_failure)?;
     let line = format!("ready: helper {name} at {}", daemon.address());
     let mut told = false;
@@ -127,32 +116,4 @@ fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Stdout may be closed.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-/// A helper's rates: the capacity of its links and disk, limited by its caps.
-fn stated_rates(config: &HelperConfig) -> StatedRates {
-    let limits = &config.limits;
-    let assumed = Rates::default();
-    // An unknown rate stays unset, unless the cap is lower than the assumed rate.
-    let least = |rate: Option<Bandwidth>, cap: Option<Bandwidth>, assumed: f64| {
-        let cap = cap.filter(|cap| rate.is_some() || cap.bytes_per_second() < assumed);
-        rate.into_iter().chain(cap).min().map(|rate| rate.bytes_per_second() as u64)
-    };
-    StatedRates {
-        up: least(config.uplink.or(config.bandwidth), limits.up, assumed.up),
-        down: least(config.downlink.or(config.bandwidth), limits.down, assumed.down),
-        read: least(config.disk_read, limits.disk, assumed.read),
-        write: least(config.disk_write, limits.disk, assumed.write),
-    }
-}
-
-fn caps(limits: &LimitsConfig) -> Caps {
-    let rate = |cap: Option<Bandwidth>| cap.map(|cap| cap.bytes_per_second() as u64);
-    Caps {
-        disk: rate(limits.disk),
-        up: rate(limits.up),
-        down: rate(limits.down),
-        repair: rate(limits.repair),
-        ..Caps::default()
-    }
 }

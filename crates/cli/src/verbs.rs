@@ -48,7 +48,7 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Node(NodeAction::Add(args)) => cluster_folder::add_helper(open(folder)?, args),
         Verb::Issue(args) => cluster_folder::issue(&open(folder)?, &args),
         Verb::Renew(args) => cluster_folder::renew(&open(folder)?, &args),
-        Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(open(folder)?, &file),
+        Verb::Catalog(CatalogAction::Restore { file }) => catalogs::restore(&open(folder)?, &file),
         Verb::Catalog(CatalogAction::Rebuild { wait }) => catalogs::rebuild(open(folder)?, wait).await,
         Verb::Sim(action) => simulate::simulate(&action),
         Verb::Openapi => Ok(openapi()),
@@ -121,7 +121,7 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
 
 fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
     let cluster = Cluster::open(&folder.unwrap_or_else(nearest_folder))?;
-    stores::own_repair(&cluster)?; // Checks `[store]`.
+    stores::check(&cluster)?;
     Ok(cluster)
 }
 

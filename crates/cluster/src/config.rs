@@ -12,8 +12,9 @@ use std::str::FromStr;
 
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
-use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
+use toml_edit::{ArrayOfTables, Document, DocumentMut, InlineTable, Item, Table, value};
 
+use crate::helper_settings::{NoSettings, check_keys, document};
 use crate::network::{LinkConfig, MatrixConfig, RackConfig, RegionConfig};
 use crate::store::StoreConfig;
 use crate::{Address, Bandwidth, ByteSize, Host, Name, RepairAfter};
@@ -93,9 +94,8 @@ pub struct Defaults {
     pub scheme: String,
 }
 
-/// One helper.
+/// One helper. A store reads further keys, see [`HelperSettings`](crate::HelperSettings).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct HelperConfig {
     /// Its name, unique in the cluster and part of its certificate.
     pub name: Name,
@@ -127,42 +127,9 @@ pub struct HelperConfig {
     /// The write bandwidth of its disk.
     #[serde(default)]
     pub disk_write: Option<Bandwidth>,
-    /// The SeaweedFS volume server on the same machine: its `HOST:PORT` or `-id`.
-    #[serde(default)]
-    pub volume_server: Option<String>,
-    /// The HDFS DataNode on the same machine: the `IP:PORT` by which the NameNode knows it
-    /// (`dfs.datanode.address`).
-    #[serde(default)]
-    pub datanode: Option<String>,
-    /// How that DataNode adopts rebuilt blocks.
-    #[serde(default)]
-    pub adopt: Adopt,
-    /// The port of that DataNode's plug-in (`mend.datanode.port`), if not the default.
-    #[serde(default)]
-    pub plugin_port: Option<u16>,
-    /// The block pool, if that DataNode serves several NameNodes.
-    #[serde(default)]
-    pub pool: Option<String>,
-    /// The folders of that server or DataNode, in its own order: `-dir` or `dfs.datanode.data.dir`.
-    #[serde(default)]
-    pub folders: Vec<PathBuf>,
-    /// The server's `-dir.idx` folder, if it has one.
-    #[serde(default)]
-    pub index_folder: Option<PathBuf>,
     /// Caps on its bandwidth.
     #[serde(default)]
     pub limits: LimitsConfig,
-}
-
-/// How an HDFS DataNode adopts a block that its helper rebuilt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Adopt {
-    /// The helper writes the files in place and tells the DataNode's plug-in.
-    #[default]
-    Plugin,
-    /// The helper sends the block over HDFS's write protocol; no plug-in is needed.
-    Push,
 }
 
 /// Bandwidth caps of a helper; absent ones are unlimited.
@@ -215,13 +182,15 @@ impl Config {
     /// # Errors
     /// The first error, with its line.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let locate = |message: &str, span: Option<Range<usize>>| ConfigError::at(path, text, message, span);
-        let document = Document::parse(text).map_err(|error| locate(error.message(), error.span()))?;
-        let config: Config =
-            toml_edit::de::from_str(text).map_err(|error| locate(error.message(), error.span()))?;
+        let document = document(text, path)?;
+        let config: Config = toml_edit::de::from_str(text)
+            .map_err(|error| ConfigError::at(path, text, error.message(), error.span()))?;
+        if config.store.is_none() {
+            check_keys::<NoSettings>(&document, path)?;
+        }
         match config.contradiction() {
             None => Ok(config),
-            Some(found) => Err(locate(&found.message, found.place.span_in(&document))),
+            Some(found) => Err(found.error_in(&document, path)),
         }
     }
 
@@ -337,13 +306,6 @@ impl HelperConfig {
             downlink: None,
             disk_read: None,
             disk_write: None,
-            volume_server: None,
-            datanode: None,
-            adopt: Adopt::default(),
-            plugin_port: None,
-            pool: None,
-            folders: Vec::new(),
-            index_folder: None,
             limits: LimitsConfig::default(),
         }
     }
@@ -375,16 +337,14 @@ impl HelperConfig {
             )
         } else if self.blocks.as_deref() == Some(Path::new("")) {
             ("blocks", "`blocks`: an empty path; name a folder, or leave the key out".to_owned())
-        } else if self.adopt == Adopt::Push && self.datanode.is_none() {
-            let key = "`adopt`: there is no DataNode to push to; add its address, `datanode = \"IP:PORT\"`";
-            ("adopt", key.to_owned())
         } else {
             return None;
         };
         Some(Contradiction { place: Place::Helper(index, key), message })
     }
 
-    fn to_table(&self) -> Table {
+    /// Its keys in `mend.toml`.
+    pub(crate) fn to_table(&self) -> Table {
         let mut table = Table::new();
         table["name"] = value(self.name.as_str());
         table["listen"] = value(self.listen.to_string());
@@ -409,28 +369,6 @@ impl HelperConfig {
                 table[key] = value(rate.to_string());
             }
         }
-        if let Some(server) = &self.volume_server {
-            table["volume_server"] = value(server.as_str());
-        }
-        if let Some(datanode) = &self.datanode {
-            table["datanode"] = value(datanode.as_str());
-        }
-        if self.adopt == Adopt::Push {
-            table["adopt"] = value("push");
-        }
-        if let Some(port) = self.plugin_port {
-            table["plugin_port"] = value(i64::from(port));
-        }
-        if let Some(pool) = &self.pool {
-            table["pool"] = value(pool.as_str());
-        }
-        if !self.folders.is_empty() {
-            let folders = self.folders.iter().map(|folder| folder.to_string_lossy().into_owned());
-            table["folders"] = value(folders.collect::<Array>());
-        }
-        if let Some(folder) = &self.index_folder {
-            table["index_folder"] = value(folder.to_string_lossy().into_owned());
-        }
         let LimitsConfig { disk, up, down, repair } = self.limits;
         for (key, cap) in [("disk", disk), ("up", up), ("down", down), ("repair", repair)] {
             if let Some(cap) = cap {
@@ -443,18 +381,21 @@ impl HelperConfig {
 }
 
 /// Appends helpers to `text`, preserving the existing text where TOML allows.
-pub(crate) fn with_helpers(text: &str, path: &Path, helpers: &[HelperConfig]) -> Result<String, ConfigError> {
+pub(crate) fn with_helpers(
+    text: &str,
+    path: &Path,
+    helpers: impl IntoIterator<Item = Table>,
+) -> Result<String, ConfigError> {
     let mut document: DocumentMut = text
         .parse()
         .map_err(|error: toml_edit::TomlError| ConfigError::at(path, text, error.message(), error.span()))?;
     // An inline list, helper = [{ name = … }], cannot be extended with [[helper]] tables.
     if let Some(array) = document.get_mut("helper").and_then(Item::as_array_mut) {
-        array.extend(helpers.iter().map(|helper| helper.to_table().into_inline_table()));
+        array.extend(helpers.into_iter().map(Table::into_inline_table));
         return Ok(document.to_string());
     }
-    let tables: ArrayOfTables = helpers.iter().map(HelperConfig::to_table).collect();
     let mut appended = DocumentMut::new();
-    appended["helper"] = Item::ArrayOfTables(tables);
+    appended["helper"] = Item::ArrayOfTables(helpers.into_iter().collect::<ArrayOfTables>());
     Ok(format!("{}\n\n{appended}", text.trim_end()))
 }
 
@@ -589,7 +530,7 @@ const HELPERS_TEXT: &str = r#"# The helpers, one [[helper]] each. `mend node add
 "#;
 
 impl ConfigError {
-    fn at(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> Self {
+    pub(crate) fn at(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> Self {
         let start = span.map_or(0, |span| span.start).min(text.len());
         let before = &text.as_bytes()[..start];
         let line_index = before.iter().filter(|&&byte| byte == b'\n').count();
@@ -603,14 +544,20 @@ impl ConfigError {
 }
 
 /// A value that is valid alone but conflicts with another one.
-struct Contradiction {
-    place: Place,
-    message: String,
+pub(crate) struct Contradiction {
+    pub place: Place,
+    pub message: String,
+}
+
+impl Contradiction {
+    pub(crate) fn error_in(&self, document: &Document<&str>, path: &Path) -> ConfigError {
+        ConfigError::at(path, document.raw(), &self.message, self.place.span_in(document))
+    }
 }
 
 /// The position of a value in the file.
 #[derive(Clone, Copy)]
-enum Place {
+pub(crate) enum Place {
     Coordinator(&'static str),
     Helper(usize, &'static str),
 }
@@ -854,21 +801,9 @@ limits = { up = "500mbit", repair = "10MB/s" }
         let commented = format!("# mine\n{GOOD}# the end\n");
         let mut h3 = HelperConfig::new("h3".parse().unwrap(), "127.0.0.1:7412".parse().unwrap());
         h3.rack = Some("quote \" me".to_owned());
-        let text = with_helpers(&commented, path, std::slice::from_ref(&h3)).unwrap();
+        let text = with_helpers(&commented, path, [h3.to_table()]).unwrap();
         assert!(text.starts_with(&format!("{commented}\n[[helper]]\nname = \"h3\"\n")), "{text}");
         assert_eq!(parse(&text).unwrap().helpers.last(), Some(&h3));
-    }
-
-    #[test]
-    fn blocks_are_only_pushed_to_a_datanode_that_is_named() {
-        check_refused("rack = \"r1\"", "adopt = \"push\"", 17, "`datanode = \"IP:PORT\"`");
-        check_refused("rack = \"r1\"", "adopt = \"pull\"", 17, "`pull`");
-        let mut h3 = HelperConfig::new("h3".parse().unwrap(), "127.0.0.1:7412".parse().unwrap());
-        (h3.adopt, h3.datanode) = (Adopt::Push, Some("10.0.0.7:9866".to_owned()));
-        let text = with_helpers(GOOD, Path::new("mend.toml"), std::slice::from_ref(&h3)).unwrap();
-        assert!(text.contains("adopt = \"push\""), "{text}");
-        assert_eq!(parse(&text).unwrap().helpers.last(), Some(&h3));
-        assert_eq!(parse(GOOD).unwrap().helpers[0].adopt, Adopt::Plugin);
     }
 
     #[test]
@@ -876,7 +811,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
         let (head, _) = GOOD.split_once("[[helper]]").unwrap();
         let inline = format!("helper = [{{ name = \"h1\", listen = \"127.0.0.1:7410\" }}] # one\n{head}");
         let h2 = HelperConfig::new("h2".parse().unwrap(), "127.0.0.1:7411".parse().unwrap());
-        let text = with_helpers(&inline, Path::new("mend.toml"), std::slice::from_ref(&h2)).unwrap();
+        let text = with_helpers(&inline, Path::new("mend.toml"), [h2.to_table()]).unwrap();
         assert_eq!(parse(&text).unwrap().helpers[1], h2);
         assert!(text.contains("# one"));
     }

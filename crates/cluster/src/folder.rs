@@ -11,6 +11,7 @@
 //! A machine of the cluster needs only `mend.toml`, `ca/ca.pem` and the folder of its own role.
 //! [`Cluster::open`] requires the first two, and [`Cluster::identity`] the third.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,6 +28,7 @@ use crate::authority::{Authority, AuthorityError};
 use crate::config::{new_text, store_settings, with_helpers, with_store, without_helper};
 use crate::durable::{self, FileError, PUBLIC, cannot};
 use crate::expiry::expiry;
+use crate::helper_settings::{HelperSettings, helper_settings};
 use crate::{
     ByteSize, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, Host, Identity,
     IdentityError, IssueError, Name, RepairAfter, Role,
@@ -268,6 +270,15 @@ impl Cluster {
         Ok(store_settings(&durable::read(&path)?, &path)?)
     }
 
+    /// The settings in each `[[helper]]` of `mend.toml` that the crate of the kind of store knows, by helper.
+    ///
+    /// # Errors
+    /// [`OpenError`]: a file that cannot be read, or a key or value that neither this nor that crate knows.
+    pub fn helper_settings<T: HelperSettings>(&self) -> Result<BTreeMap<Name, T>, OpenError> {
+        let path = self.config_path();
+        Ok(helper_settings(&durable::read(&path)?, &path)?)
+    }
+
     /// Writes `[store]` to `mend.toml`: the storage system to repair.
     ///
     /// # Errors
@@ -290,6 +301,14 @@ impl Cluster {
     /// # Errors
     /// If the name or address is in use, `ca.key` is missing, or a file cannot be written.
     pub fn add_helper(&mut self, helper: HelperConfig) -> Result<(), AddHelperError> {
+        self.add_helper_with(helper, Table::new())
+    }
+
+    /// Like [`add_helper`](Self::add_helper), with the keys that the store reads.
+    ///
+    /// # Errors
+    /// As [`add_helper`](Self::add_helper).
+    pub fn add_helper_with(&mut self, helper: HelperConfig, settings: Table) -> Result<(), AddHelperError> {
         let _lock = self.lock()?;
         let path = self.config_path();
         let text = durable::read(&path)?;
@@ -302,7 +321,9 @@ impl Cluster {
             return Err(AddHelperError::BlocksNotUtf8 { blocks: blocks.clone() });
         }
         let role = Role::Helper(helper.name.clone());
-        let text = with_helpers(&text, &path, &[helper])?;
+        let mut table = helper.to_table();
+        table.extend(settings);
+        let text = with_helpers(&text, &path, [table])?;
         let config = Config::parse(&text, &path)?;
         // Issue the certificate first: an unused certificate is harmless, but a configured helper without one
         // cannot start.
@@ -479,7 +500,8 @@ impl InitOptions {
         let defaults =
             Defaults { code: self.code.clone(), block_bytes: self.block_bytes, scheme: self.scheme.clone() };
         let text = new_text(cluster_id, self.data_tls, &coordinator, &defaults);
-        with_helpers(&text, path, &self.helper_configs()?).map_err(InitError::Options)
+        let helpers = self.helper_configs()?;
+        with_helpers(&text, path, helpers.iter().map(HelperConfig::to_table)).map_err(InitError::Options)
     }
 
     fn helper_configs(&self) -> Result<Vec<HelperConfig>, InitError> {

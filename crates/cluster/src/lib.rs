@@ -31,6 +31,7 @@ mod config;
 mod durable;
 mod expiry;
 mod folder;
+mod helper_settings;
 mod identity;
 mod name;
 mod network;
@@ -42,12 +43,13 @@ mod store;
 pub use address::{Address, Host, ParseAddressError};
 pub use authority::IssueError;
 pub use config::{
-    Adopt, ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig,
+    ClusterId, Config, ConfigError, CoordinatorConfig, Defaults, HelperConfig, LimitsConfig,
     ParseClusterIdError,
 };
 pub use durable::FileError;
 pub use expiry::{RENEW_WITHIN, expiry, is_certificate_expired};
 pub use folder::{AddHelperError, Cluster, InitError, InitOptions, OpenError, RemoveHelperError};
+pub use helper_settings::HelperSettings;
 pub use identity::{Identity, IdentityError, is_certificate_refused};
 pub use name::{Name, ParseNameError};
 pub use network::{CLIENT, Entry, LinkConfig, MatrixConfig, Network, NetworkError, RackConfig, RegionConfig};

@@ -17,12 +17,11 @@ mod driver;
 mod http;
 mod inbox;
 mod incoming;
-mod rebuild;
+mod inventories;
 mod server;
 mod storage;
 
-pub use config::{CoordinatorConfig, create_catalog};
-pub use dir::{Rebuilt, Stranger};
-pub use rebuild::{RebuiltCatalog, rebuild_catalog, restore_catalog};
-pub use server::{Handle, RunError, run, start, start_on};
+pub use config::CoordinatorConfig;
+pub use inventories::{Inventories, gather_inventories};
+pub use server::{Handle, RunError, start};
 pub use views::endpoints::openapi;

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use cluster::{HelperConfig, Identity, IdentityError, NetworkError, RENEW_WITHIN, Role};
-use dir::DirCatalog;
+use cluster::{Identity, IdentityError, NetworkError, RENEW_WITHIN, Role};
 use rand::rngs::StdRng;
 use store_api::{CatalogError, OpenError, Storage, StoreError};
 use tokio::net::TcpListener;
@@ -53,9 +52,6 @@ pub enum RunError {
     /// The coordinator's certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The catalog cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -129,37 +125,11 @@ impl Drop for Handle {
     }
 }
 
-/// Runs a coordinator until `shutdown` completes.
+/// Starts a coordinator on the current tokio runtime. When this returns, both ports are taken.
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn run(config: CoordinatorConfig, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
-    let mut handle = start(config).await?;
-    tokio::select! {
-        () = shutdown => {
-            handle.stop().await;
-            Ok(())
-        }
-        error = handle.crashed() => Err(error),
-    }
-}
-
-/// Starts a coordinator of the `dir` store on the current tokio runtime. Both ports are open when this
-/// returns.
-///
-/// # Errors
-/// [`RunError`].
-pub async fn start(config: CoordinatorConfig) -> Result<Handle, RunError> {
-    let cluster_id = config.cluster.config().cluster_id.to_string();
-    let catalog = DirCatalog::open(&config.catalog, &cluster_id)?;
-    start_on(config, catalog.into_storage()).await
-}
-
-/// Starts a coordinator of any store; otherwise like [`start`].
-///
-/// # Errors
-/// [`RunError`].
-pub async fn start_on(config: CoordinatorConfig, storage: Storage) -> Result<Handle, RunError> {
+pub async fn start(config: CoordinatorConfig, storage: Storage) -> Result<Handle, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (control_listener, control_addr) = listen(&config, config.control, "[coordinator] control").await?;
     let (api_listener, api_addr) = listen(&config, config.api, "[coordinator] api").await?;
@@ -243,7 +213,7 @@ fn start_core(
         scheme: cluster.defaults.scheme.clone(),
         repair_after: cluster.coordinator.repair_after,
         helpers: Some(cluster.helpers.iter().map(|helper| helper.name.to_string()).collect()),
-        beside: cluster.helpers.iter().filter_map(beside).collect(),
+        beside: config.servers.clone(),
         scrub_bytes_per_s: cluster.coordinator.scrub_rate.map(|rate| rate.bits_per_second() / 8),
         scrub_parity: cluster.coordinator.scrub_parity,
         network: cluster.network().map_err(|source| RunError::Network {
@@ -266,10 +236,4 @@ fn start_core(
     };
     thread::Builder::new().name("coordinator".into()).spawn(work).map_err(RunError::Thread)?;
     Ok(ended)
-}
-
-/// The server on a helper's machine, with the helper's name.
-fn beside(helper: &HelperConfig) -> Option<(String, String)> {
-    let server = helper.datanode.as_ref().or(helper.volume_server.as_ref())?;
-    Some((server.clone(), helper.name.to_string()))
 }

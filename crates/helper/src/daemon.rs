@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use cluster::{Address, ClusterId, Identity, RENEW_WITHIN, is_certificate_expired};
+use cluster::{
+    Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN,
+    is_certificate_expired,
+};
 use repair::wire::control::{self, FromNode, HeldBlock};
-use repair::{Caps, StatedRates};
+use repair::{Caps, Rates, StatedRates};
 use store_api::{BlockError, Blocks};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -34,6 +37,8 @@ const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// last connection refuses a second one, but notices within this time. After that, another node must be using
 /// our name.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(15);
+/// The limit of file descriptors of a process that does not ask for more.
+const USUAL_DESCRIPTORS: u64 = 1024;
 /// The maximum number of threads that move slices; one moves more than two gigabytes a second.
 const MAX_WORKERS: usize = 8;
 
@@ -62,6 +67,59 @@ pub struct DaemonOptions {
     pub blocks: Arc<dyn Blocks>,
     /// The process's limit of file descriptors. A share of them is reserved for unauthenticated connections.
     pub descriptors: u64,
+}
+
+impl DaemonOptions {
+    /// The options in a cluster's configuration. The process's limit of file descriptors is taken to be that which Linux
+    /// gives by default.
+    pub fn new(
+        cluster: &Cluster,
+        helper: &HelperConfig,
+        identity: Identity,
+        blocks: Arc<dyn Blocks>,
+    ) -> Self {
+        Self {
+            cluster_id: cluster.config().cluster_id,
+            identity,
+            coordinator: cluster.config().coordinator.dial_control(),
+            listen: helper.listen,
+            advertise: helper.advertise.clone(),
+            rack: helper.rack.clone(),
+            rates: stated_rates(helper),
+            limits: caps(&helper.limits),
+            data_tls: cluster.config().encrypts_data_edges(),
+            blocks,
+            descriptors: USUAL_DESCRIPTORS,
+        }
+    }
+}
+
+/// A helper's rates: the capacity of its links and disk, limited by its caps.
+fn stated_rates(config: &HelperConfig) -> StatedRates {
+    let limits = &config.limits;
+    let assumed = Rates::default();
+    // An unknown rate stays unset, unless the cap is lower than the assumed rate.
+    let least = |rate: Option<Bandwidth>, cap: Option<Bandwidth>, assumed: f64| {
+        let cap = cap.filter(|cap| rate.is_some() || cap.bytes_per_second() < assumed);
+        rate.into_iter().chain(cap).min().map(|rate| rate.bytes_per_second() as u64)
+    };
+    StatedRates {
+        up: least(config.uplink.or(config.bandwidth), limits.up, assumed.up),
+        down: least(config.downlink.or(config.bandwidth), limits.down, assumed.down),
+        read: least(config.disk_read, limits.disk, assumed.read),
+        write: least(config.disk_write, limits.disk, assumed.write),
+    }
+}
+
+fn caps(limits: &LimitsConfig) -> Caps {
+    let rate = |cap: Option<Bandwidth>| cap.map(|cap| cap.bytes_per_second() as u64);
+    Caps {
+        disk: rate(limits.disk),
+        up: rate(limits.up),
+        down: rate(limits.down),
+        repair: rate(limits.repair),
+        ..Caps::default()
+    }
 }
 
 /// Why a helper cannot run.

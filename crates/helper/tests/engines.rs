@@ -14,7 +14,7 @@ use cluster::{Cluster, Identity, InitOptions, Role};
 use codes::{BlockIndex, CodeSpec, SubBlock};
 use helper::{Engine, Local, Moved, Rendezvous, Workers, outbox};
 use proptest::prelude::*;
-use repair::wire::control::{Description, FromNode, HeldBlock, ToNode};
+use repair::wire::control::{FromNode, HeldBlock, ToNode};
 use repair::{
     BlockId, Caps, Chunking, Cost, Job, JobAction, JobId, JobRequest, LocalBlock, NodeId, NodeProfile,
     PlanRequest, Policy, Reach, Scheme, Sink, SinkEnd, Stripe, StripeBlock, StripeId, Topology, Verify,
@@ -175,11 +175,6 @@ impl Blocks for Memory {
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let blocks = self.blocks.lock().unwrap();
         Ok(blocks.iter().map(|(id, held)| HeldBlock { id: id.clone(), bytes: held.len() as u64 }).collect())
-    }
-
-    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
-        let bytes = self.held(block)?.bytes();
-        Ok(Description { id: block.clone(), bytes, digest: None, label: None })
     }
 
     fn free_bytes(&self) -> Result<u64, BlockError> {

@@ -368,7 +368,7 @@ fn make_cluster(folder: &Path, network: &Network, data_tls: bool) -> Result<(), 
     };
     let mut cluster = Cluster::init(folder, &options).map_err(|error| failed(&error))?;
     let topology = network.topology();
-    coordinator::create_catalog(&cluster).map_err(|error| failed(&error))?;
+    stores::create(&cluster).map_err(|error| failed(&error))?;
     for index in 0..topology.nodes {
         let place = LabNode::Helper(index);
         let name = Name::try_from(place.to_string()).expect("h and a number is a name");

@@ -4,10 +4,11 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use codes::BlockIndex;
 use repair::wire::control::{Description, HeldBlock};
-use repair::{BlockId, Digest};
+use repair::{BlockId, Digest, LocalBlock};
 
-use crate::{Gate, Later, Sinks, Sources};
+use crate::{BlockHash, Gate, Later, Sinks, Sources};
 
 /// Why a block cannot be read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +159,11 @@ pub trait Blocks: Sources + Sinks {
     ///
     /// # Errors
     /// [`BlockError`].
-    fn describe(&self, block: &BlockId) -> Result<Description, BlockError>;
+    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        let any = LocalBlock { index: BlockIndex(0), id: block.clone(), bytes: 0, digest: None };
+        let reader = self.open(&any)?;
+        Ok(Description { id: any.id, bytes: reader.bytes(), digest: reader.digest(), label: None })
+    }
 
     /// Free space for blocks, in bytes.
     ///
@@ -197,4 +202,23 @@ pub trait BlockReader: Send + Sync {
     /// The block's digest, computed from its stored checksums without reading the block; `None` if the store
     /// has none.
     fn digest(&self) -> Option<Digest>;
+}
+
+/// A block in memory.
+impl BlockReader for Vec<u8> {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let start = offset as usize;
+        buffer.copy_from_slice(&self[start..start + buffer.len()]);
+        Ok(())
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        let mut hash = BlockHash::default();
+        hash.update(self);
+        Some(hash.finish())
+    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use codes::CodeSpec;
+use repair::wire::control::Description;
 use repair::{FilePart, NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,17 @@ pub struct PutRecord {
     pub begun_unix_ms: u64,
 }
 
+/// What a helper says that it holds, from which a lost catalog is rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inventory {
+    /// The helper's name.
+    pub node: String,
+    /// The address from which it answered.
+    pub address: String,
+    /// Its blocks.
+    pub blocks: Vec<Description>,
+}
+
 impl FileRecord {
     /// The size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
@@ -83,6 +95,19 @@ impl FileRecord {
 }
 
 impl PutRecord {
+    /// A new put; its blocks are labelled with its number, and the time is left out.
+    pub fn new(id: PutId, name: &str, bytes: u64, code: &CodeSpec, size: BlockSize, replace: bool) -> Self {
+        let BlockSize { block_bytes, chunk_bytes } = size;
+        let (name, code, name_of_put) = (name.to_owned(), code.clone(), id.to_string());
+        Self { id, name, bytes, code, block_bytes, chunk_bytes, replace, name_of_put, begun_unix_ms: 0 }
+    }
+
+    /// The file that a commit makes of these stripes.
+    pub fn into_file(self, stripes: Vec<StripeId>, created_unix_ms: u64) -> FileRecord {
+        let Self { name, bytes, code, block_bytes, chunk_bytes, .. } = self;
+        FileRecord { name, bytes, code, block_bytes, chunk_bytes, stripes, created_unix_ms }
+    }
+
     /// The size of the file's blocks, except in the last stripe.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }

@@ -39,7 +39,7 @@ pub use ends::{
 };
 pub use eras::Eras;
 pub use errors::{OpenError, PutError};
-pub use files::{FileRecord, NodeRecord, PutId, PutRecord, stripe_count};
+pub use files::{FileRecord, Inventory, NodeRecord, PutId, PutRecord, stripe_count};
 pub use gate::{Closed, Gate, OpenGate};
 pub use names::is_from_the_future;
 pub use policy::{Lists, Ownership, Service, Spread, StorePolicy, Writers};

@@ -28,7 +28,7 @@ pub struct StripeRecord {
 /// The length of blocks and of their chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
-    /// Length of a block in coding.
+    /// Length of a block in coding; shorter blocks are padded.
     pub block_bytes: u64,
     /// Length of the chunks in which a block is encoded; `None` if the block is one chunk.
     pub chunk_bytes: Option<u64>,
@@ -67,6 +67,18 @@ impl BlockSize {
 }
 
 impl StripeRecord {
+    /// A new stripe of no file, of whose blocks none is stored yet; each gets a name and a node.
+    pub fn new(
+        id: StripeId,
+        code: CodeSpec,
+        size: BlockSize,
+        blocks: impl IntoIterator<Item = (BlockId, NodeId)>,
+    ) -> Self {
+        let BlockSize { block_bytes, chunk_bytes } = size;
+        let blocks = blocks.into_iter().map(|(id, node)| BlockRecord::new(id, block_bytes, node)).collect();
+        Self { id, code, block_bytes, chunk_bytes, blocks, file: None }
+    }
+
     /// The size of the stripe's blocks.
     pub fn size(&self) -> BlockSize {
         BlockSize { block_bytes: self.block_bytes, chunk_bytes: self.chunk_bytes }
@@ -111,6 +123,17 @@ pub struct Replica {
 }
 
 impl BlockRecord {
+    /// A block that is allocated on a node and not stored yet.
+    pub fn new(id: BlockId, bytes: u64, node: NodeId) -> Self {
+        let (node, state) = (Some(node), BlockState::NotStored);
+        Self { id, bytes, node, state, replicas: Vec::new(), digest: None }
+    }
+
+    /// Records the block as healthy on a node, which becomes its home.
+    pub fn publish(&mut self, node: NodeId, digest: Option<Digest>) {
+        (self.node, self.state, self.digest) = (Some(node), BlockState::Healthy, digest);
+    }
+
     /// All nodes that hold the block or held it last, with its state there; the home node first.
     pub fn holders(&self) -> impl Iterator<Item = Replica> + '_ {
         let home = self.node.map(|node| Replica { node, state: self.state });

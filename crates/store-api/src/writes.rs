@@ -72,6 +72,17 @@ pub enum StripeWrite {
     Inspect,
 }
 
+impl StripeWrite {
+    /// The stripe, if the change is one for which a store's own servers may have to be called: a publication, a claim, a
+    /// release.
+    pub fn stripe(&self) -> Option<&StripeId> {
+        match self {
+            Self::Publish { stripe, .. } | Self::Claim { stripe, .. } | Self::Release(stripe) => Some(stripe),
+            Self::SetStates(_) | Self::Inspect => None,
+        }
+    }
+}
+
 /// A change of files or puts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileWrite {
@@ -134,8 +145,8 @@ pub enum RecordWrite {
     Disclaim(BTreeSet<BlockId>),
 }
 
-/// The answer to a [`Write`] that was carried out.
-#[derive(Clone, Debug, PartialEq)]
+/// The answer to a [`Write`] that was carried out; by default without a value, and nothing has changed.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
     /// The return value.
     pub value: Answer,
@@ -143,10 +154,23 @@ pub struct Done {
     pub changes: Vec<StoreChange>,
 }
 
+impl Done {
+    /// Changes without a value.
+    pub fn changed(changes: impl IntoIterator<Item = StoreChange>) -> Self {
+        Self { value: Answer::Nothing, changes: changes.into_iter().collect() }
+    }
+
+    /// A value with changes.
+    pub fn with(value: Answer, changes: impl IntoIterator<Item = StoreChange>) -> Self {
+        Self { value, changes: changes.into_iter().collect() }
+    }
+}
+
 /// The return value of a [`Write`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Answer {
     /// No value.
+    #[default]
     Nothing,
     /// A record was set or removed.
     Recorded,

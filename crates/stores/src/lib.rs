@@ -4,14 +4,16 @@
 //! `mend.toml` has no `[store]`, the store is the embedded default, `dir`. `CONTRIBUTING.md` ("a store")
 //! lists the files to change.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use attached::{Attached, Kind, KindError};
 use clap::ArgMatches;
 use cluster::{Cluster, HelperConfig, OwnRepair, Role};
 use dir::{DirBlocks, DirCatalog};
-use store_api::{Blocks, Storage};
+pub use dir::{Rebuilt, Rival};
+use store_api::{Blocks, Inventory, OpenError, Storage};
 
 /// All kinds of store that `[store]` in `mend.toml` and `mend attach` accept.
 pub const KINDS: &[&dyn Kind] = &[&seaweedfs::Seaweedfs, &hdfs::Hdfs];
@@ -36,9 +38,26 @@ fn kind_of(cluster: &Cluster) -> Result<Option<&'static dyn Kind>, KindError> {
 /// `[store]`.
 ///
 /// # Errors
-/// [`KindError`] for an unknown kind, key or value.
+/// [`KindError`]: a kind, key or value that is not known.
+pub fn check(cluster: &Cluster) -> Result<(), KindError> {
+    own_repair(cluster)?;
+    servers(cluster).map(drop)
+}
+
+/// What a coordinator does about damage without being asked.
+///
+/// # Errors
+/// As [`check`].
 pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
     kind_of(cluster)?.map_or(Ok(OwnRepair::Auto), |kind| kind.own_repair(cluster))
+}
+
+/// The names of helpers, by the addresses of the store's servers on the same machines.
+///
+/// # Errors
+/// As [`check`].
+pub fn servers(cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError> {
+    kind_of(cluster)?.map_or_else(|| Ok(BTreeMap::new()), |kind| kind.servers(cluster))
 }
 
 /// Opens the coordinator's storage: the store's catalog over records in redb. May block.
@@ -47,7 +66,7 @@ pub fn own_repair(cluster: &Cluster) -> Result<OwnRepair, KindError> {
 /// [`KindError`].
 pub fn storage(cluster: &Cluster) -> Result<Storage, KindError> {
     let kind = kind_of(cluster)?;
-    let records = DirCatalog::open(records_path(cluster), &cluster.config().cluster_id.to_string())?;
+    let records = DirCatalog::open(catalog_path(cluster), &id(cluster))?;
     match kind {
         None => Ok(records.into_storage()),
         Some(kind) => kind.storage(cluster, Arc::new(Mutex::new(records))),
@@ -75,12 +94,41 @@ pub async fn attach(
     args: &ArgMatches,
 ) -> Result<Attached, KindError> {
     let attached = kind.attach(folder, args).await?;
-    let cluster_id = attached.cluster.config().cluster_id.to_string();
-    DirCatalog::create(records_path(&attached.cluster), &cluster_id)?;
+    create(&attached.cluster)?;
     Ok(attached)
 }
 
-/// The file of the coordinator's records.
-fn records_path(cluster: &Cluster) -> PathBuf {
+/// Creates the empty records of a new cluster. A coordinator never does this: empty records in place of lost ones would show
+/// an empty store.
+///
+/// # Errors
+/// [`OpenError`], for instance if the file exists.
+pub fn create(cluster: &Cluster) -> Result<(), OpenError> {
+    DirCatalog::create(catalog_path(cluster), &id(cluster)).map(drop)
+}
+
+/// Replaces the records by a copy. No coordinator may run. Returns the path at which the previous records are kept.
+///
+/// # Errors
+/// [`OpenError`]; nothing has changed then.
+pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Option<PathBuf>, OpenError> {
+    DirCatalog::restore(copy, &catalog_path(cluster), &id(cluster))
+}
+
+/// Rebuilds the embedded store's catalog from what helpers hold; `silent` helpers did not answer. No coordinator may run.
+/// It may wait.
+///
+/// # Errors
+/// [`OpenError`]; nothing has changed then.
+pub fn rebuild(cluster: &Cluster, held: &[Inventory], silent: usize) -> Result<Rebuilt, OpenError> {
+    DirCatalog::rebuild(&catalog_path(cluster), &id(cluster), held, silent)
+}
+
+/// The file of the coordinator's records, and of the embedded store's catalog.
+pub fn catalog_path(cluster: &Cluster) -> PathBuf {
     cluster.role_folder(&Role::Coordinator).join("catalog.redb")
+}
+
+fn id(cluster: &Cluster) -> String {
+    cluster.config().cluster_id.to_string()
 }

@@ -176,19 +176,9 @@ pub fn run_helper(cluster: &Cluster, name: &str, store: impl FnOnce(PathBuf) -> 
     let opened = cluster::Cluster::open(&cluster.folder()).unwrap();
     let name: cluster::Name = name.parse().unwrap();
     let config = opened.config().helper(&name).unwrap().clone();
-    let options = helper::DaemonOptions {
-        cluster_id: opened.config().cluster_id,
-        identity: opened.identity(&cluster::Role::Helper(name)).unwrap(),
-        coordinator: opened.config().coordinator.dial_control(),
-        listen: config.listen,
-        advertise: None,
-        rack: None,
-        rates: repair::StatedRates::default(),
-        blocks: store(opened.blocks_folder(&config)),
-        limits: repair::Caps::default(),
-        data_tls: false,
-        descriptors: 1024,
-    };
+    let identity = opened.identity(&cluster::Role::Helper(name)).unwrap();
+    let blocks = store(opened.blocks_folder(&config));
+    let options = helper::DaemonOptions::new(&opened, &config, identity, blocks);
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

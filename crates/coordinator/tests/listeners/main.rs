@@ -3,9 +3,11 @@
 mod stuck;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use cluster::{Cluster, Identity, InitOptions, Role};
-use coordinator::{CoordinatorConfig, Handle, RunError, create_catalog, start};
+use coordinator::{CoordinatorConfig, Handle, RunError};
+use dir::DirCatalog;
 use repair::wire::control::{self, FromNode, ToNode};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,10 +37,25 @@ fn new_cluster() -> (TempDir, Cluster) {
     (folder, cluster)
 }
 
+/// The records' file, and the cluster's id.
+fn records(cluster: &Cluster) -> (PathBuf, String) {
+    (cluster.role_folder(&Role::Coordinator).join("catalog.redb"), cluster.config().cluster_id.to_string())
+}
+
+fn create_catalog(cluster: &Cluster) {
+    let (path, id) = records(cluster);
+    drop(DirCatalog::create(path, &id).unwrap());
+}
+
+async fn start(cluster: &Cluster, config: CoordinatorConfig) -> Result<Handle, RunError> {
+    let (path, id) = records(cluster);
+    coordinator::start(config, DirCatalog::open(path, &id).unwrap().into_storage()).await
+}
+
 async fn running() -> Running {
     let (folder, cluster) = new_cluster();
-    create_catalog(&cluster).unwrap();
-    let handle = start(config(&cluster)).await.unwrap();
+    create_catalog(&cluster);
+    let handle = start(&cluster, config(&cluster)).await.unwrap();
     Running { _folder: folder, cluster, handle }
 }
 
@@ -240,15 +257,11 @@ async fn nonsense_ends_the_connection_and_nothing_else() {
 #[tokio::test]
 async fn errors_at_the_start_name_the_cause() {
     let (_folder, cluster) = new_cluster();
-    let error = start(config(&cluster)).await.unwrap_err();
-    assert!(matches!(error, RunError::Open(_)), "{error}");
-    assert!(error.to_string().contains("there is no catalog at"), "{error}");
-
-    create_catalog(&cluster).unwrap();
+    create_catalog(&cluster);
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = config(&cluster);
     config.api = taken.local_addr().unwrap();
-    let error = start(config).await.unwrap_err().to_string();
+    let error = start(&cluster, config).await.unwrap_err().to_string();
     let expected = format!("cannot listen on {} ([coordinator] api in", taken.local_addr().unwrap());
     assert!(error.starts_with(&expected), "{error}");
 }
@@ -256,10 +269,11 @@ async fn errors_at_the_start_name_the_cause() {
 #[tokio::test]
 async fn a_coordinator_that_was_stopped_can_be_started_again() {
     let (_folder, cluster) = new_cluster();
-    create_catalog(&cluster).unwrap();
-    let handle = start(config(&cluster)).await.unwrap();
-    let error = start(config(&cluster)).await.unwrap_err();
+    create_catalog(&cluster);
+    let handle = start(&cluster, config(&cluster)).await.unwrap();
+    let (path, id) = records(&cluster);
+    let error = DirCatalog::open(path, &id).unwrap_err();
     assert!(error.to_string().contains("in use by another coordinator"), "{error}");
     handle.stop().await;
-    start(config(&cluster)).await.unwrap().stop().await;
+    start(&cluster, config(&cluster)).await.unwrap().stop().await;
 }

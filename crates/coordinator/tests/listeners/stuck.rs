@@ -4,8 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 
-use coordinator::start_on;
-use dir::DirCatalog;
 use store_api::{Done, Files, Storage, StoreChange, StoreError, Term, Transaction, Write};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -95,12 +93,12 @@ fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     let (folder, cluster) = new_cluster();
-    create_catalog(&cluster).unwrap();
+    create_catalog(&cluster);
     let config = config(&cluster);
-    let (path, id) = (config.catalog.clone(), cluster.config().cluster_id.to_string());
+    let (path, id) = records(&cluster);
     let hangs = Arc::<(Mutex<bool>, Condvar)>::default();
     let storage = hanging(DirCatalog::open(&path, &id).unwrap(), &hangs);
-    let handle = start_on(config, storage).await.unwrap();
+    let handle = coordinator::start(config, storage).await.unwrap();
     let running = Arc::new(Running { _folder: folder, cluster, handle });
     let admin = Role::default_client();
     let (code, _) = running.http(&admin, "POST", "/v1/puts", &begin("before")).await;

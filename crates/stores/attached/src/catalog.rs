@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use repair::StripeId;
 use store_api::{
-    Answer, Catalog, CatalogError, Done, Listener, RecordWrite, Reply, SharedRecords, Storage, StoreError,
+    Catalog, CatalogError, Done, Listener, RecordWrite, Reply, SharedRecords, Storage, StoreError,
     StorePolicy, StripeRecord, StripeWrite, Term, Write,
 };
 use tokio::runtime::Runtime;
@@ -176,7 +176,7 @@ impl<S: System> Catalog for AttachedCatalog<S> {
                 return self.ask_now(term, write);
             }
         }
-        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+        Ok(Done::default())
     }
 
     fn begin(&mut self, term: Term, write: &Write, done: Reply) -> Option<Reply> {

@@ -1,12 +1,13 @@
 //! [`Kind`]: the binary's interface to a kind of store: settings, opening, `mend attach`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use clap::{ArgMatches, Command};
-use cluster::{Cluster, HelperConfig, OwnRepair};
+use cluster::{Cluster, HelperConfig, HelperSettings, OwnRepair};
 use store_api::{Blocks, SharedRecords, Storage};
 
 /// A kind of store that others own. Its crate implements this trait, and the table in the crate `stores`
@@ -21,6 +22,13 @@ pub trait Kind: Sync {
     /// # Errors
     /// [`KindError`] for an unknown key or value.
     fn own_repair(&self, cluster: &Cluster) -> Result<OwnRepair, KindError>;
+
+    /// Reads the settings in each `[[helper]]`. Returns the helpers' names by the addresses of the store's servers on the same
+    /// machines.
+    ///
+    /// # Errors
+    /// [`KindError`]: a key or value that is not known.
+    fn servers(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError>;
 
     /// Opens the coordinator's storage over these records, on a thread that may block.
     ///
@@ -40,6 +48,15 @@ pub trait Kind: Sync {
     /// Runs `mend attach NAME`: creates a cluster folder, still without records, for a running system.
     /// `folder` is the value of `--cluster`.
     fn attach<'a>(&'a self, folder: Option<PathBuf>, args: &'a ArgMatches) -> Attaching<'a>;
+}
+
+/// The settings of a helper that the crate of the kind reads.
+///
+/// # Errors
+/// [`KindError`], also if the helper was removed from `mend.toml`.
+pub fn settings_of<T: HelperSettings>(cluster: &Cluster, helper: &HelperConfig) -> Result<T, KindError> {
+    let settings = cluster.helper_settings()?.remove(&helper.name);
+    settings.ok_or_else(|| KindError::new(format!("mend.toml has no helper {} any more", helper.name)))
 }
 
 /// `mend attach` in progress.

@@ -9,6 +9,8 @@ use store_api::{
     Term,
 };
 
+use crate::CopyId;
+
 /// A copy of a block and the state in which it was found.
 pub type CopyState = (StripeId, BlockIndex, NodeId, BlockState);
 
@@ -112,10 +114,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`CatalogError`].
-    pub fn forget(
-        &mut self,
-        copies: impl IntoIterator<Item = (StripeId, BlockIndex, NodeId)>,
-    ) -> Result<(), CatalogError> {
+    pub fn forget(&mut self, copies: impl IntoIterator<Item = CopyId>) -> Result<(), CatalogError> {
         let healthy = |(stripe, index, node)| (stripe, index, node, BlockState::Healthy);
         let states: Vec<CopyState> = copies.into_iter().map(healthy).collect();
         if states.is_empty() {

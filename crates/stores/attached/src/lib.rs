@@ -6,14 +6,18 @@
 
 mod aside;
 mod attach;
+mod bad_copies;
 mod catalog;
 mod kind;
 mod ledger;
+mod service;
 mod telling;
 
 use aside::Aside;
 pub use attach::{BesideArgs, name, options, own_address, unit};
+pub use bad_copies::{BadCopies, CopyId};
 pub use catalog::{AttachedCatalog, StartError, System};
-pub use kind::{Attached, Attaching, Kind, KindError};
+pub use kind::{Attached, Attaching, Kind, KindError, settings_of};
 pub use ledger::{CopyState, Ledger};
+pub use service::ServiceReport;
 pub use telling::Teller;

@@ -37,16 +37,30 @@ pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
     BlockError::Corrupt { block: block.clone(), path: path.display().to_string(), detail }
 }
 
-/// The error for a range beyond the end of the block.
-pub fn beyond(path: &Path, offset: u64, length: usize, block_bytes: u64) -> BlockError {
-    let text = format!("{length} bytes from offset {offset} exceed the block's {block_bytes} bytes");
-    fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
-}
-
-/// Makes all renames and new names in a folder durable.
+/// Returns the end of a range of `length` bytes in a block of `block_bytes`.
 ///
 /// # Errors
-/// [`BlockError::Io`].
-pub fn sync_folder(folder: &Path) -> Result<(), BlockError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
+/// [`BlockError::Io`] if the range is not in the block.
+pub fn range_end(path: &Path, offset: u64, length: usize, block_bytes: u64) -> Result<u64, BlockError> {
+    let end = offset.checked_add(length as u64).filter(|&end| end <= block_bytes);
+    end.ok_or_else(|| {
+        let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
+        fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
+    })
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// `missing` if it does not exist, otherwise [`BlockError::Io`].
+pub fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<File, BlockError> {
+    File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => missing(),
+        _ => fault(path)(error),
+    })
+}
+
+/// The error for a block whose file does not exist.
+pub fn missing(block: &BlockId, path: &Path) -> BlockError {
+    BlockError::Missing { block: block.clone(), path: path.display().to_string() }
 }

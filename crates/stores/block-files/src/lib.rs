@@ -6,16 +6,25 @@
 #![forbid(unsafe_code)]
 
 mod cached;
+mod chunks;
+mod draft;
 mod extents;
 mod faults;
+mod folders;
 mod niceness;
 mod steady;
 mod stored;
 mod through;
 
-pub use cached::{ASKED_AT_ONCE_BYTES, forget, open_cached, read_exact_cached};
+pub use cached::{Wait, forget, forget_all, open_cached, read_ahead, read_exact, read_exact_cached};
+pub use chunks::read_by_chunks;
+pub use draft::Draft;
 pub use extents::Extents;
-pub use faults::{beyond, block_fault, corrupt, fault, sync_folder};
+pub use faults::{block_fault, corrupt, fault, missing, open_file, range_end};
+pub use folders::{
+    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, file_bytes, free_bytes, names, names_if_any, parent,
+    remove_all, remove_file, sync_folder,
+};
 pub use niceness::yield_processors;
 pub use steady::SteadyFile;
 pub use stored::StoredBlock;

@@ -1,11 +1,10 @@
 //! [`DirBlocks`]: a helper's blocks as plain files.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use block_files::{StoredBlock, fault, sync_folder};
+use block_files::{StoredBlock, fault, free_bytes, remove_file, sync_folder};
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -144,17 +143,6 @@ impl Blocks for DirBlocks {
     }
 
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        let root = self.folder.root();
-        let found = rustix::fs::statvfs(root).map_err(|error| fault(root)(error.into()))?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
-    }
-}
-
-/// Returns `false` if the file did not exist.
-fn remove_file(path: &Path) -> Result<bool, BlockError> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(fault(path)(error)),
+        free_bytes(self.folder.root())
     }
 }

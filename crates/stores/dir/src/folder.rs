@@ -1,13 +1,13 @@
 //! The folder of a helper's blocks: its lock, its 256 subfolders, and the cleanup at startup.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{self, Mutex, MutexGuard, PoisonError};
 
-use block_files::{block_fault, fault, sync_folder};
+use block_files::{FolderLock, block_fault, exists, fault, file_bytes, names, remove_all, sync_folder};
 use repair::BlockId;
 use repair::wire::control::HeldBlock;
 use store_api::BlockError;
@@ -16,6 +16,8 @@ use super::commit::{self};
 use super::place::{CHECKSUMS_SUFFIX, Place, TEMPORARY_PREFIX, is_block_name, parse_intent};
 
 const LOCK_NAME: &str = ".lock";
+const TAKEN: &str =
+    "another helper keeps its blocks in this folder; stop it, or give this helper a folder of its own";
 const SHARDS: usize = 256;
 
 /// A folder that is locked against other helpers until this is dropped.
@@ -25,14 +27,14 @@ pub(super) struct Folder {
     /// One lock per subfolder. It makes lookups and changes of a block's two files atomic.
     shards: Vec<Mutex<()>>,
     generation: AtomicU64,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl Folder {
     /// Locks the folder, creates it if necessary, and cleans up after a crash.
     pub(super) fn open(root: &Path) -> Result<Self, BlockError> {
         create_root(root)?;
-        let lock = lock(root)?;
+        let lock = FolderLock::take(root, LOCK_NAME, TAKEN)?;
         for folder in shard_folders(root)? {
             clean(root, &folder)?;
         }
@@ -103,36 +105,17 @@ fn checksums_of(block: &str) -> String {
 
 /// The block and its length; `None` if the block was removed after its name was read.
 fn measure(folder: &Path, name: &str) -> Result<Option<HeldBlock>, BlockError> {
-    let path = folder.join(name);
-    match fs::metadata(&path) {
-        Ok(found) => Ok(Some(HeldBlock { id: BlockId(name.to_owned()), bytes: found.len() })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(fault(&path)(error)),
-    }
+    let bytes = file_bytes(&folder.join(name))?;
+    Ok(bytes.map(|bytes| HeldBlock { id: BlockId(name.to_owned()), bytes }))
 }
 
 fn create_root(root: &Path) -> Result<(), BlockError> {
-    if fs::exists(root).map_err(fault(root))? {
+    if exists(root)? {
         return Ok(());
     }
     fs::create_dir_all(root).map_err(fault(root))?;
     let root = fs::canonicalize(root).map_err(fault(root))?;
     root.parent().map_or(Ok(()), sync_folder)
-}
-
-/// Locks the folder. The system releases the lock when the process ends, even after a crash.
-fn lock(root: &Path) -> Result<File, BlockError> {
-    let path = root.join(LOCK_NAME);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(fault(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
-        Err(TryLockError::WouldBlock) => {
-            let text = "another helper uses this folder; stop it, or give this helper a folder of its own";
-            Err(fault(root)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
-        }
-    }
 }
 
 /// The existing subfolders, sorted.
@@ -142,29 +125,18 @@ fn shard_folders(root: &Path) -> Result<Vec<PathBuf>, BlockError> {
     Ok(names(root)?.iter().filter(|name| is_shard(name)).map(|name| root.join(name)).collect())
 }
 
-/// The names in a folder. Names that are not UTF-8 are skipped, since Mend creates none.
-fn names(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
-    let mut names = BTreeSet::new();
-    for entry in fs::read_dir(folder).map_err(fault(folder))? {
-        names.extend(entry.map_err(fault(folder))?.file_name().into_string());
-    }
-    Ok(names)
-}
-
 /// Completes or removes unfinished work of a crashed process in a subfolder.
 fn clean(root: &Path, folder: &Path) -> Result<(), BlockError> {
-    let mut changed = false;
+    let mut finished = false;
     for (generation, block) in names(folder)?.iter().filter_map(|name| parse_intent(name)) {
         let place = Place::of(root, &block)?;
         commit::finish(&place, &place.temporary(generation))?;
-        changed = true;
+        finished = true;
     }
-    for name in leftovers(&names(folder)?) {
-        let path = folder.join(name);
-        fs::remove_file(&path).map_err(fault(&path))?;
-        changed = true;
+    if finished {
+        sync_folder(folder)?;
     }
-    if changed { sync_folder(folder) } else { Ok(()) }
+    remove_all(folder, leftovers(&names(folder)?))
 }
 
 /// Temporary files, and checksum files without a block.

@@ -38,6 +38,4 @@ pub mod fuzzing {
 }
 
 pub use blocks::DirBlocks;
-pub use catalog::{
-    CATALOG_VERSION, CatalogSnapshot, DirCatalog, Inventory, Rebuilt, Rival, Stranger, Unconfirmed,
-};
+pub use catalog::{CATALOG_VERSION, CatalogSnapshot, DirCatalog, Rebuilt, Rival, Stranger, Unconfirmed};

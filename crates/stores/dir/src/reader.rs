@@ -8,25 +8,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use block_files::{
-    ASKED_AT_ONCE_BYTES, StoredBlock, beyond, block_fault, corrupt, fault, forget, open_cached,
-    read_exact_cached, read_through,
+    StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_cached, open_file, range_end,
+    read_ahead, read_by_chunks, read_exact, read_exact_cached, read_through,
 };
 use repair::BlockId;
 use repair::wire::control::Description;
-use rustix::fs::{Advice, fadvise};
 use store_api::{BlockError, BlockHash, BlockReader, Gate};
 
 use super::checksums::{CHUNK_BYTES, Checksums, ChecksumsError, MAX_ENCODED_BYTES};
 
 /// Bytes per read when a whole block is verified.
 pub(super) const VERIFY_BYTES: NonZeroU64 = NonZeroU64::new(64 * CHUNK_BYTES as u64).unwrap();
-
-/// Whether a read may wait for the medium.
-#[derive(Clone, Copy)]
-enum Wait {
-    Never,
-    AsLongAsItTakes,
-}
 
 /// An open block. It keeps its files open, so it continues to read the same bytes if the block is replaced or
 /// removed.
@@ -43,17 +35,9 @@ pub(super) struct DirReader {
 impl DirReader {
     /// Opens the block at `path` with the checksums at `list_path`.
     pub(super) fn open(block: &BlockId, path: &Path, list_path: &Path) -> Result<Self, BlockError> {
-        let file = File::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                BlockError::Missing { block: block.clone(), path: path.display().to_string() }
-            }
-            _ => fault(path)(error),
-        })?;
-        let list = File::open(list_path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                corrupt(block, path, format!("its checksum file {} is missing", list_path.display()))
-            }
-            _ => fault(list_path)(error),
+        let file = open_file(path, || missing(block, path))?;
+        let list = open_file(list_path, || {
+            corrupt(block, path, format!("its checksum file {} is missing", list_path.display()))
         })?;
         let checksums = load(block, &list, list_path)?;
         Self::checked(block, (path, file), (list_path, list), checksums)
@@ -114,53 +98,23 @@ impl DirReader {
         corrupt(&self.block, &self.path, detail)
     }
 
-    fn check_range(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
-        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
-        end.ok_or_else(|| beyond(&self.path, offset, bytes, self.bytes()))
-    }
-
-    /// Reads any byte range. Returns `false` if the read would have to wait for the medium but may not.
     fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        let end = self.check_range(offset, buffer.len())?;
-        let whole_from = offset.next_multiple_of(CHUNK_BYTES as u64).min(end);
-        let whole_to = if end == self.bytes() { end } else { end - end % CHUNK_BYTES as u64 };
-        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
-        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
-        Ok(self.read_piece(offset, head, wait)?
-            && self.read_chunks(whole_from, whole, wait)?
-            && self.read_piece(end - tail.len() as u64, tail, wait)?)
+        range_end(&self.path, offset, buffer.len(), self.bytes())?;
+        read_by_chunks(offset, buffer, CHUNK_BYTES as u64, self.bytes(), |offset, chunks| {
+            self.read_chunks(offset, chunks, wait)
+        })
     }
 
     /// Reads whole chunks directly into the caller's buffer. The block's last chunk may be short.
     fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        if buffer.is_empty() {
-            return Ok(true);
-        }
-        match wait {
-            Wait::Never if !read_exact_cached(&self.file, buffer, offset) => return Ok(false),
-            Wait::Never => {}
-            Wait::AsLongAsItTakes => {
-                self.file.read_exact_at(buffer, offset).map_err(block_fault(&self.block, &self.path))?;
-            }
+        let read = read_exact(&self.file, buffer, offset, wait);
+        if !read.map_err(block_fault(&self.block, &self.path))? {
+            return Ok(false);
         }
         let first = chunk_of(offset);
         let mut chunks = buffer.chunks(CHUNK_BYTES).enumerate();
         chunks.try_for_each(|(at, chunk)| self.check_chunk(first + at, chunk))?;
         Ok(true)
-    }
-
-    /// Reads a part of one chunk: reads the whole chunk, checks it, and copies the part.
-    fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        if buffer.is_empty() {
-            return Ok(true);
-        }
-        let range = self.checksums.chunk(chunk_of(offset));
-        let mut storage = [0; CHUNK_BYTES];
-        let chunk = &mut storage[..(range.end - range.start) as usize];
-        let read = self.read_chunks(range.start, chunk, wait)?;
-        let skip = (offset - range.start) as usize;
-        buffer.copy_from_slice(&chunk[skip..skip + buffer.len()]);
-        Ok(read)
     }
 
     fn check_chunk(&self, index: usize, chunk: &[u8]) -> Result<(), BlockError> {
@@ -186,7 +140,7 @@ impl DirReader {
     /// Checks the block's length, and compares the checksum file on the medium with the one in memory.
     pub(super) fn verify_list(&self) -> Result<(), BlockError> {
         self.check_length()?;
-        forget(&self.list, 0, None);
+        forget_all(&self.list);
         if load(&self.block, &self.list, &self.list_path)? == self.checksums {
             return Ok(());
         }
@@ -225,11 +179,7 @@ impl BlockReader for DirReader {
     }
 
     fn read_ahead(&self, bytes: Range<u64>) {
-        for offset in (bytes.start..bytes.end.min(self.bytes())).step_by(ASKED_AT_ONCE_BYTES as usize) {
-            let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
-            // Advice only. If the system ignores it, later reads wait as usual.
-            let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
-        }
+        read_ahead(&self.file, bytes.start..bytes.end.min(self.bytes()));
     }
 
     fn digest(&self) -> Option<repair::Digest> {
@@ -239,7 +189,7 @@ impl BlockReader for DirReader {
 
 impl StoredBlock for DirReader {
     fn verify(&self, gate: &dyn Gate) -> Result<Option<repair::Digest>, BlockError> {
-        forget(&self.file, 0, None);
+        forget_all(&self.file);
         self.verify_list()?;
         self.verify_bytes(gate)?;
         Ok(Some(self.checksums.block_digest()))

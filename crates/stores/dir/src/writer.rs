@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use block_files::{Extents, SteadyFile, StoredBlock, beyond, block_fault, corrupt};
+use block_files::{Draft, SteadyFile, StoredBlock, block_fault};
 use repair::{Digest, Sink};
 use store_api::{BlockError, BlockReader, BlockWriter, Closed, Gate, Intake, Publish, ReadBack};
 
@@ -30,16 +30,12 @@ pub(super) struct DirWriter {
     file: SteadyFile<Found>,
     checksums: Checksums,
     known: Vec<bool>,
-    written: Extents,
+    draft: Draft<()>,
     /// The digest so far; `None` if the catalog has recorded a digest of the checksum list, as old versions
     /// did.
     tree: Option<Tree>,
     /// The windows to be read back; `None` if the block is not read back while it is being written.
     windows: Option<Windows>,
-    sealed: bool,
-    /// Whether a write or a sync failed. The system reports lost writes only once, so a second sync would
-    /// succeed although bytes are missing.
-    broken: bool,
     /// Whether dropping the writer removes the temporary files; false once they were renamed.
     owns_files: bool,
 }
@@ -55,7 +51,7 @@ impl DirWriter {
         drop(fault);
         let checksums = Checksums::unknown(sink.bytes, Label::of(sink));
         let known = vec![false; checksums.len()];
-        let written = Extents::default();
+        let draft = Draft::new(place.id.clone(), &temporary.block, sink.bytes);
         let is_of_list = sink.digest.is_some_and(|digest| digest.kind() == LIST_KIND);
         let tree = (!is_of_list).then(|| Tree::new(checksums.len()));
         let writer = Self {
@@ -65,31 +61,19 @@ impl DirWriter {
             file,
             checksums,
             known,
-            written,
+            draft,
             tree,
             windows: None,
-            sealed: false,
-            broken: false,
             owns_files: true,
         };
         sized.map(|()| writer) // On an error, the writer is dropped, which removes the file.
-    }
-
-    fn bytes(&self) -> u64 {
-        self.checksums.block_bytes()
-    }
-
-    fn check_range(&self, offset: u64, bytes: usize) -> Result<Range<u64>, BlockError> {
-        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
-        let end = end.ok_or_else(|| beyond(&self.temporary.block, offset, bytes, self.bytes()))?;
-        Ok(offset..end)
     }
 
     fn write(&mut self, range: Range<u64>, bytes: &[u8]) -> Result<(), BlockError> {
         let written = self.file.write(bytes, range.start);
         let is_due = written.map_err(block_fault(&self.place.id, &self.temporary.block))?;
         self.learn(&range, bytes);
-        self.written.insert(range);
+        self.draft.end_write(range);
         if is_due { self.write_out() } else { Ok(()) }
     }
 
@@ -122,27 +106,6 @@ impl DirWriter {
         Ok(())
     }
 
-    fn check_complete(&self) -> Result<(), BlockError> {
-        if self.broken {
-            let detail = "an earlier write to it failed; write it again from the beginning".to_owned();
-            return Err(corrupt(&self.place.id, &self.temporary.block, detail));
-        }
-        let Some(gap) = self.written.first_gap(self.bytes()) else { return Ok(()) };
-        let detail = format!("bytes {} to {} were never written", gap.start, gap.end);
-        Err(corrupt(&self.place.id, &self.temporary.block, detail))
-    }
-
-    fn check_sealed(&self) -> Result<(), BlockError> {
-        if self.sealed {
-            return Ok(());
-        }
-        Err(corrupt(
-            &self.place.id,
-            &self.temporary.block,
-            "it was not sealed after the last write".to_owned(),
-        ))
-    }
-
     /// Waits for the sync thread, and processes its result.
     fn join(&mut self) -> Result<(), BlockError> {
         let found = self.file.join().map_err(block_fault(&self.place.id, &self.temporary.block))?;
@@ -158,8 +121,7 @@ impl DirWriter {
     /// last write, it only syncs, since the seal would have to wait for the reads.
     fn write_out(&mut self) -> Result<(), BlockError> {
         self.join()?;
-        let more_comes = self.written.first_gap(self.bytes()).is_some();
-        let reading = if more_comes { self.reading() } else { None };
+        let reading = if self.draft.is_complete() { None } else { self.reading() };
         let then = move |file: &File| reading.map_or_else(Found::new, |reading| reading.run(file));
         self.file.write_out(then).map_err(block_fault(&self.place.id, &self.temporary.block))
     }
@@ -213,8 +175,7 @@ impl DirWriter {
 
 impl Intake for DirWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        let range = self.check_range(offset, bytes.len())?;
-        self.sealed = false;
+        let range = self.draft.begin_write(offset, bytes.len())?;
         self.known[touched(&range)].fill(false);
         if let Some(windows) = &mut self.windows {
             windows.handle_write(&touched(&range));
@@ -223,12 +184,11 @@ impl Intake for DirWriter {
             tree.forget(numbers(&touched(&range)));
         }
         let done = self.write(range, bytes);
-        self.broken |= done.is_err();
-        done
+        self.draft.note(done)
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        self.check_sealed()?;
+        self.draft.sealed()?;
         let reader = DirReader::open(&self.place.id, &self.temporary.block, &self.temporary.checksums)?;
         Ok(Arc::new(reader))
     }
@@ -236,13 +196,12 @@ impl Intake for DirWriter {
 
 impl BlockWriter for DirWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
-        self.check_complete()?;
-        if !self.sealed {
+        self.draft.check_complete()?;
+        if !self.draft.is_sealed() {
             self.learn_the_rest()?;
             let done = self.sync();
-            self.broken |= done.is_err();
-            done?;
-            self.sealed = true;
+            self.draft.note(done)?;
+            self.draft.seal(());
         }
         Ok(Some(self.checksums.block_digest()))
     }
@@ -254,7 +213,7 @@ impl Publish for DirWriter {
     }
 
     fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
-        self.check_sealed()?;
+        self.draft.sealed()?;
         let folder = Arc::clone(&self.folder);
         let _shard = folder.lock_shard(self.place.shard);
         commit::run(&self.place, &self.temporary)?;

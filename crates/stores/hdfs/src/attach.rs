@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use attached::{Attached, BesideArgs, KindError, name, options, own_address, unit};
 use clap::Args;
-use cluster::{Adopt, Cluster, HelperConfig, Host, OwnRepair};
+use cluster::{Cluster, HelperConfig, Host, OwnRepair};
 
-use crate::config::{HdfsConfig, NameNodeConfig};
+use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig};
 use crate::{AskError, DataNode, Listing, NameNode, NameNodeSettings, Progress, Snapshots};
 
 #[derive(Debug, Args)]
@@ -73,18 +73,19 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
     let host = args.beside.listen.map_or_else(|| own_address(&first.address), Ok)?;
     let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
     cluster.set_store(store(args).to_table())?;
-    for helper in helpers(&nodes, args)? {
-        cluster.add_helper(helper)?;
+    let helpers = new_helpers(&nodes, args)?;
+    for (helper, settings) in &helpers {
+        cluster.add_helper_with(helper.clone(), settings.to_table())?;
     }
     let facts = serde_json::json!({
         "folder": cluster.folder(),
         "block_groups": groups,
-        "helpers": cluster.config().helpers.iter().map(|helper| serde_json::json!({
-            "helper": helper.name, "datanode": helper.datanode, "folders": helper.folders,
+        "helpers": helpers.iter().map(|(helper, settings)| serde_json::json!({
+            "helper": helper.name, "datanode": settings.datanode, "folders": settings.folders,
         })).collect::<Vec<_>>(),
         "notes": notes(&nodes, &listing.snapshots),
     });
-    let text = text(&cluster, &nodes, &listing, args.no_plugin);
+    let text = text(&cluster, &helpers, &nodes, &listing, args.no_plugin);
     Ok(Attached { cluster, text, facts })
 }
 
@@ -123,7 +124,7 @@ fn store(args: &AttachArgs) -> HdfsConfig {
 }
 
 /// One helper for each DataNode that reports its folders.
-fn helpers(nodes: &[DataNode], args: &AttachArgs) -> Result<Vec<HelperConfig>, KindError> {
+fn new_helpers(nodes: &[DataNode], args: &AttachArgs) -> Result<Vec<(HelperConfig, HdfsHelper)>, KindError> {
     let mut ports: BTreeMap<&str, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
     for node in nodes.iter().filter(|node| !node.folders.is_empty()) {
@@ -139,14 +140,15 @@ fn helpers(nodes: &[DataNode], args: &AttachArgs) -> Result<Vec<HelperConfig>, K
             helper.advertise = Some(host.at(*port));
         }
         *port = port.saturating_add(1);
-        helper.datanode = Some(address.clone());
-        match args.no_plugin {
-            true => helper.adopt = Adopt::Push,
-            false => helper.plugin_port = Some(args.plugin_port),
-        }
-        helper.folders = node.folders.clone();
         helper.rack = node.standing.as_ref().map(|standing| standing.rack.clone());
-        helpers.push(helper);
+        let settings = HdfsHelper {
+            datanode: Some(address.clone()),
+            adopt: if args.no_plugin { Adopt::Push } else { Adopt::Plugin },
+            plugin_port: (!args.no_plugin).then_some(args.plugin_port),
+            pool: None,
+            folders: node.folders.clone(),
+        };
+        helpers.push((helper, settings));
     }
     Ok(helpers)
 }
@@ -168,7 +170,13 @@ fn notes(nodes: &[DataNode], snapshots: &Snapshots) -> Vec<String> {
     silent.chain(uncovered).collect()
 }
 
-fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: bool) -> String {
+fn text(
+    cluster: &Cluster,
+    helpers: &[(HelperConfig, HdfsHelper)],
+    nodes: &[DataNode],
+    listing: &Listing,
+    no_plugin: bool,
+) -> String {
     let (folder, groups) = (cluster.folder().display(), listing.groups.len());
     let mut text = format!(
         "attached to HDFS: {groups} block groups on {} DataNodes; the cluster folder is {folder}\n",
@@ -193,8 +201,8 @@ fn text(cluster: &Cluster, nodes: &[DataNode], listing: &Listing, no_plugin: boo
              the DataNode's user (`User=` below), and create /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", USER, cluster.folder());
     text += "\nThen run there:\n";
-    for helper in &cluster.config().helpers {
-        let datanode = helper.datanode.as_deref().unwrap_or_default();
+    for (helper, settings) in helpers {
+        let datanode = settings.datanode.as_deref().unwrap_or_default();
         text +=
             &format!("  systemctl enable --now mend-helper@{}   # for DataNode {datanode}\n", helper.name);
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cluster::OwnRepair;
+use cluster::{HelperSettings, OwnRepair};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml_edit::{Array, Table, value};
@@ -42,6 +42,64 @@ pub(crate) struct NameNodeConfig {
     /// The folders whose files are repaired.
     #[serde(default = "everything")]
     pub paths: Vec<String>,
+}
+
+/// The DataNode beside which a helper works.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct HdfsHelper {
+    /// The `IP:PORT` by which the NameNode knows it (`dfs.datanode.address`).
+    pub datanode: Option<String>,
+    /// How it adopts rebuilt blocks.
+    pub adopt: Adopt,
+    /// The port of its plug-in (`mend.datanode.port`), if not the default.
+    pub plugin_port: Option<u16>,
+    /// The block pool, if it serves several NameNodes.
+    pub pool: Option<String>,
+    /// Its folders in its own order: `dfs.datanode.data.dir`.
+    pub folders: Vec<PathBuf>,
+}
+
+/// How a DataNode adopts a block that its helper rebuilt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Adopt {
+    /// The helper writes the files in place and tells the DataNode's plug-in.
+    #[default]
+    Plugin,
+    /// The helper sends the block over HDFS's write protocol; no plug-in is needed.
+    Push,
+}
+
+impl HelperSettings for HdfsHelper {
+    fn contradiction(&self) -> Option<(&'static str, String)> {
+        let message = "`adopt`: nobody to push to; write the DataNode's address, `datanode = \"IP:PORT\"`";
+        (self.adopt == Adopt::Push && self.datanode.is_none()).then(|| ("adopt", message.to_owned()))
+    }
+}
+
+impl HdfsHelper {
+    /// The keys in `[[helper]]` of `mend.toml`.
+    pub(crate) fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        if let Some(datanode) = &self.datanode {
+            table["datanode"] = value(datanode.as_str());
+        }
+        if self.adopt == Adopt::Push {
+            table["adopt"] = value("push");
+        }
+        if let Some(port) = self.plugin_port {
+            table["plugin_port"] = value(i64::from(port));
+        }
+        if let Some(pool) = &self.pool {
+            table["pool"] = value(pool.as_str());
+        }
+        if !self.folders.is_empty() {
+            let folders = self.folders.iter().map(|folder| folder.to_string_lossy().into_owned());
+            table["folders"] = value(folders.collect::<Array>());
+        }
+        table
+    }
 }
 
 fn usual_java() -> PathBuf {
@@ -105,6 +163,32 @@ mod tests {
         let mut document = toml_edit::DocumentMut::new();
         document["store"] = toml_edit::Item::Table(store.to_table());
         toml_edit::de::from_str::<Config>(&document.to_string()).expect("it is one").store
+    }
+
+    #[test]
+    fn a_helper_is_written_as_it_is_read() {
+        let plugin =
+            HdfsHelper { plugin_port: Some(7411), folders: vec!["/data".into()], ..HdfsHelper::default() };
+        let push = HdfsHelper {
+            datanode: Some("10.0.0.7:9866".to_owned()),
+            adopt: Adopt::Push,
+            pool: Some("BP-1".to_owned()),
+            ..HdfsHelper::default()
+        };
+        for helper in [HdfsHelper::default(), plugin, push] {
+            let text = helper.to_table().to_string();
+            assert_eq!(toml_edit::de::from_str::<HdfsHelper>(&text), Ok(helper), "{text}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_only_pushed_to_a_datanode_that_is_named() {
+        let helper = |text: &str| toml_edit::de::from_str::<HdfsHelper>(text);
+        let (key, message) = helper("adopt = \"push\"").unwrap().contradiction().expect("to nobody");
+        assert!(key == "adopt" && message.contains("`datanode = \"IP:PORT\"`"), "{message}");
+        let named = helper("adopt = \"push\"\ndatanode = \"10.0.0.7:9866\"").unwrap();
+        assert_eq!(named.contradiction(), None);
+        assert!(helper("adopt = \"pull\"").unwrap_err().to_string().contains("`pull`"));
     }
 
     #[test]

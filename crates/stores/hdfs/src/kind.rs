@@ -1,16 +1,17 @@
 //! HDFS as a [`Kind`] of store.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attached::{Attaching, Kind, KindError};
+use attached::{Attaching, Kind, KindError, settings_of};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use cluster::{Adopt, Cluster, HelperConfig, OwnRepair};
+use cluster::{Cluster, HelperConfig, Name, OwnRepair};
 use store_api::{Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
-use crate::config::{HdfsConfig, NameNodeConfig};
+use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig};
 use crate::{Attachment, HdfsBlocks, NameNodeSettings};
 
 /// The default port of the DataNode's plug-in.
@@ -29,15 +30,18 @@ impl Kind for Hdfs {
         Ok(if config.namenode.is_some() { config.repair } else { OwnRepair::Off })
     }
 
+    fn servers(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError> {
+        let helpers = cluster.helper_settings::<HdfsHelper>()?.into_iter();
+        Ok(helpers.filter_map(|(name, helper)| Some((helper.datanode?, name.to_string()))).collect())
+    }
+
     fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError> {
         let config = config(cluster)?;
-        let beside = |helper: &HelperConfig| Some((helper.datanode.clone()?, helper.name.to_string()));
-        let helpers = &cluster.config().helpers;
         let attachment = Attachment {
             paths: config.namenode.as_ref().map(|namenode| namenode.paths.clone()).unwrap_or_default(),
             namenode: config.namenode.map(settings),
-            helpers: helpers.iter().filter_map(beside).collect(),
-            pushes: helpers.iter().any(|helper| helper.adopt == Adopt::Push),
+            helpers: self.servers(cluster)?,
+            pushes: cluster.helper_settings::<HdfsHelper>()?.values().any(|it| it.adopt == Adopt::Push),
         };
         crate::open(attachment, records).map_err(KindError::new)
     }
@@ -78,29 +82,27 @@ fn settings(config: NameNodeConfig) -> NameNodeSettings {
 
 /// Opens a helper's blocks.
 fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
-    if helper.folders.is_empty() {
+    let settings = settings_of::<HdfsHelper>(cluster, helper)?;
+    if settings.folders.is_empty() {
         return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name))
             .help("set it to the folders of its DataNode (dfs.datanode.data.dir), in the DataNode's order"));
     }
-    let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
-    let blocks = HdfsBlocks::open(&folders, helper.pool.as_deref())?;
-    Ok(Arc::new(match helper.adopt {
+    let folders: Vec<_> = settings.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
+    let blocks = HdfsBlocks::open(&folders, settings.pool.as_deref())?;
+    Ok(Arc::new(match settings.adopt {
         Adopt::Plugin => {
-            let port = helper.plugin_port.unwrap_or(PLUGIN_PORT);
+            let port = settings.plugin_port.unwrap_or(PLUGIN_PORT);
             blocks.with_datanode(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
         }
-        Adopt::Push => blocks.with_pushes(datanode(helper)?),
+        Adopt::Push => blocks.with_pushes(datanode(&helper.name, &settings)?),
     }))
 }
 
 /// The address at which the DataNode accepts blocks.
-fn datanode(helper: &HelperConfig) -> Result<SocketAddr, KindError> {
-    let address = helper.datanode.as_deref().unwrap_or_default();
+fn datanode(helper: &Name, settings: &HdfsHelper) -> Result<SocketAddr, KindError> {
+    let address = settings.datanode.as_deref().unwrap_or_default();
     address.parse().map_err(|_| {
-        KindError::new(format!(
-            "helper {}: `datanode` is `{address}`, which is not an address to push blocks to",
-            helper.name
-        ))
-        .help("set it to the DataNode's IP:PORT as the NameNode lists it (hdfs dfsadmin -report)")
+        KindError::new(format!("helper {helper}: `datanode` is `{address}`, no address to push blocks to"))
+            .help("set it to the DataNode's IP:PORT as the NameNode lists it (hdfs dfsadmin -report)")
     })
 }

@@ -8,7 +8,7 @@ use attached::{Attached, BesideArgs, KindError, name, options, own_address, unit
 use clap::Args;
 use cluster::{Cluster, HelperConfig, Host, Name, OwnRepair};
 
-use crate::config::SeaweedfsConfig;
+use crate::config::{SeaweedfsConfig, SeaweedfsHelper};
 use crate::{
     AskError, Listing, MasterClient, Security, Server, ServerAddress, ServerId, ServerStatus, VolumeServer,
 };
@@ -66,22 +66,21 @@ pub(crate) async fn attach(folder: Option<PathBuf>, args: &AttachArgs) -> Result
     let host = args.beside.listen.map_or_else(|| own_address(&masters[0].http()), Ok)?;
     let mut cluster = Cluster::init(&folder, &options(host, DEFAULT_CODE, &args.beside))?;
     cluster.set_store(store(args).to_table())?;
-    for mut helper in helpers(&found, args.base_port)? {
-        let server = helper.volume_server.as_deref().unwrap_or_default();
-        helper.index_folder = index_folders.get(server).cloned();
-        cluster.add_helper(helper)?;
+    let helpers = new_helpers(&found, &index_folders, args.base_port)?;
+    for (helper, settings) in &helpers {
+        cluster.add_helper_with(helper.clone(), settings.to_table())?;
     }
     let facts = serde_json::json!({
         "folder": cluster.folder(),
         "volumes": listing.volumes.len(),
         "shards": listing.shard_count(),
-        "helpers": cluster.config().helpers.iter().map(|helper| serde_json::json!({
-            "helper": helper.name, "volume_server": helper.volume_server, "folders": helper.folders,
-            "index_folder": helper.index_folder,
+        "helpers": helpers.iter().map(|(helper, settings)| serde_json::json!({
+            "helper": helper.name, "volume_server": settings.volume_server, "folders": settings.folders,
+            "index_folder": settings.index_folder,
         })).collect::<Vec<_>>(),
         "notes": notes(&found, &maintenance.scripts),
     });
-    let text = text(&cluster, &listing, &found, &maintenance.scripts);
+    let text = text(&cluster, &helpers, &listing, &found, &maintenance.scripts);
     Ok(Attached { cluster, text, facts })
 }
 
@@ -125,7 +124,11 @@ fn index_folders(
 }
 
 /// One helper for each server that reports its folders.
-fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, KindError> {
+fn new_helpers(
+    found: &[Found],
+    index_folders: &BTreeMap<String, PathBuf>,
+    base_port: u16,
+) -> Result<Vec<(HelperConfig, SeaweedfsHelper)>, KindError> {
     let mut ports: BTreeMap<String, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
     for Found { id, server, status, .. } in found {
@@ -139,10 +142,13 @@ fn helpers(found: &[Found], base_port: u16) -> Result<Vec<HelperConfig>, KindErr
             helper.advertise = Some(host.at(*port));
         }
         *port = port.saturating_add(1);
-        helper.volume_server = Some(id.0.clone());
-        helper.folders = folders(status);
         helper.rack = Some(format!("{}/{}", server.data_center, server.rack)).filter(|rack| rack.len() > 1);
-        helpers.push(helper);
+        let settings = SeaweedfsHelper {
+            volume_server: Some(id.0.clone()),
+            folders: folders(status),
+            index_folder: index_folders.get(&id.0).cloned(),
+        };
+        helpers.push((helper, settings));
     }
     Ok(helpers)
 }
@@ -194,9 +200,14 @@ fn notes(found: &[Found], scripts: &str) -> Vec<String> {
     notes
 }
 
-fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) -> String {
+fn text(
+    cluster: &Cluster,
+    helpers: &[(HelperConfig, SeaweedfsHelper)],
+    listing: &Listing,
+    found: &[Found],
+    scripts: &str,
+) -> String {
     let folder = cluster.folder().display();
-    let helpers = &cluster.config().helpers;
     let mut text = format!(
         "attached to SeaweedFS: {} EC volumes, {} shards on {} volume servers; the cluster folder is {folder}\n",
         listing.volumes.len(),
@@ -213,13 +224,13 @@ fn text(cluster: &Cluster, listing: &Listing, found: &[Found], scripts: &str) ->
     text += "On each volume server's machine, copy mend.toml, ca/ca.pem and helpers/NAME of the cluster folder to the same path,\n\
              owned by a user that may write the server's folders, and create /etc/systemd/system/mend-helper@.service:\n\n";
     text += &unit("helper %i", USER, cluster.folder());
-    if helpers.iter().any(|helper| helper.index_folder.is_none()) {
+    if helpers.iter().any(|(_, settings)| settings.index_folder.is_none()) {
         text += "\nVolume servers do not report -dir.idx: for servers that use it, set that folder as `index_folder` of their helper \
                  in mend.toml.\n";
     }
     text += "\nThen run there:\n";
-    for helper in helpers {
-        let server = helper.volume_server.as_deref().unwrap_or_default();
+    for (helper, settings) in helpers {
+        let server = settings.volume_server.as_deref().unwrap_or_default();
         text +=
             &format!("  systemctl enable --now mend-helper@{}   # for volume server {server}\n", helper.name);
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cluster::OwnRepair;
+use cluster::{HelperSettings, OwnRepair};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml_edit::{Array, Table, value};
@@ -23,6 +23,38 @@ pub(crate) struct SeaweedfsConfig {
     /// The damage that is repaired automatically.
     #[serde(default)]
     pub repair: OwnRepair,
+}
+
+/// The volume server beside which a helper works.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct SeaweedfsHelper {
+    /// Its `HOST:PORT` or `-id`.
+    pub volume_server: Option<String>,
+    /// Its folders in its own order: `-dir`.
+    pub folders: Vec<PathBuf>,
+    /// Its `-dir.idx` folder, if it has one.
+    pub index_folder: Option<PathBuf>,
+}
+
+impl HelperSettings for SeaweedfsHelper {}
+
+impl SeaweedfsHelper {
+    /// The keys in `[[helper]]` of `mend.toml`.
+    pub(crate) fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        if let Some(server) = &self.volume_server {
+            table["volume_server"] = value(server.as_str());
+        }
+        if !self.folders.is_empty() {
+            let folders = self.folders.iter().map(|folder| folder.to_string_lossy().into_owned());
+            table["folders"] = value(folders.collect::<Array>());
+        }
+        if let Some(folder) = &self.index_folder {
+            table["index_folder"] = value(folder.to_string_lossy().into_owned());
+        }
+        table
+    }
 }
 
 impl SeaweedfsConfig {
@@ -47,6 +79,19 @@ impl SeaweedfsConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_helper_is_written_as_it_is_read() {
+        let beside = SeaweedfsHelper {
+            volume_server: Some("10.0.0.1:8080".to_owned()),
+            folders: vec!["/a".into(), "/b".into()],
+            index_folder: Some("/index".into()),
+        };
+        for helper in [SeaweedfsHelper::default(), beside] {
+            let text = helper.to_table().to_string();
+            assert_eq!(toml_edit::de::from_str::<SeaweedfsHelper>(&text), Ok(helper), "{text}");
+        }
+    }
 
     #[test]
     fn a_store_is_written_as_it_is_read() {

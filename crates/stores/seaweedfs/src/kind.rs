@@ -1,16 +1,17 @@
 //! SeaweedFS as a [`Kind`] of store.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use attached::{Attaching, Kind, KindError};
+use attached::{Attaching, Kind, KindError, settings_of};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use cluster::{Cluster, HelperConfig, OwnRepair};
 use store_api::{Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
-use crate::config::SeaweedfsConfig;
+use crate::config::{SeaweedfsConfig, SeaweedfsHelper};
 use crate::{Attachment, Security, ServerAddress, ShardBlocks};
 
 /// Interval between listings of the whole cluster. Polling is needed because masters send no event for the
@@ -30,6 +31,11 @@ impl Kind for Seaweedfs {
         Ok(config(cluster)?.repair)
     }
 
+    fn servers(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError> {
+        let helpers = cluster.helper_settings::<SeaweedfsHelper>()?.into_iter();
+        Ok(helpers.filter_map(|(name, helper)| Some((helper.volume_server?, name.to_string()))).collect())
+    }
+
     fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError> {
         let config = config(cluster)?;
         let masters: Result<Vec<ServerAddress>, _> =
@@ -38,11 +44,10 @@ impl Kind for Seaweedfs {
             Some(path) => Security::of_toml(&cluster.folder().join(path)).map_err(KindError::new)?,
             None => Security::plain(),
         };
-        let beside = |helper: &HelperConfig| Some((helper.volume_server.clone()?, helper.name.to_string()));
         let attachment = Attachment {
             masters: masters.map_err(KindError::new)?,
             security,
-            helpers: cluster.config().helpers.iter().filter_map(beside).collect(),
+            helpers: self.servers(cluster)?,
             list_every: LIST_EVERY,
         };
         crate::open(attachment, records).map_err(|error| KindError::new(error).unreachable())
@@ -73,23 +78,24 @@ fn config(cluster: &Cluster) -> Result<SeaweedfsConfig, KindError> {
 
 /// Opens a helper's blocks.
 fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
-    if helper.folders.is_empty() {
+    let settings = settings_of::<SeaweedfsHelper>(cluster, helper)?;
+    if settings.folders.is_empty() {
         return Err(KindError::new(format!("helper {} has no `folders` in mend.toml", helper.name))
             .help("set it to the -dir folders of its volume server, in the server's order"));
     }
-    let folders: Vec<_> = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
-    let index = helper.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
+    let folders: Vec<_> = settings.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
+    let index = settings.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
     let blocks = ShardBlocks::open(&folders, index.as_deref())?;
-    warn_of_indexes(helper, &blocks)?;
+    warn_of_indexes(&settings, &blocks)?;
     Ok(Arc::new(blocks))
 }
 
 /// Warns of volumes without an index in any configured folder. SeaweedFS needs the index to mount shards, so
 /// a folder is probably missing in `mend.toml`.
-fn warn_of_indexes(helper: &HelperConfig, blocks: &ShardBlocks) -> Result<(), KindError> {
+fn warn_of_indexes(settings: &SeaweedfsHelper, blocks: &ShardBlocks) -> Result<(), KindError> {
     let without = blocks.volumes_without_index()?;
     let Some(volume) = without.first() else { return Ok(()) };
-    let next = match &helper.index_folder {
+    let next = match &settings.index_folder {
         None => {
             "if its server runs with -dir.idx, set `index_folder` of this helper in mend.toml to that folder"
         }

@@ -23,7 +23,7 @@ impl fmt::Display for ServerId {
 /// A volume server that is connected to the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its address.
+    /// The server's address.
     pub address: ServerAddress,
     /// Its data centre.
     pub data_center: String,

@@ -186,6 +186,67 @@ impl Volumes {
         self.volumes.get(&volume)
     }
 
+    /// The encoding of a volume that counts, its ratio and its shards, if that is known.
+    pub(crate) fn known(&self, volume: u32) -> Option<(Encoding, Ratio, &Generation)> {
+        let volume = self.get(volume)?;
+        let Standing::Known { encoding, ratio, .. } = volume.standing() else { return None };
+        Some((encoding, ratio, &volume.generations[&encoding]))
+    }
+
+    /// The encodings with which a server is listed for a shard.
+    pub(crate) fn encodings_at(&self, volume: u32, shard: u8, server: &ServerId) -> Vec<Encoding> {
+        let generations = self.get(volume).into_iter().flat_map(|volume| &volume.generations);
+        let at_server = generations.filter(|(_, generation)| generation.is_at(shard, server));
+        at_server.map(|(&encoding, _)| encoding).collect()
+    }
+
+    /// Connected servers that hold shards of the current encoding.
+    pub(crate) fn holders_of(&self, volume: u32) -> Vec<ServerId> {
+        let Some((_, _, generation)) = self.known(volume) else { return Vec::new() };
+        let servers: BTreeSet<&ServerId> = generation.all_homes().map(|home| &home.server).collect();
+        servers.into_iter().filter(|server| self.servers().contains_key(*server)).cloned().collect()
+    }
+
+    /// Whether a volume stays readable without a server's copy of one shard, or without all its copies.
+    pub(crate) fn can_spare(&self, volume: u32, shard: Option<u8>, server: &ServerId) -> bool {
+        let Some((_, ratio, generation)) = self.known(volume) else { return false };
+        let elsewhere = generation.homes.iter().filter(|&(&other, homes)| {
+            let goes = shard.is_none_or(|shard| shard == other);
+            !goes || homes.iter().any(|home| home.server != *server)
+        });
+        elsewhere.count() >= usize::from(ratio.data())
+    }
+
+    /// The locations where a shard of the current encoding is listed.
+    pub(crate) fn homes(&self, volume: u32, shard: u8) -> Vec<Home> {
+        let known = self.known(volume);
+        known.and_then(|(_, _, generation)| generation.homes.get(&shard).cloned()).unwrap_or_default()
+    }
+
+    /// Whether every shard of a volume is listed.
+    pub(crate) fn is_whole(&self, volume: u32) -> bool {
+        let standing = self.get(volume).map(Volume::standing);
+        matches!(standing, Some(Standing::Known { missing, .. }) if missing.is_empty())
+    }
+
+    /// Whether a server holds a shard, or was the last to hold it.
+    pub(crate) fn is_home(&self, volume: u32, shard: u8, server: &ServerId) -> bool {
+        let Some((_, _, generation)) = self.known(volume) else { return false };
+        let was_there = || generation.former.get(&shard).is_some_and(|home| home.server == *server);
+        generation.is_at(shard, server) || was_there()
+    }
+
+    /// Whether a server has mounted shards of a volume, of any encoding.
+    pub(crate) fn serves(&self, volume: u32, server: &ServerId) -> bool {
+        self.get(volume).is_some_and(|volume| volume.all_homes().any(|home| home.server == *server))
+    }
+
+    /// The number of shards of all volumes on a server.
+    pub(crate) fn shards_at(&self, server: &ServerId) -> usize {
+        let homes = self.volumes.values().flat_map(Volume::all_homes);
+        homes.filter(|home| home.server == *server).count()
+    }
+
     fn take_homes(&mut self, listing: &Listing) {
         let mut before = BTreeMap::new();
         for (&id, volume) in &mut self.volumes {
@@ -240,6 +301,11 @@ impl Volume {
         }
     }
 
+    /// The homes of all its shards, of all encodings.
+    fn all_homes(&self) -> impl Iterator<Item = &Home> {
+        self.generations.values().flat_map(Generation::all_homes)
+    }
+
     /// The volume's state.
     pub fn standing(&self) -> Standing {
         let Some((encoding, generation)) = self.current() else {
@@ -272,6 +338,16 @@ impl Volume {
 }
 
 impl Generation {
+    /// The homes of all its shards.
+    fn all_homes(&self) -> impl Iterator<Item = &Home> {
+        self.homes.values().flatten()
+    }
+
+    /// Whether a server is listed with a shard.
+    fn is_at(&self, shard: u8, server: &ServerId) -> bool {
+        self.homes.get(&shard).is_some_and(|homes| homes.iter().any(|home| home.server == *server))
+    }
+
     /// Notes the original servers of shards that now exist on other servers only.
     fn note_moves(&mut self, before: BTreeMap<u8, Home>) {
         for (shard, home) in before {

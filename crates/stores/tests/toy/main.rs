@@ -5,6 +5,7 @@
 mod store;
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,53 +17,38 @@ use helper::{Daemon, DaemonOptions};
 use store::{Toy, ToyBlocks};
 use store_api::{Storage, StorePolicy};
 
-const HELPERS: usize = 5;
+const HELPERS: u16 = 5;
 
 /// A port that was free at the time of the call.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn new_cluster(folder: &std::path::Path) -> Cluster {
+fn new_cluster(folder: &Path) -> Cluster {
+    let (api_port, control_port) = (free_port(), free_port());
     let options = InitOptions {
-        helpers: 0,
-        api_port: free_port(),
-        control_port: free_port(),
+        helpers: HELPERS,
+        first_helper_port: 0,
+        api_port,
+        control_port,
         ..InitOptions::default()
     };
-    let mut cluster = Cluster::init(folder, &options).unwrap();
-    for number in 1..=HELPERS {
-        let name = format!("h{number}").parse().unwrap();
-        cluster.add_helper(HelperConfig::new(name, "127.0.0.1:0".parse().unwrap())).unwrap();
-    }
-    cluster
+    Cluster::init(folder, &options).unwrap()
 }
 
 /// Starts a coordinator with the toy's catalog and files, over records in redb.
 async fn coordinate(cluster: &Cluster) -> Handle {
-    let config = CoordinatorConfig::from_cluster(cluster.clone());
-    let records = DirCatalog::create(&config.catalog, &cluster.config().cluster_id.to_string()).unwrap();
+    let records = DirCatalog::create(stores::catalog_path(cluster), "toy").unwrap();
     let toy = Arc::new(Mutex::new(Toy::default()));
     let storage = Storage::new("toy", StorePolicy::OWN, Arc::clone(&toy), records).with_files(toy);
-    let mut config = config;
+    let mut config = CoordinatorConfig::from_cluster(cluster.clone());
     config.heal = Some(false);
-    coordinator::start_on(config, storage).await.unwrap()
+    coordinator::start(config, storage).await.unwrap()
 }
 
 async fn help(cluster: Cluster, config: HelperConfig, blocks: ToyBlocks) {
-    let options = DaemonOptions {
-        cluster_id: cluster.config().cluster_id,
-        identity: cluster.identity(&Role::Helper(config.name.clone())).unwrap(),
-        coordinator: cluster.config().coordinator.dial_control(),
-        listen: config.listen,
-        advertise: None,
-        rack: None,
-        rates: repair::StatedRates::default(),
-        limits: repair::Caps::default(),
-        data_tls: false,
-        blocks: Arc::new(blocks),
-        descriptors: 1024,
-    };
+    let identity = cluster.identity(&Role::Helper(config.name.clone())).unwrap();
+    let options = DaemonOptions::new(&cluster, &config, identity, Arc::new(blocks));
     Daemon::bind(options).await.unwrap().run(|| ()).await.unwrap();
 }
 
@@ -92,13 +78,11 @@ async fn a_store_that_nothing_knows_is_put_into_and_repaired() {
     std::fs::write(&source, &content).unwrap();
     let options =
         PutOptions { code: Some("rs-5-3".into()), block_bytes: Some(64 << 10), ..PutOptions::default() };
-    eventually("the file is put", async || {
-        client.put(&source, "file", &options, no_progress()).await.is_ok()
-    })
-    .await;
+    let put = async || client.put(&source, "file", &options, no_progress()).await.is_ok();
+    eventually("the file is put", put).await;
     let held = || blocks.iter().map(|blocks| blocks.0.lock().unwrap().len()).sum::<usize>();
     let stored = held();
-    assert_eq!(stored % HELPERS, 0, "every stripe has a block on each helper");
+    assert_eq!(stored % usize::from(HELPERS), 0, "every stripe has a block on each helper");
 
     let lost = blocks[2].0.lock().unwrap().pop_first().expect("it holds a block of every stripe");
     client.scrub(false).await.unwrap();
@@ -106,8 +90,8 @@ async fn a_store_that_nothing_knows_is_put_into_and_repaired() {
     assert_eq!(blocks[2].0.lock().unwrap().get(&lost.0), Some(&lost.1), "the same bytes where it was");
 
     let found = client.find("file", ByteRange::ALL).await.unwrap();
-    let got = client.get(&found, &GetOptions::default(), GetTarget::File(copy.clone()), no_progress()).await;
-    got.unwrap();
+    let target = GetTarget::File(copy.clone());
+    client.get(&found, &GetOptions::default(), target, no_progress()).await.unwrap();
     assert_eq!(std::fs::read(&copy).unwrap(), content);
     client.remove("file").await.unwrap();
     eventually("the blocks of a removed file go", async || held() == 0).await;

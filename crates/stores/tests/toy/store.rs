@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use repair::wire::control::{Description, HeldBlock};
+use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, NodeId, Sink, StripeId};
 use store_api::{
-    Answer, BlockError, BlockHash, BlockReader, BlockRecord, BlockState, BlockWriter, Blocks, Catalog,
-    CatalogError, Delivery, Done, FileRecord, FileWrite, Files, Gate, Intake, Publish, PutError, PutId,
-    PutRecord, ReadBack, Sinks, Sources, StoreChange, StoreError, StripeRecord, StripeWrite, Term,
+    Answer, BlockError, BlockReader, BlockWriter, Blocks, Catalog, CatalogError, Delivery, Done, FileRecord,
+    FileWrite, Files, Gate, Intake, Publish, PutError, PutId, PutRecord, ReadBack, Sinks, Sources,
+    StoreChange, StoreError, StripeRecord, StripeWrite, Term,
 };
 
 /// The coordinator's side: catalog and files.
@@ -18,10 +18,6 @@ pub struct Toy {
     puts: BTreeMap<PutId, (PutRecord, BTreeMap<u32, StripeId>)>,
     files: BTreeMap<String, FileRecord>,
     counted: u64,
-}
-
-fn done(value: Answer, changes: Vec<StoreChange>) -> Result<Done, StoreError> {
-    Ok(Done { value, changes })
 }
 
 impl Toy {
@@ -38,37 +34,19 @@ impl Toy {
         self.counted
     }
 
-    /// Removes a stripe. Its nodes are told to remove its blocks.
-    fn remove_stripe(&mut self, stripe: StripeId) -> Vec<StoreChange> {
-        let blocks = self.stripes.remove(&stripe).map(|record| record.blocks).unwrap_or_default();
-        let discards =
-            blocks.into_iter().filter_map(|block| Some(StoreChange::Discard(block.node?, block.id)));
-        discards.chain([StoreChange::StripeGone(stripe)]).collect()
-    }
-
-    fn take_put(&mut self, put: PutId) -> Result<(PutRecord, BTreeMap<u32, StripeId>), StoreError> {
-        Ok(self.puts.remove(&put).ok_or(PutError::NoSuchPut(put))?)
-    }
-
-    fn new_stripe(&mut self, put: &PutRecord, block_bytes: u64, nodes: &[NodeId]) -> StripeRecord {
-        let id = StripeId(format!("toy-{}", self.count()));
-        let block = |(index, &node): (usize, &NodeId)| BlockRecord {
-            id: BlockId(format!("{id}.{index}")),
-            bytes: block_bytes,
-            node: Some(node),
-            state: BlockState::NotStored,
-            replicas: Vec::new(),
-            digest: None,
-        };
-        let blocks = nodes.iter().enumerate().map(block).collect();
-        StripeRecord {
-            id,
-            code: put.code.clone(),
-            block_bytes,
-            chunk_bytes: put.chunk_bytes,
-            blocks,
-            file: None,
+    /// Removes stripes, and has their nodes remove the blocks.
+    fn remove_stripes(&mut self, stripes: impl IntoIterator<Item = StripeId>) -> Vec<StoreChange> {
+        let mut changes = Vec::new();
+        for stripe in stripes.into_iter().filter_map(|id| self.stripes.remove(&id)) {
+            let blocks = stripe.blocks.into_iter();
+            changes.extend(blocks.filter_map(|block| Some(StoreChange::Discard(block.node?, block.id))));
+            changes.push(StoreChange::StripeGone(stripe.id));
         }
+        changes
+    }
+
+    fn take_put(&mut self, put: PutId) -> Result<(PutRecord, BTreeMap<u32, StripeId>), PutError> {
+        self.puts.remove(&put).ok_or(PutError::NoSuchPut(put))
     }
 }
 
@@ -85,8 +63,7 @@ impl Catalog for Toy {
                 let missing = || CatalogError::NoSuchStripe(stripe.clone());
                 let record = self.stripes.get_mut(stripe).ok_or_else(missing)?;
                 for &(index, node, digest) in blocks {
-                    let block = &mut record.blocks[usize::from(index.0)];
-                    (block.node, block.state, block.digest) = (Some(node), BlockState::Healthy, digest);
+                    record.blocks[usize::from(index.0)].publish(node, digest);
                 }
                 changed.push(stripe);
             }
@@ -99,7 +76,7 @@ impl Catalog for Toy {
             }
             StripeWrite::Claim { .. } | StripeWrite::Release(_) | StripeWrite::Inspect => {}
         }
-        done(Answer::Nothing, changed.into_iter().map(|stripe| self.told(stripe)).collect())
+        Ok(Done::changed(changed.into_iter().map(|stripe| self.told(stripe))))
     }
 }
 
@@ -113,57 +90,37 @@ impl Files for Toy {
     fn write_files(&mut self, _: Term, write: &FileWrite) -> Result<Done, StoreError> {
         match write {
             FileWrite::BeginPut { name, bytes, code, size, replace } => {
-                let id = PutId(self.count());
-                let put = PutRecord {
-                    id,
-                    name: name.clone(),
-                    bytes: *bytes,
-                    code: code.clone(),
-                    block_bytes: size.block_bytes,
-                    chunk_bytes: size.chunk_bytes,
-                    replace: *replace,
-                    name_of_put: id.to_string(),
-                    begun_unix_ms: 0,
-                };
-                self.puts.insert(id, (put.clone(), BTreeMap::new()));
-                done(Answer::Put(id), vec![StoreChange::Put(put)])
+                let put = PutRecord::new(PutId(self.count()), name, *bytes, code, *size, *replace);
+                self.puts.insert(put.id, (put.clone(), BTreeMap::new()));
+                Ok(Done::with(Answer::Put(put.id), [StoreChange::Put(put)]))
             }
             FileWrite::Allocate { put, position, size, nodes } => {
-                let (record, _) = self.puts.get(put).cloned().ok_or(PutError::NoSuchPut(*put))?;
-                let stripe = self.new_stripe(&record, size.block_bytes, nodes);
-                self.stripes.insert(stripe.id.clone(), stripe.clone());
-                self.puts.get_mut(put).expect("it is open").1.insert(*position, stripe.id.clone());
-                done(Answer::Stripe(stripe.clone()), vec![StoreChange::Stripe(stripe, true)])
+                let id = StripeId(format!("toy-{}", self.count()));
+                let block = |(index, &node): (usize, &NodeId)| (BlockId(format!("{id}.{index}")), node);
+                let blocks: Vec<_> = nodes.iter().enumerate().map(block).collect();
+                let (put, stripes) = self.puts.get_mut(put).ok_or(PutError::NoSuchPut(*put))?;
+                let stripe = StripeRecord::new(id.clone(), put.code.clone(), *size, blocks);
+                stripes.insert(*position, id.clone());
+                self.stripes.insert(id, stripe.clone());
+                Ok(Done::with(Answer::Stripe(stripe.clone()), [StoreChange::Stripe(stripe, true)]))
             }
             FileWrite::CommitPut(put) => {
                 let (record, stripes) = self.take_put(*put)?;
-                let file = FileRecord {
-                    name: record.name,
-                    bytes: record.bytes,
-                    code: record.code,
-                    block_bytes: record.block_bytes,
-                    chunk_bytes: record.chunk_bytes,
-                    stripes: stripes.into_values().collect(),
-                    created_unix_ms: 0,
-                };
+                let file = record.into_file(stripes.into_values().collect(), 0);
                 self.files.insert(file.name.clone(), file.clone());
                 let mut changes: Vec<StoreChange> = file.stripes.iter().map(|id| self.told(id)).collect();
                 changes.extend([StoreChange::File(file.clone()), StoreChange::PutGone(*put)]);
-                done(Answer::File(file), changes)
+                Ok(Done::with(Answer::File(file), changes))
             }
             FileWrite::AbortPut(put) => {
                 let (_, stripes) = self.take_put(*put)?;
-                let mut changes: Vec<_> =
-                    stripes.into_values().flat_map(|id| self.remove_stripe(id)).collect();
-                changes.push(StoreChange::PutGone(*put));
-                done(Answer::Nothing, changes)
+                let changes = self.remove_stripes(stripes.into_values()).into_iter();
+                Ok(Done::changed(changes.chain([StoreChange::PutGone(*put)])))
             }
             FileWrite::RemoveFile(name) => {
                 let file = self.files.remove(name).ok_or_else(|| StoreError::NoSuchFile(name.clone()))?;
-                let stripes = file.stripes.clone().into_iter();
-                let mut changes: Vec<_> = stripes.flat_map(|id| self.remove_stripe(id)).collect();
-                changes.push(StoreChange::FileGone(name.clone()));
-                done(Answer::File(file), changes)
+                let changes = self.remove_stripes(file.stripes.clone()).into_iter();
+                Ok(Done::with(Answer::File(file), changes.chain([StoreChange::FileGone(name.clone())])))
             }
         }
     }
@@ -173,39 +130,16 @@ impl Files for Toy {
 #[derive(Clone, Default)]
 pub struct ToyBlocks(pub Arc<Mutex<BTreeMap<BlockId, Vec<u8>>>>);
 
-struct Reader(Vec<u8>);
-
 struct Writer {
     id: BlockId,
     bytes: Vec<u8>,
     blocks: ToyBlocks,
 }
 
-fn digest(bytes: &[u8]) -> Option<Digest> {
-    let mut hash = BlockHash::default();
-    hash.update(bytes);
-    Some(hash.finish())
-}
-
 impl ToyBlocks {
-    fn block(&self, id: &BlockId) -> Result<Reader, BlockError> {
+    fn block(&self, id: &BlockId) -> Result<Vec<u8>, BlockError> {
         let missing = || BlockError::Missing { block: id.clone(), path: "memory".to_owned() };
-        self.0.lock().unwrap().get(id).cloned().map(Reader).ok_or_else(missing)
-    }
-}
-
-impl BlockReader for Reader {
-    fn bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
-        buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
-        Ok(())
-    }
-
-    fn digest(&self) -> Option<Digest> {
-        digest(&self.0)
+        self.0.lock().unwrap().get(id).cloned().ok_or_else(missing)
     }
 }
 
@@ -216,13 +150,13 @@ impl Intake for Writer {
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        Ok(Arc::new(Reader(self.bytes.clone())))
+        Ok(Arc::new(self.bytes.clone()))
     }
 }
 
 impl BlockWriter for Writer {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
-        Ok(digest(&self.bytes))
+        Ok(self.bytes.digest())
     }
 }
 
@@ -256,14 +190,8 @@ impl Blocks for ToyBlocks {
     }
 
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
-        let held =
-            |(id, bytes): (&BlockId, &Vec<u8>)| HeldBlock { id: id.clone(), bytes: bytes.len() as u64 };
+        let held = |(id, block): (&BlockId, &Vec<u8>)| HeldBlock { id: id.clone(), bytes: block.bytes() };
         Ok(self.0.lock().unwrap().iter().map(held).collect())
-    }
-
-    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
-        let reader = self.block(block)?;
-        Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 
     fn free_bytes(&self) -> Result<u64, BlockError> {

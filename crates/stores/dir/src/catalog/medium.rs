@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use block_files::forget_all;
 use redb::{Database, DatabaseError, StorageBackend};
-use rustix::fs::{Advice, fadvise};
 use store_api::OpenError;
 use store_api::names::Era;
 
@@ -36,7 +36,7 @@ impl Medium {
     pub(super) fn forget_cached(&self, path: &Path) -> Result<(), OpenError> {
         if let Self::File = self {
             let file = File::open(path).map_err(|error| io_open_fault(path.to_owned(), error))?;
-            let _ = fadvise(&file, 0, None, Advice::DontNeed); // Advice only.
+            forget_all(&file);
         }
         Ok(())
     }

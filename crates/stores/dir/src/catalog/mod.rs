@@ -32,7 +32,7 @@ use store_api::{CatalogError, Done, StoreChange};
 
 pub use copies::CatalogSnapshot;
 pub use open::CATALOG_VERSION;
-pub use rebuild::{Inventory, Rebuilt, Rival, Stranger, Unconfirmed};
+pub use rebuild::{Rebuilt, Rival, Stranger, Unconfirmed};
 
 use engine::{Engine, MARK, Marks};
 use medium::Medium;

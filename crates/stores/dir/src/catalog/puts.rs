@@ -71,19 +71,7 @@ impl DirCatalog {
         if !replace && self.file(name)?.is_some() {
             return Err(PutError::Exists { name: name.to_owned() });
         }
-        let name = name.to_owned();
-        let BlockSize { block_bytes, chunk_bytes } = size;
-        let mut put = PutRecord {
-            id: PutId(0),
-            name,
-            bytes,
-            code,
-            block_bytes,
-            chunk_bytes,
-            replace,
-            name_of_put: String::new(),
-            begun_unix_ms: 0,
-        };
+        let mut put = PutRecord::new(PutId(0), name, bytes, &code, size, replace);
         if put.stripes() > u64::from(u32::MAX) {
             return Err(PutError::TooManyStripes { stripes: put.stripes() });
         }
@@ -150,7 +138,7 @@ impl DirCatalog {
         self.change(|change| {
             let stripes = take_stripes(change, &record)?;
             replace_file(change, &record)?;
-            let file = new_file(&record, stripes);
+            let file = record.into_file(stripes, unix_ms());
             change.put(FILES, &file.name, &file)?;
             change.tell(StoreChange::File(file.clone()));
             end_put(change, put)?;
@@ -306,18 +294,6 @@ fn take_stripe(change: &Change<'_>, key: Key) -> Result<(), CatalogError> {
     change.remove(STRIPES, key.0)?;
     change.tell(StoreChange::StripeGone(stripe.id));
     Ok(())
-}
-
-fn new_file(put: &PutRecord, stripes: Vec<StripeId>) -> FileRecord {
-    FileRecord {
-        name: put.name.clone(),
-        bytes: put.bytes,
-        code: put.code.clone(),
-        block_bytes: put.block_bytes,
-        chunk_bytes: put.chunk_bytes,
-        stripes,
-        created_unix_ms: unix_ms(),
-    }
 }
 
 /// The time in milliseconds since 1970.

@@ -22,7 +22,8 @@ use repair::wire::control::Description;
 use repair::{BlockId, FilePart, NodeId, StripeId, StripeLabel};
 use store_api::names::Key;
 use store_api::{
-    BlockRecord, BlockSize, BlockState, FileRecord, NodeRecord, OpenError, StripeRecord, stripe_count,
+    BlockRecord, BlockSize, BlockState, FileRecord, Inventory, NodeRecord, OpenError, StripeRecord,
+    stripe_count,
 };
 
 use super::copies::{check_unused, draft_beside, install};
@@ -35,17 +36,6 @@ use super::{DirCatalog, block_index};
 
 /// Bytes reserved for the suffix of a rival's name.
 const RIVAL_BYTES: usize = 32;
-
-/// The blocks that a helper reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inventory {
-    /// The helper's name.
-    pub node: String,
-    /// The address at which the helper was reached.
-    pub address: String,
-    /// The helper's blocks.
-    pub blocks: Vec<Description>,
-}
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

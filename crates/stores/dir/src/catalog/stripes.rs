@@ -145,8 +145,7 @@ fn block_of(stripe: &mut StripeRecord, index: BlockIndex) -> Result<&mut BlockRe
 fn publish(change: &Change<'_>, stripe: &mut StripeRecord, news: &Published) -> Result<(), CatalogError> {
     let block = block_of(stripe, news.index)?;
     move_block(change, block, news.node)?;
-    block.state = BlockState::Healthy;
-    block.digest = news.digest;
+    block.publish(news.node, news.digest);
     Ok(())
 }
 
@@ -230,16 +229,7 @@ pub(super) fn new_stripe(
     size: BlockSize,
     nodes: &[NodeId],
 ) -> StripeRecord {
-    let BlockSize { block_bytes, chunk_bytes } = size;
-    let block = |(index, &node): (usize, &NodeId)| BlockRecord {
-        id: key.block(block_index(index)),
-        bytes: block_bytes,
-        node: Some(node),
-        state: BlockState::NotStored,
-        replicas: Vec::new(),
-        digest: None,
-    };
-    let blocks = nodes.iter().enumerate().map(block).collect();
-    let (code, file) = (put.code.clone(), Some(put.part(position)));
-    StripeRecord { id: key.stripe(), code, block_bytes, chunk_bytes, blocks, file }
+    let blocks = nodes.iter().enumerate().map(|(index, &node)| (key.block(block_index(index)), node));
+    let file = Some(put.part(position));
+    StripeRecord { file, ..StripeRecord::new(key.stripe(), put.code.clone(), size, blocks) }
 }

@@ -8,7 +8,8 @@ use repair::{BlockId, Digest, NodeId, StripeId};
 use serde_json::json;
 use store_api::names::{Era, Key, MAX_COUNT};
 use store_api::{
-    BlockSize, BlockState, Catalog, FileRecord, NodeRecord, OpenError, PutError, PutId, Records, StripeRecord,
+    BlockSize, BlockState, Catalog, FileRecord, Inventory, NodeRecord, OpenError, PutError, PutId, Records,
+    StripeRecord,
 };
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use block_files::StoredBlock;
-use repair::wire::control::{Description, HeldBlock};
+use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
@@ -186,11 +186,6 @@ impl Blocks for HdfsBlocks {
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
         let replicas = self.shared.volumes.list()?.into_iter().filter(|(name, _)| name.place().is_some());
         Ok(replicas.map(|(name, bytes)| HeldBlock { id: name.block_id(), bytes }).collect())
-    }
-
-    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
-        let reader = self.reader(&replica(block)?)?;
-        Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
     }
 
     /// Free space on the disk with the most. Ignores the reserve `dfs.datanode.du.reserved`.

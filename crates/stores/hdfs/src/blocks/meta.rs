@@ -134,7 +134,7 @@ impl ChecksumFormat {
         block_bytes.div_ceil(self.chunk_bytes())
     }
 
-    /// Length of the checksum file of a block.
+    /// Length of a block's checksum file in bytes.
     pub(super) fn file_bytes(&self, block_bytes: u64) -> u64 {
         HEADER_BYTES + self.chunks(block_bytes) * SUM_BYTES as u64
     }

@@ -8,15 +8,13 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::OnceLock;
 
 use block_files::{
-    ASKED_AT_ONCE_BYTES, StoredBlock, beyond, block_fault, corrupt, fault, open_cached, read_exact_cached,
-    read_through,
+    StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_cached, open_file, range_end,
+    read_ahead, read_by_chunks, read_exact, read_exact_cached, read_through,
 };
 use repair::{BlockId, Digest};
-use rustix::fs::{Advice, fadvise};
 use store_api::{BlockError, BlockReader, Gate};
 
 use super::meta::{ChecksumFormat, Composite, HEADER_BYTES, MetaError, SUM_BYTES};
@@ -27,13 +25,6 @@ use super::volumes::Files;
 const RUN_SUMS: usize = 1024;
 /// Bytes per read when a whole block is verified.
 const VERIFY_BYTES: u64 = 256 << 10;
-
-/// Whether a read may wait for the medium.
-#[derive(Clone, Copy)]
-enum Wait {
-    Never,
-    AsLongAsItTakes,
-}
 
 /// An open replica. It keeps its files open, so it continues to read the same bytes if the replica is
 /// replaced or removed.
@@ -52,10 +43,7 @@ impl ReplicaReader {
     /// Opens a replica. A length that contradicts the checksums is detected here.
     pub(super) fn open(name: &ReplicaName, files: Files) -> Result<Self, BlockError> {
         let block = name.block_id();
-        let file = open_file(&files.bytes, || BlockError::Missing {
-            block: block.clone(),
-            path: files.bytes.display().to_string(),
-        })?;
+        let file = open_file(&files.bytes, || missing(&block, &files.bytes))?;
         let meta = open_file(&files.meta, || {
             let name = files.meta.display();
             corrupt(&block, &files.bytes, format!("its checksum file {name} is missing"))
@@ -113,34 +101,11 @@ impl ReplicaReader {
         self.format
     }
 
-    fn check_range(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
-        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes);
-        end.ok_or_else(|| beyond(&self.files.bytes, offset, bytes, self.bytes))
-    }
-
-    /// Reads any byte range. Returns `false` if the read would have to wait for the medium but may not.
     fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        let (end, chunk) = (self.check_range(offset, buffer.len())?, self.format.chunk_bytes());
-        let whole_from = offset.next_multiple_of(chunk).min(end);
-        let whole_to = if end == self.bytes { end } else { end - end % chunk };
-        let (head, rest) = buffer.split_at_mut((whole_from - offset) as usize);
-        let (whole, tail) = rest.split_at_mut(whole_to.saturating_sub(whole_from) as usize);
-        Ok(self.read_piece(offset, head, wait)?
-            && self.read_chunks(whole_from, whole, wait)?
-            && self.read_piece(end - tail.len() as u64, tail, wait)?)
-    }
-
-    /// Reads a part of one chunk: reads the whole chunk, checks it, and copies the part.
-    fn read_piece(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        if buffer.is_empty() {
-            return Ok(true);
-        }
-        let range = self.format.chunk(offset / self.format.chunk_bytes(), self.bytes);
-        let mut chunk = vec![0; (range.end - range.start) as usize];
-        let read = self.read_chunks(range.start, &mut chunk, wait)?;
-        let skip = (offset - range.start) as usize;
-        buffer.copy_from_slice(&chunk[skip..skip + buffer.len()]);
-        Ok(read)
+        range_end(&self.files.bytes, offset, buffer.len(), self.bytes)?;
+        read_by_chunks(offset, buffer, self.format.chunk_bytes(), self.bytes, |offset, chunks| {
+            self.read_chunks(offset, chunks, wait)
+        })
     }
 
     /// Reads whole chunks directly into the caller's buffer. The block's last chunk may be short.
@@ -150,9 +115,12 @@ impl ReplicaReader {
         for run in buffer.chunks_mut(RUN_SUMS * chunk as usize) {
             let sums = &mut storage[..run.len().div_ceil(chunk as usize) * SUM_BYTES];
             let sums_at = self.format.sums_at(start / chunk);
-            let read = fill(&self.block, &self.files.meta, &self.meta, sums_at, sums, wait)?
-                && fill(&self.block, &self.files.bytes, &self.file, start, run, wait)?;
-            if !read {
+            let read_sums = read_exact(&self.meta, sums, sums_at, wait);
+            if !read_sums.map_err(block_fault(&self.block, &self.files.meta))? {
+                return Ok(false);
+            }
+            let read_bytes = read_exact(&self.file, run, start, wait);
+            if !read_bytes.map_err(block_fault(&self.block, &self.files.bytes))? {
                 return Ok(false);
             }
             self.check(start, run, sums)?;
@@ -179,7 +147,7 @@ impl ReplicaReader {
             let chunks = (self.format.chunks(self.bytes) - first).min(RUN_SUMS as u64);
             let sums = &mut storage[..chunks as usize * SUM_BYTES];
             let at = self.format.sums_at(first);
-            fill(&self.block, &self.files.meta, &self.meta, at, sums, Wait::AsLongAsItTakes)?;
+            self.meta.read_exact_at(sums, at).map_err(block_fault(&self.block, &self.files.meta))?;
             composite.add(sums);
         }
         Ok(composite.digest())
@@ -187,10 +155,7 @@ impl ReplicaReader {
 
     /// Asks the system to drop the cached pages, so that the medium itself is read.
     fn forget_cache(&self) {
-        for file in [&self.file, &self.meta] {
-            // Advice only. If the system ignores it, reads are served from the cache.
-            let _ = fadvise(file, 0, None, Advice::DontNeed);
-        }
+        [&self.file, &self.meta].into_iter().for_each(forget_all);
     }
 
     fn verify_bytes(&self, gate: &dyn Gate) -> Result<(), BlockError> {
@@ -217,11 +182,7 @@ impl BlockReader for ReplicaReader {
     }
 
     fn read_ahead(&self, bytes: Range<u64>) {
-        for offset in (bytes.start..bytes.end.min(self.bytes)).step_by(ASKED_AT_ONCE_BYTES as usize) {
-            let length = NonZeroU64::new(ASKED_AT_ONCE_BYTES.min(bytes.end - offset));
-            // Advice only. If the system ignores it, later reads wait as usual.
-            let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
-        }
+        read_ahead(&self.file, bytes.start..bytes.end.min(self.bytes));
     }
 
     /// Reads the checksum file on the first call. Returns `None` if that fails; later reads report the error.
@@ -236,29 +197,5 @@ impl StoredBlock for ReplicaReader {
         self.check_lengths()?;
         self.verify_bytes(gate)?;
         self.digest_of_sums().map(Some)
-    }
-}
-
-fn open_file(path: &Path, missing: impl FnOnce() -> BlockError) -> Result<File, BlockError> {
-    File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => missing(),
-        _ => fault(path)(error),
-    })
-}
-
-fn fill(
-    block: &BlockId,
-    path: &Path,
-    file: &File,
-    offset: u64,
-    buffer: &mut [u8],
-    wait: Wait,
-) -> Result<bool, BlockError> {
-    match wait {
-        Wait::Never => Ok(read_exact_cached(file, buffer, offset)),
-        Wait::AsLongAsItTakes => {
-            file.read_exact_at(buffer, offset).map_err(block_fault(block, path))?;
-            Ok(true)
-        }
     }
 }

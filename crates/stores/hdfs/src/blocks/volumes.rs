@@ -1,18 +1,18 @@
 //! The folders of one DataNode: the paths of a block pool's replicas, and a lock against other helpers.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use block_files::{fault, sync_folder};
+use block_files::{
+    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes, names_if_any, parent,
+    remove_all, remove_file, sync_folder,
+};
 use store_api::BlockError;
 
 use super::name::ReplicaName;
 
-/// The prefix of Mend's own files.
-const OWN_PREFIX: &str = ".mend-";
-const LOCK_NAME: &str = ".mend-lock";
+const TAKEN: &str = "another helper works in this folder: start one helper for each DataNode";
 /// The layout version of Hadoop 2.8 and later, which has 32 × 32 folders.
 const LAYOUT: &str = "-57";
 const FOLDERS: u8 = 32;
@@ -31,8 +31,8 @@ pub(super) struct Volume {
 pub(super) struct Volumes {
     pool: String,
     volumes: Vec<Volume>,
-    next: AtomicU64,
-    _locks: Vec<File>,
+    own_names: OwnNames,
+    _locks: Vec<FolderLock>,
 }
 
 /// The two files of a replica.
@@ -114,27 +114,18 @@ impl Volume {
     /// otherwise trust the list for five minutes. A running DataNode has no list.
     pub(super) fn forget_list(&self) -> Result<(), BlockError> {
         let current = self.pool.join("current");
-        let list = current.join(REPLICA_LIST);
-        match fs::remove_file(&list) {
-            Ok(()) => sync_folder(&current),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(fault(&list)(error)),
-        }
+        if remove_file(&current.join(REPLICA_LIST))? { sync_folder(&current) } else { Ok(()) }
     }
 
     /// Free space in bytes.
     pub(super) fn free_bytes(&self) -> Result<u64, BlockError> {
-        let found = rustix::fs::statvfs(&self.pool).map_err(|error| fault(&self.pool)(error.into()))?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        free_bytes(&self.pool)
     }
 
     fn clean(&self) -> Result<(), BlockError> {
         let folder = self.unfinished();
-        for name in names(&folder)?.iter().filter(|name| name.starts_with(OWN_PREFIX)) {
-            let path = folder.join(name);
-            fs::remove_file(&path).map_err(fault(&path))?;
-        }
-        Ok(())
+        let names = names_if_any(&folder)?;
+        remove_all(&folder, names.iter().filter(|name| name.starts_with(OWN_PREFIX)))
     }
 }
 
@@ -150,9 +141,10 @@ impl Volumes {
                 return Err(refused(Path::new("dfs.datanode.data.dir"), "no folder is given".to_owned()));
             }
         };
-        let locks = folders.iter().map(|folder| lock(folder)).collect::<Result<_, _>>()?;
+        let lock = |folder: &PathBuf| FolderLock::take(folder, OWN_LOCK, TAKEN); // The DataNode locks `in_use.lock`.
+        let locks = folders.iter().map(lock).collect::<Result<_, _>>()?;
         let volumes = folders.iter().map(|folder| Volume::open(folder, &pool)).collect::<Result<_, _>>()?;
-        Ok(Self { pool, volumes, next: AtomicU64::new(1), _locks: locks })
+        Ok(Self { pool, volumes, own_names: OwnNames::default(), _locks: locks })
     }
 
     /// The name of the block pool.
@@ -216,8 +208,8 @@ impl Volumes {
 
     /// Temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
     pub(super) fn temporary(&self, volume: &Volume, name: &ReplicaName) -> Files {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let file = |name: String| volume.unfinished().join(format!("{OWN_PREFIX}{number:08x}-{name}"));
+        let prefix = self.own_names.next_prefix();
+        let file = |name: String| volume.unfinished().join(format!("{prefix}{name}"));
         Files { bytes: file(name.file()), meta: file(name.meta_file()) }
     }
 
@@ -242,43 +234,7 @@ impl Volumes {
 
 /// The replicas that have a checksum file in a folder; none if the folder does not exist.
 fn replicas(folder: &Path) -> Result<Vec<ReplicaName>, BlockError> {
-    Ok(names(folder)?.iter().filter_map(|name| ReplicaName::of_meta_file(name)).collect())
-}
-
-fn names(folder: &Path) -> Result<Vec<String>, BlockError> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(fault(folder)(error)),
-    };
-    let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
-    Ok(names.collect::<io::Result<Vec<_>>>().map_err(fault(folder))?.into_iter().flatten().collect())
-}
-
-pub(super) fn exists(path: &Path) -> Result<bool, BlockError> {
-    fs::exists(path).map_err(fault(path))
-}
-
-/// Removes a file. Returns whether it existed.
-fn remove_file(path: &Path) -> Result<bool, BlockError> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(fault(path)(error)),
-    }
-}
-
-fn file_bytes(path: &Path) -> Result<Option<u64>, BlockError> {
-    match fs::metadata(path) {
-        Ok(found) => Ok(Some(found.len())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(fault(path)(error)),
-    }
-}
-
-/// The folder of a file.
-pub(super) fn parent(path: &Path) -> &Path {
-    path.parent().expect("a file in a folder")
+    Ok(names_if_any(folder)?.iter().filter_map(|name| ReplicaName::of_meta_file(name)).collect())
 }
 
 pub(super) fn refused(path: &Path, why: String) -> BlockError {
@@ -287,8 +243,8 @@ pub(super) fn refused(path: &Path, why: String) -> BlockError {
 
 fn only_pool(folder: &Path) -> Result<String, BlockError> {
     let current = folder.join("current");
-    let mut pools: Vec<_> = names(&current)?.into_iter().filter(|name| name.starts_with("BP-")).collect();
-    pools.sort();
+    let mut pools: Vec<_> =
+        names_if_any(&current)?.into_iter().filter(|name| name.starts_with("BP-")).collect();
     match &mut pools[..] {
         [pool] => Ok(std::mem::take(pool)),
         [] => Err(refused(&current, "no DataNode has run here yet: start it, then this helper".to_owned())),
@@ -314,22 +270,6 @@ fn check_layout(current: &Path) -> Result<(), BlockError> {
                 "its layout version is {found}, but this program supports {LAYOUT} (Hadoop 2.8 to 3.5)"
             );
             Err(fault(&path)(io::Error::new(io::ErrorKind::Unsupported, text)))
-        }
-    }
-}
-
-/// Locks the folder. The system releases the lock when the process ends, even after a crash. This lock is
-/// separate from the DataNode's own, `in_use.lock`.
-fn lock(folder: &Path) -> Result<File, BlockError> {
-    let path = folder.join(LOCK_NAME);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(fault(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
-        Err(TryLockError::WouldBlock) => {
-            let text = "another helper uses this folder: start one helper for each DataNode";
-            Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
         }
     }
 }

@@ -9,14 +9,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block_files::{Extents, SteadyFile, beyond, block_fault, corrupt, fault, sync_folder};
+use block_files::{Draft, Extents, SteadyFile, block_fault, exists, fault, sync_folder};
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
 
 use super::meta::{ChecksumFormat, SUM_BYTES};
 use super::name::ReplicaName;
 use super::reader::ReplicaReader;
-use super::volumes::{Files, Volume, Volumes, exists, refused};
+use super::volumes::{Files, Volume, Volumes, refused};
 
 /// The state that all writers of a DataNode share.
 #[derive(Debug)]
@@ -68,13 +68,9 @@ pub(super) struct ReplicaWriter {
     file: SteadyFile,
     meta: File,
     format: ChecksumFormat,
-    bytes: u64,
-    written: Extents,
+    draft: Draft<Digest>,
     /// The chunks that some write covered only partly.
     ragged: Extents,
-    sealed: Option<Digest>,
-    /// Whether a write or a sync failed. The system reports lost writes only once.
-    broken: bool,
     committed: bool,
 }
 
@@ -96,6 +92,7 @@ impl ReplicaWriter {
             drop(fs::remove_file(&temporary.bytes));
             block_fault(&block, &temporary.meta)(error)
         })?;
+        let draft = Draft::new(block.clone(), &temporary.bytes, bytes);
         let writer = Self {
             shared,
             place,
@@ -104,11 +101,8 @@ impl ReplicaWriter {
             file: SteadyFile::new(file),
             meta,
             format,
-            bytes,
-            written: Extents::default(),
+            draft,
             ragged: Extents::default(),
-            sealed: None,
-            broken: false,
             committed: false,
         };
         writer.size()?; // On an error, the writer is dropped, which removes the files.
@@ -116,14 +110,10 @@ impl ReplicaWriter {
     }
 
     fn size(&self) -> Result<(), BlockError> {
-        self.file.set_len(self.bytes).map_err(block_fault(&self.block, &self.temporary.bytes))?;
-        let sized = self.meta.set_len(self.format.file_bytes(self.bytes));
+        self.file.set_len(self.bytes()).map_err(block_fault(&self.block, &self.temporary.bytes))?;
+        let sized = self.meta.set_len(self.format.file_bytes(self.bytes()));
         let headed = sized.and_then(|()| self.meta.write_all_at(&self.format.encode(), 0));
         headed.map_err(block_fault(&self.block, &self.temporary.meta))
-    }
-
-    fn corrupt(&self, detail: String) -> BlockError {
-        corrupt(&self.block, &self.temporary.bytes, detail)
     }
 
     fn volume(&self) -> &Volume {
@@ -137,9 +127,9 @@ impl ReplicaWriter {
             .map_err(block_fault(&self.block, &self.temporary.bytes))?;
         let chunk = self.format.chunk_bytes();
         let first = range.start.div_ceil(chunk);
-        let end = if range.end == self.bytes { range.end.div_ceil(chunk) } else { range.end / chunk };
+        let end = if range.end == self.bytes() { range.end.div_ceil(chunk) } else { range.end / chunk };
         if first < end {
-            let whole = first * chunk..(end * chunk).min(self.bytes);
+            let whole = first * chunk..(end * chunk).min(self.bytes());
             let whole = (whole.start - range.start) as usize..(whole.end - range.start) as usize;
             self.write_sums(first, &bytes[whole])?;
         }
@@ -160,7 +150,7 @@ impl ReplicaWriter {
     /// Writes the checksums of the chunks that were written in pieces, after reading them back.
     fn sum_ragged(&mut self) -> Result<(), BlockError> {
         for index in self.ragged.ranges().flatten() {
-            let range = self.format.chunk(index, self.bytes);
+            let range = self.format.chunk(index, self.bytes());
             let mut chunk = vec![0; (range.end - range.start) as usize];
             let read = self.file.read_exact_at(&mut chunk, range.start);
             read.map_err(block_fault(&self.block, &self.temporary.bytes))?;
@@ -175,19 +165,9 @@ impl ReplicaWriter {
         self.meta.sync_all().map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
-    fn check_complete(&self) -> Result<(), BlockError> {
-        if self.broken {
-            return Err(
-                self.corrupt("an earlier write to it failed; write it again from the beginning".to_owned())
-            );
-        }
-        let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
-        Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
-    }
-
     /// The digest of the sealed replica; an error if it is not sealed.
     pub(super) fn check_sealed(&self) -> Result<Digest, BlockError> {
-        self.sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
+        self.draft.sealed().copied()
     }
 
     /// Opens the temporary files for reading.
@@ -268,13 +248,13 @@ impl ReplicaWriter {
 
     /// Length of the complete replica in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.draft.bytes()
     }
 
     /// The request that asks the DataNode to adopt the renamed files.
     pub(super) fn adoption(&self) -> String {
         let name = &self.place.name;
-        format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes)
+        format!("adopt {} {} {} {}\n", self.pool(), name.block(), name.stamp(), self.bytes())
     }
 
     /// Renames the files of the sealed replica, durably.
@@ -291,13 +271,10 @@ impl ReplicaWriter {
 
 impl Intake for ReplicaWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
-        let end = end.ok_or_else(|| beyond(&self.temporary.bytes, offset, bytes.len(), self.bytes))?;
-        self.sealed = None;
-        let done = self.write(&(offset..end), bytes);
-        self.broken |= done.is_err();
-        done?;
-        self.written.insert(offset..end);
+        let range = self.draft.begin_write(offset, bytes.len())?;
+        let done = self.write(&range, bytes);
+        self.draft.note(done)?;
+        self.draft.end_write(range);
         Ok(())
     }
 
@@ -309,12 +286,13 @@ impl Intake for ReplicaWriter {
 
 impl BlockWriter for ReplicaWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
-        self.check_complete()?;
-        if self.sealed.is_none() {
+        self.draft.check_complete()?;
+        if !self.draft.is_sealed() {
             let done = self.sum_ragged().and_then(|()| self.sync());
-            self.broken |= done.is_err();
-            done?;
-            self.sealed = self.open()?.digest();
+            self.draft.note(done)?;
+            if let Some(digest) = self.open()?.digest() {
+                self.draft.seal(digest);
+            }
         }
         self.check_sealed().map(Some)
     }

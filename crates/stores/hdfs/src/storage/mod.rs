@@ -7,6 +7,8 @@
 //! **Invariants:** everything reported about a group has the same generation stamp. The group is queried
 //! again before one of its blocks is rebuilt. A block counts as repaired once the NameNode lists it.
 
+mod datanodes;
+mod groups;
 mod open;
 mod publishing;
 mod state;
@@ -66,11 +68,7 @@ impl System for Shared {
 
     fn asks_about(&self, write: &Write) -> Option<StripeId> {
         match write {
-            Write::Stripes(
-                StripeWrite::Publish { stripe, .. }
-                | StripeWrite::Claim { stripe, .. }
-                | StripeWrite::Release(stripe),
-            ) => Some(stripe.clone()),
+            Write::Stripes(write) => write.stripe().cloned(),
             _ => None,
         }
     }
@@ -79,7 +77,7 @@ impl System for Shared {
         match &write {
             Write::Stripes(StripeWrite::Claim { stripe, nodes, blocks }) => {
                 let permits = self.claim(stripe, nodes, blocks).await?;
-                return Ok(Done { value: Answer::Claimed(permits), changes: Vec::new() });
+                return Ok(Done::with(Answer::Claimed(permits), []));
             }
             Write::Stripes(StripeWrite::Publish { stripe, blocks }) => {
                 for &(index, node, _) in blocks {
@@ -88,7 +86,7 @@ impl System for Shared {
             }
             _ => {} // The NameNode has no lock to release.
         }
-        Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+        Ok(Done::default())
     }
 
     /// Refuses to discard replicas: the NameNode removes surplus ones itself.

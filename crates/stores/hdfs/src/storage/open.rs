@@ -30,7 +30,7 @@ impl Attachment {
     }
 }
 
-/// Why a coordinator cannot attach to a cluster.
+/// Why the coordinator cannot attach to a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// Threads cannot be started.

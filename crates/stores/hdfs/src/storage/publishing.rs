@@ -10,8 +10,9 @@ use repair::{BlockId, NodeId, Permit, StripeId};
 use store_api::{BlockState, CatalogError, StoreError, Term};
 use tokio::time::Instant;
 
+use super::groups::Listed;
 use super::state::Shared;
-use super::view::Listed;
+
 use crate::listing::Service;
 
 /// Timeout for the NameNode to list a block after its DataNode has accepted the block. Usually this takes a
@@ -33,7 +34,7 @@ impl Shared {
         nodes: &[NodeId],
         blocks: &[BlockIndex],
     ) -> Result<Vec<(BlockIndex, Permit)>, StoreError> {
-        let known = self.state().view.listed(stripe).cloned();
+        let known = self.state().view.groups().listed(stripe).cloned();
         let known = known.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
         let found = self.look_up(&known).await.map_err(taken)?;
@@ -59,7 +60,7 @@ impl Shared {
         };
         let indices: BTreeMap<u8, BlockIndex> = {
             let state = self.state();
-            let index = |&at: &BlockIndex| Some((state.view.index_in_group(stripe, at)?, at));
+            let index = |&at: &BlockIndex| Some((state.view.groups().index_in_group(stripe, at)?, at));
             blocks.iter().filter_map(index).collect()
         };
         let asked: Vec<u8> = indices.keys().copied().collect();
@@ -74,20 +75,21 @@ impl Shared {
         let state = self.state();
         let view = &state.view;
         for &node in nodes {
-            if !view.may_take(node) {
+            if !view.nodes().may_take(node) {
                 return Err(format!("DataNode {node} is down or being taken out of service"));
             }
         }
         let shape = found.group.stripe().ok_or("it is empty")?;
-        let is_good = |(at, index): (u16, u8)| {
+        let is_good = |(at, index): (BlockIndex, u8)| {
             let homes = found.homes.iter().filter(|(other, _)| *other == index);
             let mut homes = homes.map(|&(_, node)| node);
             homes.any(|node| {
                 !view.is_bad(stripe, at, node)
-                    && view.standing(node).is_none_or(|it| it.service == Service::Normal)
+                    && view.nodes().standing(node).is_none_or(|it| it.service == Service::Normal)
             })
         };
-        let mut indices = shape.blocks.iter().zip(0..).map(|(block, at)| (at, block.index.0 as u8));
+        let mut indices =
+            shape.blocks.iter().zip(0..).map(|(block, at)| (BlockIndex(at), block.index.0 as u8));
         if indices.all(is_good) {
             return Err(
                 "none of its blocks is lost, and HDFS would remove an extra copy, possibly the new one: to \
@@ -109,7 +111,7 @@ impl Shared {
         self.take_groups(asked, listing, false).map_err(|error| error.to_string())?;
         let now = self.now();
         let mut state = self.state();
-        let found = state.view.fresh(known.group.number, asked).cloned();
+        let found = state.view.groups().fresh(known.group.number, asked).cloned();
         if found.is_none() {
             state.view.drop_group(known.group.number);
             let changes = state.view.tell(now, [known.group.number]);
@@ -128,7 +130,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         let (known, index) = {
             let state = self.state();
-            (state.view.listed(stripe).cloned(), state.view.index_in_group(stripe, at))
+            (state.view.groups().listed(stripe).cloned(), state.view.groups().index_in_group(stripe, at))
         };
         let (Some(known), Some(index)) = (known, index) else {
             return Err(CatalogError::NoSuchStripe(stripe.clone()).into());
@@ -146,7 +148,7 @@ impl Shared {
         self.state().ledger.note(term, &[mended])?;
         let now = self.now();
         let mut state = self.state();
-        let group = state.view.set_state(stripe, at.0, node, BlockState::Healthy);
+        let group = state.view.set_state(stripe, at, node, BlockState::Healthy);
         let changes = state.view.tell(now, group);
         state.tell(changes);
         Ok(())

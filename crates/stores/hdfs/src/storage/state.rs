@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use attached::{CopyState, Ledger, Teller};
-use codes::BlockIndex;
 use repair::NodeId;
 use store_api::{CatalogError, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
+use super::groups::Listed;
 use super::open::Attachment;
-use super::view::{Listed, View};
+use super::view::View;
 use crate::listing::{DataNode, Listing, Progress};
 use crate::namenode::NameNode;
 
@@ -98,8 +98,7 @@ impl State {
 
     /// Removes the records of bad copies that are no longer listed.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
-        let marks = self.view.pointless_marks().into_iter();
-        self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
+        self.ledger.forget(self.view.take_gone())
     }
 }
 
@@ -138,7 +137,7 @@ impl Shared {
     pub(super) fn recall(&self) -> Result<(), CatalogError> {
         let mut state = self.state();
         for (stripe, index, node, bad) in state.ledger.bad_copies()? {
-            state.view.set_state(&stripe, index.0, node, bad);
+            state.view.set_state(&stripe, index, node, bad);
         }
         if self.namenode.is_some() {
             for node in state.ledger.nodes()? {
@@ -167,8 +166,7 @@ impl Shared {
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
         let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
-        state.view.take_nodes(now, standings.collect());
-        let service = state.view.tell_service();
+        let service = state.view.take_nodes(now, standings.collect());
         if !service.is_empty() {
             self.look.notify_one();
         }
@@ -231,7 +229,7 @@ impl Shared {
         shared.ledger.note(term, states)?;
         let mut groups = BTreeSet::new();
         for (stripe, index, node, state) in states {
-            groups.extend(shared.view.set_state(stripe, index.0, *node, *state));
+            groups.extend(shared.view.set_state(stripe, *index, *node, *state));
         }
         let changes = shared.view.tell(now, groups);
         shared.tell(changes);

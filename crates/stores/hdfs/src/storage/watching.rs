@@ -135,7 +135,7 @@ fn held(snapshots: &Snapshots) -> Vec<String> {
 /// Problems: DataNodes without a helper, and helpers without a DataNode.
 fn lonely(shared: &Shared, addresses: &BTreeSet<String>) -> Vec<String> {
     let state = shared.state();
-    let counts = state.view.block_counts();
+    let counts = state.view.groups().block_counts();
     let mut lines = Vec::new();
     for node in state.ledger.nodes().unwrap_or_default() {
         let blocks = counts.get(&node.id).copied().unwrap_or(0);

@@ -1,22 +1,23 @@
 //! The folders of one volume server: finds its files, and locks them against other helpers.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use block_files::{fault, sync_folder};
+use block_files::{
+    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, names, parent, remove_all,
+    sync_folder,
+};
 use store_api::BlockError;
 
 use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES};
 use super::name::{ShardName, VolumeName};
 use super::vif::VolumeInfo;
 
-/// Prefix of Mend's own files. SeaweedFS ignores them, since their names do not end in `.ec` and digits.
-const OWN_PREFIX: &str = ".mend-";
+/// Mend's own files end in this. SeaweedFS ignores them: none ends in `.ec` and digits.
 const TEMPORARY_SUFFIX: &str = ".tmp";
-const LOCK_NAME: &str = ".mend-lock";
+const TAKEN: &str = "another helper works in this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
 
 /// The folders of a volume server, in the server's order, locked against other helpers while this value
@@ -26,8 +27,8 @@ pub(super) struct Folders {
     data: Vec<PathBuf>,
     /// All folders that may contain small files: the data folders and that of `-dir.idx`.
     small: Vec<PathBuf>,
-    next: AtomicU64,
-    _locks: Vec<File>,
+    own_names: OwnNames,
+    _locks: Vec<FolderLock>,
 }
 
 impl Folders {
@@ -35,10 +36,11 @@ impl Folders {
     pub(super) fn open(data: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         let data = data.iter().map(|folder| fs::canonicalize(folder).map_err(fault(folder)));
         let data = data.collect::<Result<Vec<_>, _>>()?;
-        let locks = data.iter().map(|folder| lock(folder)).collect::<Result<_, _>>()?;
+        let lock = |folder: &PathBuf| FolderLock::take(folder, OWN_LOCK, TAKEN);
+        let locks = data.iter().map(lock).collect::<Result<_, _>>()?;
         data.iter().try_for_each(|folder| clean(folder))?;
         let small = data.iter().cloned().chain(index.map(Path::to_owned)).collect();
-        Ok(Self { data, small, next: AtomicU64::new(1), _locks: locks })
+        Ok(Self { data, small, own_names: OwnNames::default(), _locks: locks })
     }
 
     /// The folders that contain shards.
@@ -79,12 +81,7 @@ impl Folders {
         extension: &str,
         folder: &Path,
     ) -> Result<bool, BlockError> {
-        let path = folder.join(volume.file(extension));
-        match fs::metadata(&path) {
-            Ok(found) => Ok(found.len() > 0),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(fault(&path)(error)),
-        }
+        Ok(file_bytes(&folder.join(volume.file(extension)))?.is_some_and(|bytes| bytes > 0))
     }
 
     /// Rejects a volume whose `.vif` files on the server's disks name different encodings, since a shard
@@ -138,7 +135,7 @@ impl Folders {
 
     /// Writes a file atomically.
     fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), BlockError> {
-        let folder = path.parent().expect("a file in a folder");
+        let folder = parent(path);
         let name = path.file_name().expect("a file").to_string_lossy();
         let temporary = self.temporary_named(folder, &name);
         let made = || {
@@ -211,21 +208,14 @@ impl Folders {
     }
 
     fn temporary_named(&self, folder: &Path, name: &str) -> PathBuf {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        folder.join(format!("{OWN_PREFIX}{number:08x}-{name}{TEMPORARY_SUFFIX}"))
+        folder.join(format!("{}{name}{TEMPORARY_SUFFIX}", self.own_names.next_prefix()))
     }
-}
-
-/// Free bytes in a folder.
-pub(super) fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
-    let found = rustix::fs::statvfs(folder).map_err(|error| fault(folder)(error.into()))?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 fn existing(paths: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, BlockError> {
     let mut found = Vec::new();
     for path in paths {
-        if fs::exists(&path).map_err(fault(&path))? {
+        if exists(&path)? {
             found.push(path);
         }
     }
@@ -255,38 +245,9 @@ fn unusable(path: &Path, error: EcsumError) -> BlockError {
     }
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, BlockError> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(fault(folder))? {
-        names.extend(entry.map_err(fault(folder))?.file_name().into_string());
-    }
-    Ok(names)
-}
-
-/// Locks a folder. The kernel releases the lock when the file is closed, even after a crash.
-fn lock(folder: &Path) -> Result<File, BlockError> {
-    let path = folder.join(LOCK_NAME);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(fault(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
-        Err(TryLockError::WouldBlock) => {
-            let text = "another helper uses this folder: start one helper for each volume server";
-            Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
-        }
-    }
-}
-
 /// Removes temporary files that a crash left. Files of SeaweedFS are never touched.
 fn clean(folder: &Path) -> Result<(), BlockError> {
     let names = names(folder)?;
     let left = names.iter().filter(|name| name.starts_with(OWN_PREFIX) && name.ends_with(TEMPORARY_SUFFIX));
-    let mut changed = false;
-    for name in left {
-        let path = folder.join(name);
-        fs::remove_file(&path).map_err(fault(&path))?;
-        changed = true;
-    }
-    if changed { sync_folder(folder) } else { Ok(()) }
+    remove_all(folder, left)
 }

@@ -1,16 +1,16 @@
 //! Reads a shard; every returned byte has matched `.ecsum`, if the volume has that file.
 
 use std::fs::File;
-use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{StoredBlock, beyond, block_fault, corrupt, fault, read_exact_cached, read_through};
+use block_files::{
+    StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_file, range_end, read_ahead,
+    read_by_chunks, read_exact, read_through,
+};
 use repair::{BlockId, Digest};
-use rustix::fs::{Advice, fadvise};
 use store_api::{BlockError, BlockReader, Gate};
 
 use super::ecsum::crc32c;
@@ -27,13 +27,6 @@ pub(super) enum Check {
     Ecsum(Arc<Known>),
     /// Check only the length, if it is known. Without checksums, only parity can reveal wrong bytes.
     Nothing(Option<u64>),
-}
-
-/// Whether a read may block on the disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Never,
-    AsLongAsItTakes,
 }
 
 /// An open shard. The reader keeps its file descriptor, so it continues to read this file if another replaces
@@ -86,44 +79,30 @@ impl ShardReader {
         }
     }
 
-    fn check_range(&self, offset: u64, bytes: usize) -> Result<u64, BlockError> {
-        let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.bytes);
-        end.ok_or_else(|| beyond(&self.path, offset, bytes, self.bytes))
+    fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
+        range_end(&self.path, offset, buffer.len(), self.bytes)?;
+        let Check::Ecsum(known) = &self.check else { return self.fill(offset, buffer, wait) };
+        read_by_chunks(offset, buffer, CHUNK_BYTES, self.bytes, |offset, chunks| {
+            self.read_chunks(known, offset, chunks, wait)
+        })
     }
 
-    fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        let end = self.check_range(offset, buffer.len())?;
-        let Check::Ecsum(known) = &self.check else { return self.fill(offset, buffer, wait) };
-        let mut rest = buffer;
-        for start in (offset - offset % CHUNK_BYTES..end).step_by(CHUNK_BYTES as usize) {
-            let stop = (start + CHUNK_BYTES).min(self.bytes);
-            let (from, to) = (start.max(offset), stop.min(end));
-            let (piece, after) = rest.split_at_mut((to - from) as usize);
-            rest = after;
-            if !self.read_piece(known, start..stop, from, piece, wait)? {
+    /// Reads whole chunks, each against its checksum.
+    fn read_chunks(
+        &self,
+        known: &Known,
+        offset: u64,
+        buffer: &mut [u8],
+        wait: Wait,
+    ) -> Result<bool, BlockError> {
+        for (start, chunk) in
+            (offset..).step_by(CHUNK_BYTES as usize).zip(buffer.chunks_mut(CHUNK_BYTES as usize))
+        {
+            if !self.read_chunk(known, start, chunk, wait)? {
                 return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    /// Reads a part of one chunk. The chunk is read whole, so that it can be verified.
-    fn read_piece(
-        &self,
-        known: &Known,
-        chunk: Range<u64>,
-        from: u64,
-        piece: &mut [u8],
-        wait: Wait,
-    ) -> Result<bool, BlockError> {
-        if piece.len() as u64 == chunk.end - chunk.start {
-            return self.read_chunk(known, chunk.start, piece, wait);
-        }
-        let mut storage = vec![0; (chunk.end - chunk.start) as usize];
-        let read = self.read_chunk(known, chunk.start, &mut storage, wait)?;
-        let skip = (from - chunk.start) as usize;
-        piece.copy_from_slice(&storage[skip..skip + piece.len()]);
-        Ok(read)
     }
 
     /// Reads a whole chunk and checks it against its learned checksum.
@@ -167,13 +146,7 @@ impl ShardReader {
     }
 
     fn fill(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        match wait {
-            Wait::Never => Ok(read_exact_cached(&self.file, buffer, offset)),
-            Wait::AsLongAsItTakes => {
-                self.file.read_exact_at(buffer, offset).map_err(block_fault(&self.block, &self.path))?;
-                Ok(true)
-            }
-        }
+        read_exact(&self.file, buffer, offset, wait).map_err(block_fault(&self.block, &self.path))
     }
 
     /// The range that must be read to return `bytes`: whole blocks of `.ecsum` where a block was not verified
@@ -206,12 +179,7 @@ impl BlockReader for ShardReader {
         if bytes.is_empty() {
             return;
         }
-        let reach = self.reach(bytes);
-        // The kernel limits the length of one read-ahead request, so it is split.
-        for offset in reach.clone().step_by(2 * CHUNK_BYTES as usize) {
-            let length = NonZeroU64::new((2 * CHUNK_BYTES).min(reach.end - offset));
-            let _ = fadvise(&self.file, offset, length, Advice::WillNeed); // An error can be ignored.
-        }
+        read_ahead(&self.file, self.reach(bytes));
     }
 
     /// `None` if the volume has no `.ecsum`.
@@ -228,7 +196,7 @@ impl StoredBlock for ShardReader {
     fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         // Drop the page cache, so that the disk is read. If that fails, the cached bytes are checked, as any
         // reader gets them.
-        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+        forget_all(&self.file);
         self.check_length()?;
         match &self.check {
             Check::Nothing(_) => {
@@ -253,10 +221,5 @@ impl StoredBlock for ShardReader {
 
 /// Opens a shard's file; a missing file is reported as a missing block.
 pub(super) fn open(shard: &ShardName, path: &Path) -> Result<File, BlockError> {
-    File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            BlockError::Missing { block: shard.block_id(), path: path.display().to_string() }
-        }
-        _ => fault(path)(error),
-    })
+    open_file(path, || missing(&shard.block_id(), path))
 }

@@ -5,13 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{StoredBlock, fault, sync_folder};
-use repair::wire::control::{Description, HeldBlock};
+use block_files::{StoredBlock, fault, free_bytes, parent, sync_folder};
+use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
 
 use super::ecsum::ShardSums;
-use super::folders::{Folders, free_bytes};
+use super::folders::Folders;
 use super::learned::Memory;
 use super::name::{ShardName, VolumeName};
 use super::reader::{Check, ShardReader, open};
@@ -245,11 +245,6 @@ impl Blocks for ShardBlocks {
         Ok(held)
     }
 
-    fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
-        let reader = self.open_block(block)?;
-        Ok(Description { id: block.clone(), bytes: reader.bytes(), digest: reader.digest(), label: None })
-    }
-
     /// The free bytes of the disk with the most free space.
     fn free_bytes(&self) -> Result<u64, BlockError> {
         let mut free = self.shared.folders.data().iter().map(|folder| free_bytes(folder));
@@ -259,9 +254,4 @@ impl Blocks for ShardBlocks {
 
 fn shard(block: &BlockId) -> Result<ShardName, BlockError> {
     block.0.parse().map_err(|_| BlockError::BadName(block.0.clone()))
-}
-
-/// The folder that contains a file.
-fn parent(path: &Path) -> &Path {
-    path.parent().expect("a file in a folder")
 }

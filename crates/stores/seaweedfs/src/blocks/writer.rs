@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{Extents, SteadyFile, beyond, block_fault, corrupt, fault, sync_folder};
+use block_files::{Draft, SteadyFile, block_fault, fault, sync_folder};
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
 
@@ -28,14 +28,9 @@ pub(super) struct ShardWriter {
     folder: PathBuf,
     temporary: PathBuf,
     file: SteadyFile,
-    bytes: u64,
+    /// Its seal is the checksums that it agreed with; `None` if its volume has none.
+    draft: Draft<Option<Arc<Known>>>,
     chunks: Vec<Option<u32>>,
-    written: Extents,
-    /// Set from sealing to the next write: the checksums that the shard matched, or `None` inside if the
-    /// volume has none.
-    sealed: Option<Option<Arc<Known>>>,
-    /// Whether a write or a sync failed. The kernel reports such an error only once.
-    broken: bool,
     committed: bool,
 }
 
@@ -54,6 +49,7 @@ impl ShardWriter {
         let sized = file.set_len(bytes).map_err(&fault);
         drop(fault);
         let chunks = vec![None; bytes.div_ceil(CHUNK_BYTES) as usize];
+        let draft = Draft::new(block.clone(), &temporary, bytes);
         let writer = Self {
             shared,
             shard,
@@ -61,28 +57,20 @@ impl ShardWriter {
             folder: folder.to_owned(),
             temporary,
             file: SteadyFile::new(file),
-            bytes,
+            draft,
             chunks,
-            written: Extents::default(),
-            sealed: None,
-            broken: false,
             committed: false,
         };
         sized.map(|()| writer) // On an error, dropping the writer removes the file.
     }
 
-    fn corrupt(&self, detail: String) -> BlockError {
-        corrupt(&self.block, &self.temporary, detail)
-    }
-
     fn chunk(&self, index: usize) -> Range<u64> {
         let start = index as u64 * CHUNK_BYTES;
-        start..(start + CHUNK_BYTES).min(self.bytes)
+        start..(start + CHUNK_BYTES).min(self.draft.bytes())
     }
 
-    fn learn(&mut self, offset: u64, bytes: &[u8]) {
-        let range = offset..offset + bytes.len() as u64;
-        for index in touched(&range) {
+    fn learn(&mut self, range: &Range<u64>, bytes: &[u8]) {
+        for index in touched(range) {
             let chunk = self.chunk(index);
             let whole = range.start <= chunk.start && chunk.end <= range.end;
             self.chunks[index] = whole.then(|| {
@@ -107,16 +95,6 @@ impl ShardWriter {
         Ok(())
     }
 
-    fn check_complete(&self) -> Result<(), BlockError> {
-        if self.broken {
-            return Err(
-                self.corrupt("an earlier write to it failed; write it again from the beginning".to_owned())
-            );
-        }
-        let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
-        Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))
-    }
-
     /// The checksums of all chunks, after [`learn_the_rest`](Self::learn_the_rest).
     fn learned(&self) -> Vec<u32> {
         self.chunks.iter().map(|crc| crc.expect("all chunks have been read")).collect()
@@ -134,7 +112,7 @@ impl ShardWriter {
                 crc32c_joined(sum, crc, range.end - range.start)
             })
         });
-        ShardSums::new(self.bytes, block_bytes, blocks.collect())
+        ShardSums::new(self.draft.bytes(), block_bytes, blocks.collect())
     }
 
     /// Compares the written bytes with the expected checksums, and returns these; `None` if the volume has
@@ -143,13 +121,10 @@ impl ShardWriter {
         let Some(expected) = self.shared.sums(&self.shard, &self.folder)? else {
             return Ok(None);
         };
-        if expected.bytes() != self.bytes {
-            let detail = format!(
-                "it has {} bytes, but {} according to its volume's .ecsum",
-                self.bytes,
-                expected.bytes()
-            );
-            return Err(self.corrupt(detail));
+        let bytes = self.draft.bytes();
+        if expected.bytes() != bytes {
+            let detail = format!("it has {bytes} bytes, and {} by its volume's .ecsum", expected.bytes());
+            return Err(self.draft.corrupt(detail));
         }
         let found = self.found(expected.block_bytes() as u32);
         let differing =
@@ -158,18 +133,13 @@ impl ShardWriter {
             None => Ok(Some(found)),
             Some(block) => {
                 let range = found.range(block);
-                Err(self.corrupt(format!(
+                Err(self.draft.corrupt(format!(
                     "bytes {} to {} do not match their checksum in .ecsum, so one of the shards that it was \
                      rebuilt from is corrupt or of another encoding",
                     range.start, range.end
                 )))
             }
         }
-    }
-
-    fn sealed(&self) -> Result<Option<&Arc<Known>>, BlockError> {
-        let sealed = self.sealed.as_ref().map(Option::as_ref);
-        sealed.ok_or_else(|| self.corrupt("it was not sealed after the last write".to_owned()))
     }
 
     /// Fails if another disk has a copy of the shard, since the server would mount that copy instead.
@@ -186,21 +156,18 @@ impl ShardWriter {
 
 impl Intake for ShardWriter {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
-        let end = offset.checked_add(bytes.len() as u64).filter(|&end| end <= self.bytes);
-        let end = end.ok_or_else(|| beyond(&self.temporary, offset, bytes.len(), self.bytes))?;
-        self.sealed = None;
+        let range = self.draft.begin_write(offset, bytes.len())?;
         let done = self.file.write_all_at(bytes, offset);
-        self.broken |= done.is_err();
-        done.map_err(block_fault(&self.block, &self.temporary))?;
-        self.learn(offset, bytes);
-        self.written.insert(offset..end);
+        self.draft.note(done.map_err(block_fault(&self.block, &self.temporary)))?;
+        self.learn(&range, bytes);
+        self.draft.end_write(range);
         Ok(())
     }
 
     fn reader(&self) -> Result<Arc<dyn BlockReader>, BlockError> {
-        let check = match self.sealed()? {
+        let check = match self.draft.sealed()? {
             Some(known) => Check::Ecsum(known.clone()),
-            None => Check::Nothing(Some(self.bytes)),
+            None => Check::Nothing(Some(self.draft.bytes())),
         };
         let file = open(&self.shard, &self.temporary)?;
         Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, file, check)?))
@@ -209,25 +176,25 @@ impl Intake for ShardWriter {
 
 impl BlockWriter for ShardWriter {
     fn seal(&mut self) -> Result<Option<Digest>, BlockError> {
-        self.check_complete()?;
-        if self.sealed.is_none() {
+        self.draft.check_complete()?;
+        if !self.draft.is_sealed() {
             self.learn_the_rest()?;
             let agreed = self.agreed()?;
             let done = self.file.sync_all();
-            self.broken |= done.is_err();
-            done.map_err(block_fault(&self.block, &self.temporary))?;
-            self.sealed = Some(agreed.map(|sums| Known::of_all(sums, &self.learned())));
+            self.draft.note(done.map_err(block_fault(&self.block, &self.temporary)))?;
+            let seal = agreed.map(|sums| Known::of_all(sums, &self.learned()));
+            self.draft.seal(seal);
         }
-        self.sealed().map(|known| known.map(|known| known.sums().digest()))
+        Ok(self.draft.sealed()?.as_ref().map(|known| known.sums().digest()))
     }
 }
 
 impl Publish for ShardWriter {
     fn commit(mut self: Box<Self>) -> Result<Option<ReadBack>, BlockError> {
-        let sealed = self.sealed()?;
+        let sealed = self.draft.sealed()?.as_ref();
         // The small files may have been copied or replaced since sealing.
         if self.shared.sums(&self.shard, &self.folder)?.as_ref() != sealed.map(|known| known.sums()) {
-            return Err(self.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
+            return Err(self.draft.corrupt("its volume's .ecsum has changed since it was sealed".to_owned()));
         }
         self.check_other_disks()?;
         // If a crash follows, the small files remain and do no harm.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use repair::StripeId;
-use store_api::{Answer, Done, RecordWrite, StoreError, StripeWrite, Term, Write};
+use store_api::{Done, RecordWrite, StoreError, StripeWrite, Term, Write};
 
 use super::state::Shared;
 use super::view::shard_of;
@@ -11,13 +11,9 @@ use super::view::shard_of;
 /// The stripe of a write that calls servers; `None` for other writes.
 pub(super) fn stripe_of(write: &Write) -> Option<StripeId> {
     match write {
-        Write::Stripes(
-            StripeWrite::Publish { stripe, .. }
-            | StripeWrite::Claim { stripe, .. }
-            | StripeWrite::Release(stripe),
-        ) => Some(stripe.clone()),
         // An inspection belongs to no stripe, so that calls for stripes do not wait for it.
         Write::Stripes(StripeWrite::Inspect) => Some(StripeId(String::new())),
+        Write::Stripes(write) => write.stripe().cloned(),
         Write::Records(RecordWrite::Discard(_, block)) => Some(StripeId(shard_of(block)?.volume.to_string())),
         _ => None,
     }
@@ -30,10 +26,10 @@ pub(super) async fn carry_out(shared: &Arc<Shared>, term: Term, write: &Write) -
             shared.publish(term, stripe, blocks).await?
         }
         Write::Stripes(StripeWrite::Claim { stripe, nodes, .. }) => shared.claim(stripe, nodes).await?,
-        Write::Stripes(StripeWrite::Release(stripe)) => shared.release(stripe).await,
+        Write::Stripes(StripeWrite::Release(stripe)) => shared.lock.release(stripe).await,
         Write::Stripes(StripeWrite::Inspect) => shared.inspect_all().await,
         Write::Records(RecordWrite::Discard(node, block)) => shared.take_out_of_service(*node, block).await?,
         _ => unreachable!("it calls no server"),
     }
-    Ok(Done { value: Answer::Nothing, changes: Vec::new() })
+    Ok(Done::default())
 }

@@ -3,23 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::blocks::VolumeName;
+use attached::Teller;
 use repair::{NodeId, StripeId};
 use store_api::{CatalogError, StoreChange, StoreError};
-use tokio::sync::MutexGuard;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 use super::state::Shared;
+use crate::blocks::VolumeName;
 use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::lock::Lock;
+use crate::master::MasterClient;
 
 /// The name of the lock's holder, as `weed shell` shows it.
 const NAME: &str = "mend";
 
-/// The lock, and the stripes that need it.
+/// The cluster's lock, and the stripes that it is held for.
+pub(super) struct ClusterLock {
+    master: MasterClient,
+    teller: Teller,
+    claims: Arc<Mutex<Claims>>,
+    /// Locked while a volume is being claimed, so that claims run one at a time.
+    pub claiming: Mutex<()>,
+}
+
 #[derive(Default)]
-pub(super) struct Claims {
+struct Claims {
     lock: Option<Arc<Lock>>,
     /// Stripes claimed for repairs.
     stripes: BTreeSet<StripeId>,
@@ -38,26 +48,23 @@ impl Shared {
     /// prepared.
     pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let volume = self.state().view.volume_of(stripe);
+        let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         // Claim one volume at a time, so that repairs start at a steady rate instead of all at once.
-        let _alone = self.claiming.lock().await;
-        let is_new = {
-            let held = self.hold(volume).await;
-            held.map_err(|error| taken(error.to_string()))?.stripes.insert(stripe.clone())
-        };
+        let _alone = self.lock.claiming.lock().await;
+        let is_new = self.lock.claim(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
         // Prepare without the lock on `claims`: servers may be slow.
         let ready = async {
-            self.refresh(volume).await.map_err(taken)?;
+            self.known.refresh(volume).await.map_err(taken)?;
             for &node in nodes {
                 self.prepare(stripe, volume, node).await?;
             }
-            self.check_claim(stripe).await.map_err(taken)
+            self.lock.check(stripe).await.map_err(taken)
         };
         let ready = ready.await;
         // Keep a claim that existed before this call.
         if ready.is_err() && is_new {
-            self.release(stripe).await;
+            self.lock.release(stripe).await;
         }
         ready
     }
@@ -69,43 +76,15 @@ impl Shared {
     /// [`StoreError::Taken`] if another client holds the lock.
     pub async fn begin_upkeep(self: &Arc<Self>, stripe: &StripeId) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let volume = self.state().view.volume_of(stripe);
+        let volume = self.known.state().view.volume_of(stripe);
         let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        {
-            let mut claims = self.hold(volume).await.map_err(|error| taken(error.to_string()))?;
-            *claims.upkeep.entry(stripe.clone()).or_default() += 1;
-        }
-        let known = self.refresh(volume).await;
+        self.lock.begin_upkeep(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+        let known = self.known.refresh(volume).await;
         if let Err(why) = known {
-            self.end_upkeep(stripe).await;
+            self.lock.end_upkeep(stripe).await;
             return Err(taken(why));
         }
         Ok(())
-    }
-
-    /// Ends one upkeep operation, successful or not. Releases the lock if nothing else needs it.
-    pub async fn end_upkeep(&self, stripe: &StripeId) {
-        let mut claims = self.claims.lock().await;
-        if let Some(times) = claims.upkeep.get_mut(stripe) {
-            *times -= 1;
-            if *times == 0 {
-                claims.upkeep.remove(stripe);
-            }
-        }
-        claims.release_if_unused().await;
-    }
-
-    /// Takes the lock unless it is already held.
-    async fn hold(self: &Arc<Self>, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
-        let mut claims = self.claims.lock().await;
-        if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
-            let lost = claims.drop_lock();
-            self.state().tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
-            let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
-            claims.guard = Some(tokio::spawn(guard(Arc::clone(self), Arc::clone(&lock))).abort_handle());
-            claims.lock = Some(lock);
-        }
-        Ok(claims)
     }
 
     /// Prepares a node's server for shards of a volume.
@@ -115,7 +94,7 @@ impl Shared {
         volume: u32,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        let server = self.state().view.server(node).cloned();
+        let server = self.known.state().view.nodes().server(node).cloned();
         let ready = match &server {
             Some(server) => self.make_ready(stripe, volume, server).await,
             None => Err("it is not a volume server".to_owned()),
@@ -135,8 +114,59 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
-        let serves = self.state().view.serves(volume, server);
+        let serves = self.known.state().view.volumes().serves(volume, server);
         self.complete(&name, server, serves).await
+    }
+}
+
+impl ClusterLock {
+    pub fn new(master: MasterClient, teller: Teller) -> Self {
+        Self { master, teller, claims: Arc::default(), claiming: Mutex::default() }
+    }
+
+    /// Takes the lock, if it is not held, for a repair of this stripe; returns whether the stripe was not claimed yet.
+    ///
+    /// # Errors
+    /// [`AskError`], also if somebody else has the lock.
+    pub async fn claim(&self, stripe: &StripeId, volume: u32) -> Result<bool, AskError> {
+        Ok(self.hold(volume).await?.stripes.insert(stripe.clone()))
+    }
+
+    /// Takes the lock, if it is not held, to put a server of this stripe right.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<(), AskError> {
+        *self.hold(volume).await?.upkeep.entry(stripe.clone()).or_default() += 1;
+        Ok(())
+    }
+
+    /// Ends one upkeep operation, successful or not. Releases the lock if nothing else needs it.
+    pub async fn end_upkeep(&self, stripe: &StripeId) {
+        let mut claims = self.claims.lock().await;
+        if let Some(times) = claims.upkeep.get_mut(stripe) {
+            *times -= 1;
+            if *times == 0 {
+                claims.upkeep.remove(stripe);
+            }
+        }
+        claims.release_if_unused().await;
+    }
+
+    /// Takes the lock unless it is already held.
+    async fn hold(&self, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
+        let mut claims = self.claims.lock().await;
+        if claims.lock.as_ref().is_none_or(|lock| lock.check().is_err()) {
+            let lost = claims.drop_lock();
+            self.teller.tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
+            let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
+            claims.guard = Some(
+                tokio::spawn(guard(Arc::clone(&self.claims), self.teller.clone(), Arc::clone(&lock)))
+                    .abort_handle(),
+            );
+            claims.lock = Some(lock);
+        }
+        Ok(claims)
     }
 
     /// Releases the claim of a stripe, and the lock if nothing else needs it.
@@ -147,7 +177,7 @@ impl Shared {
     }
 
     /// Releases all claims and the lock.
-    pub async fn let_go_of_all(&self) {
+    pub async fn release_all(&self) {
         let mut claims = self.claims.lock().await;
         claims.stripes.clear();
         claims.upkeep.clear();
@@ -158,7 +188,7 @@ impl Shared {
     ///
     /// # Errors
     /// The reason why it is not, as text.
-    pub async fn check_claim(&self, stripe: &StripeId) -> Result<(), String> {
+    pub async fn check(&self, stripe: &StripeId) -> Result<(), String> {
         let claims = self.claims.lock().await;
         match &claims.lock {
             Some(lock) if claims.stripes.contains(stripe) || claims.upkeep.contains_key(stripe) => {
@@ -196,16 +226,16 @@ impl Claims {
 }
 
 /// Waits until the lock is lost, and reports the lost claims.
-async fn guard(shared: Arc<Shared>, lock: Arc<Lock>) {
+async fn guard(claims: Arc<Mutex<Claims>>, teller: Teller, lock: Arc<Lock>) {
     let error = lock.lost().await;
     tracing::warn!(%error, "lost the cluster's lock");
     drop(lock);
     let stripes = {
-        let mut claims = shared.claims.lock().await;
+        let mut claims = claims.lock().await;
         claims.guard = None;
         claims.lock = None;
         claims.upkeep.clear();
         std::mem::take(&mut claims.stripes)
     };
-    shared.state().tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
+    teller.tell(stripes.into_iter().map(StoreChange::ClaimLost).collect());
 }

@@ -11,7 +11,7 @@ use crate::blocks::Encoding;
 use serde::{Deserialize, Serialize};
 use store_api::{CatalogError, RecordWrite};
 
-use super::state::{Shared, State};
+use super::state::{Knowledge, State};
 use crate::listing::ServerId;
 use crate::volumes::{Generation, Home, Kept};
 
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl Knowledge {
     /// Loads the locations that an earlier coordinator recorded.
     ///
     /// # Errors

@@ -9,11 +9,10 @@ use std::time::Duration;
 use crate::blocks::VolumeName;
 use repair::{BlockId, StripeId};
 use store_api::StoreChange;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::publishing::check_mounted;
-use super::side_files::{Copies, ENTRY_BYTES, Problem, Verdict};
+use super::side_files::{Problem, Verdict};
 use super::state::{Shared, State};
 use super::view::Expected;
 use crate::address::ServerAddress;
@@ -30,15 +29,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The pause after an inspection is at least this many times as long as the inspection, which may read large
 /// indexes.
 const REST: u32 = 9;
-/// Larger `.vif` and `.ecsum` files are not compared.
-const MAX_COMPARED: usize = 64 << 20;
-/// Indexes are compared in windows of this size, since they may exceed the memory.
-const WINDOW_BYTES: usize = ENTRY_BYTES << 16;
-/// Timeouts for reading a server's copy of a file, and for one window of an index.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-const WINDOW_LIMIT: Duration = Duration::from_secs(10);
-/// A server that timed out is left alone for this long.
-const SILENT_FOR: Duration = Duration::from_secs(60);
 /// Timeouts for a server that copies a file from another one.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
 const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
@@ -57,8 +47,6 @@ pub(super) struct Inspection {
     standing: BTreeMap<(u32, ServerId, SmallFile), String>,
     /// By volume and file: files without a majority, since at most half of the servers agree.
     split: BTreeMap<(u32, SmallFile), String>,
-    /// Servers that timed out, with the time of the timeout.
-    silent: BTreeMap<ServerId, Instant>,
     /// Volumes whose shards have moved since servers last dropped their cached locations.
     moved: BTreeSet<u32>,
 }
@@ -69,7 +57,7 @@ pub(super) async fn inspect(storage: Weak<Shared>) {
     loop {
         tokio::time::sleep(rest).await;
         let Some(shared) = storage.upgrade() else { return };
-        let (began, next) = (Instant::now(), shared.state().next_to_inspect());
+        let (began, next) = (Instant::now(), shared.known.state().next_to_inspect());
         if let Some(volume) = next {
             shared.inspect(volume).await;
         }
@@ -81,11 +69,6 @@ impl Inspection {
     /// Notes that a shard of a volume is about to move.
     pub fn note_move(&mut self, volume: u32) {
         self.moved.insert(volume);
-    }
-
-    fn is_silent(&mut self, server: &ServerId) -> bool {
-        self.silent.retain(|_, since| since.elapsed() < SILENT_FOR);
-        self.silent.contains_key(server)
     }
 
     /// Problems that could not be fixed, one sentence each.
@@ -111,13 +94,13 @@ impl State {
     /// cached locations.
     pub(super) fn next_to_refresh(&mut self, stripe: &StripeId) -> Option<VolumeName> {
         let id = self.view.volume_of(stripe)?;
-        let is_due = self.view.is_whole(id) && self.inspection.moved.remove(&id);
+        let is_due = self.view.volumes().is_whole(id) && self.inspection.moved.remove(&id);
         if is_due { Some(self.view.named(id)?.0) } else { None }
     }
 
     /// Reports that a server's copy of a file is bad.
     fn tell_spoiled(&mut self, name: &VolumeName, server: &ServerId, file: SmallFile, problem: &Problem) {
-        let Some(node) = self.view.node(server) else { return };
+        let Some(node) = self.view.nodes().node(server) else { return };
         let (stripe, file) = (StripeId(name.to_string()), BlockId(file.of(name)));
         self.tell(vec![StoreChange::Spoiled { node, stripe, file, problem: problem.to_string() }]);
     }
@@ -127,7 +110,7 @@ impl Shared {
     /// Inspects all volumes, and reports all problems, including those that were reported before.
     pub(super) async fn inspect_all(self: &Arc<Self>) {
         let volumes: Vec<u32> = {
-            let mut state = self.state();
+            let mut state = self.known.state();
             state.inspection.standing.clear(); // So that known problems are reported again.
             state.view.volumes().iter().map(|(id, _)| id).collect()
         };
@@ -138,12 +121,12 @@ impl Shared {
 
     /// Compares the small files of a volume, and replaces copies that differ from the majority.
     pub(super) async fn inspect(self: &Arc<Self>, volume: u32) {
-        let Some((name, expected)) = self.state().view.named(volume) else { return };
+        let Some((name, expected)) = self.known.state().view.named(volume) else { return };
         for file in FILES {
-            let copies = self.copies(&name, file, None).await;
+            let copies = self.small_files.copies(&name, file, None).await;
             let verdict = copies.verdict(file, expected.encoding);
             {
-                let mut state = self.state();
+                let mut state = self.known.state();
                 let is_split = verdict.good.is_empty() && copies.is_split();
                 let why = format!(
                     "servers have different {}, and no majority agrees: compare these files by hand",
@@ -173,24 +156,21 @@ impl Shared {
         problem: &Problem,
     ) {
         let key = (name.id(), server.clone(), file);
-        let is_known = self.state().inspection.standing.contains_key(&key);
+        let is_known = self.known.state().inspection.standing.contains_key(&key);
         if !is_known {
-            tracing::warn!(
-                file = file.of(name), %server, %problem,
-                "a small file of a volume is missing or wrong"
-            );
-            self.state().tell_spoiled(name, server, file, problem);
+            tracing::warn!(file = file.of(name), %server, %problem, "a small file of a volume is missing or wrong");
+            self.known.state().tell_spoiled(name, server, file, problem);
         }
         let stripe = StripeId(name.to_string());
         let done = match self.begin_upkeep(&stripe).await {
             Ok(()) => {
                 let done = self.look_again(name, server, file).await;
-                self.end_upkeep(&stripe).await;
+                self.lock.end_upkeep(&stripe).await;
                 done
             }
             Err(error) => Err(error.to_string()),
         };
-        let mut state = self.state();
+        let mut state = self.known.state();
         match done {
             Ok(()) => drop(state.inspection.standing.remove(&key)),
             Err(why) => {
@@ -212,8 +192,9 @@ impl Shared {
         server: &ServerId,
         file: SmallFile,
     ) -> Result<(), String> {
-        let (_, expected) = self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-        let verdict = self.copies(name, file, None).await.verdict(file, expected.encoding);
+        let (_, expected) =
+            self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
+        let verdict = self.small_files.copies(name, file, None).await.verdict(file, expected.encoding);
         match verdict.bad.get(server) {
             Some(problem) => self.replace(name, server, file, &verdict, problem).await,
             None => Ok(()),
@@ -233,8 +214,9 @@ impl Shared {
         let files = if serves { &FILES[1..] } else { &FILES };
         for &file in files {
             let (_, expected) =
-                self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-            let mut verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+                self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
+            let mut verdict =
+                self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
             // A server that has just started, or whose copy is being replaced, may be judged only after a
             // while.
             for _ in 0..TRIES {
@@ -243,7 +225,8 @@ impl Shared {
                     break;
                 }
                 tokio::time::sleep(TRY_AGAIN_AFTER).await;
-                verdict = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+                verdict =
+                    self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
             }
             if verdict.good.contains(server) {
                 continue;
@@ -251,7 +234,7 @@ impl Shared {
             match verdict.bad.get(server) {
                 Some(problem) => {
                     if *problem != Problem::Missing {
-                        self.state().tell_spoiled(name, server, file, problem);
+                        self.known.state().tell_spoiled(name, server, file, problem);
                     }
                     self.replace(name, server, file, &verdict, problem).await?;
                 }
@@ -267,112 +250,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads a file from all servers with shards of the volume, and from the server `besides`.
-    async fn copies(
-        self: &Arc<Self>,
-        name: &VolumeName,
-        file: SmallFile,
-        besides: Option<&ServerId>,
-    ) -> Copies {
-        let servers = {
-            let mut state = self.state();
-            let mut servers = state.view.holders_of(name.id());
-            servers.extend(besides.filter(|it| !servers.contains(it)).cloned());
-            servers.retain(|server| !state.inspection.is_silent(server));
-            servers
-        };
-        if file == SmallFile::Ecx {
-            return self.indexes(name, servers).await;
-        }
-        let mut asking = JoinSet::new();
-        for server in servers {
-            let (shared, name) = (Arc::clone(self), name.clone());
-            asking.spawn(async move { (shared.copy_at(&name, file, &server).await, server) });
-        }
-        // A server that does not answer is left out and not blamed.
-        let mut answers = asking.join_all().await;
-        answers.sort_by(|one, other| one.1.cmp(&other.1));
-        let mut copies = Copies::default();
-        for (answer, server) in answers {
-            if let Some(bytes) = answer {
-                copies.add(file, server, bytes);
-            }
-        }
-        copies
-    }
-
-    /// Compares the indexes of several servers, reading all of them in parallel.
-    async fn indexes(self: &Arc<Self>, name: &VolumeName, servers: Vec<ServerId>) -> Copies {
-        let mut opening = JoinSet::new();
-        for server in servers {
-            let (shared, name) = (Arc::clone(self), name.clone());
-            opening.spawn(async move {
-                let opened = async {
-                    shared.connect(&server).await.ok()?.open_small_file(&name, SmallFile::Ecx).await.ok()
-                };
-                let index = shared.in_time(&server, ANSWER_LIMIT, opened).await?;
-                Some((server, index))
-            });
-        }
-        let mut indexes: Vec<_> = opening.join_all().await.into_iter().flatten().collect();
-        let (mut copies, mut is_first) = (Copies::default(), true);
-        loop {
-            let mut reading = JoinSet::new();
-            for (server, mut index) in indexes {
-                let shared = Arc::clone(self);
-                reading.spawn(async move {
-                    let window = async { index.next_window(WINDOW_BYTES).await.ok() };
-                    let window = shared.in_time(&server, WINDOW_LIMIT, window).await?;
-                    Some((server, index, window))
-                });
-            }
-            let mut windows = BTreeMap::new();
-            indexes = Vec::new();
-            for (server, index, window) in reading.join_all().await.into_iter().flatten() {
-                indexes.push((server.clone(), index));
-                windows.insert(server, window);
-            }
-            let is_end = windows.values().all(Vec::is_empty);
-            if is_first {
-                for (server, window) in windows {
-                    copies.add(SmallFile::Ecx, server, Some(window));
-                }
-            } else {
-                copies.compare_next(windows);
-            }
-            if is_end {
-                return copies;
-            }
-            is_first = false;
-        }
-    }
-
-    /// A server's copy of a file; `None` after a timeout.
-    async fn copy_at(
-        &self,
-        name: &VolumeName,
-        file: SmallFile,
-        server: &ServerId,
-    ) -> Option<Option<Vec<u8>>> {
-        let asked =
-            async { self.connect(server).await.ok()?.small_file(name, file, MAX_COMPARED).await.ok() };
-        self.in_time(server, ANSWER_LIMIT, asked).await
-    }
-
-    /// Waits for a server's answer up to a limit. After a timeout the server is left alone for a while.
-    async fn in_time<T>(
-        &self,
-        server: &ServerId,
-        limit: Duration,
-        answer: impl Future<Output = Option<T>>,
-    ) -> Option<T> {
-        let answer = tokio::time::timeout(limit, answer).await;
-        if answer.is_err() {
-            self.state().inspection.silent.insert(server.clone(), Instant::now());
-        }
-        answer.ok().flatten()
-    }
-
     /// Replaces a server's file by a copy from a server of the majority. The volume must be claimed.
     async fn replace(
         self: &Arc<Self>,
@@ -383,7 +260,7 @@ impl Shared {
         problem: &Problem,
     ) -> Result<(), String> {
         let source = verdict.good.first().ok_or("no server has a good copy")?;
-        let (connection, source) = (self.connect(server).await?, self.connect(source).await?);
+        let (connection, source) = (self.known.connect(server).await?, self.known.connect(source).await?);
         let files: &[SmallFile] = match (file, problem) {
             (SmallFile::Ecx, Problem::Missing) => &[SmallFile::Ecx, SmallFile::Ecj],
             (SmallFile::Ecx, _) => &[SmallFile::Ecx],
@@ -397,15 +274,16 @@ impl Shared {
         // The disk that the server chooses may not be the disk whose file it reads first, so try each disk.
         for disk in self.disks_of(server) {
             let bring = bring(&connection, name, files, source.address(), disk);
-            let serves = self.state().view.serves(name.id(), server);
+            let serves = self.known.state().view.volumes().serves(name.id(), server);
             match file {
                 // An index must not change while the server has it open.
                 SmallFile::Ecx if serves => self.remounted(name, server, &connection, bring).await?,
                 _ => bring.await?,
             }
             let (_, expected) =
-                self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-            let again = self.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
+                self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
+            let again =
+                self.small_files.copies(name, file, Some(server)).await.verdict(file, expected.encoding);
             if again.good.contains(server) {
                 return Ok(());
             }
@@ -415,7 +293,7 @@ impl Shared {
 
     /// The disk numbers to use in copy requests. 0 lets the server choose, so it names no disk.
     fn disks_of(&self, server: &ServerId) -> Vec<u32> {
-        let state = self.state();
+        let state = self.known.state();
         let disks = state.view.volumes().servers().get(server).map(|server| &server.disks);
         [0].into_iter()
             .chain(disks.into_iter().flatten().map(|(&disk, _)| disk).filter(|&disk| disk > 0))
@@ -439,16 +317,17 @@ impl Shared {
         let stripe = StripeId(name.to_string());
         let mounting = self.mounting(name.id());
         let _alone = mounting.lock().await;
-        self.check_claim(&stripe).await?;
-        let (_, expected) = self.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-        if !self.state().view.can_spare(name.id(), None, server) {
+        self.lock.check(&stripe).await?;
+        let (_, expected) =
+            self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
+        if !self.known.state().view.volumes().can_spare(name.id(), None, server) {
             return Err("the volume would be unreadable meanwhile".to_owned());
         }
         let shards: Vec<u8> = connection.mounted(name.id()).await.map_err(text)?.shards.into_keys().collect();
         connection.unmount(name, &shards).await.map_err(text)?;
         let done = work.await;
         mount_again(connection, name, &shards, expected).await?;
-        self.refresh(name.id()).await?;
+        self.known.refresh(name.id()).await?;
         done
     }
 
@@ -456,12 +335,16 @@ impl Shared {
     /// servers use stale locations for up to 37 minutes, and reads that need several moved shards fail. The
     /// volume must be claimed.
     pub(super) async fn refresh_locations(self: &Arc<Self>, name: &VolumeName) {
-        let Some((_, expected)) = self.state().view.named(name.id()) else { return };
+        let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
         // Without a good `.vif`, a server could not mount its shards again.
-        let vif = self.copies(name, SmallFile::Vif, None).await.verdict(SmallFile::Vif, expected.encoding);
+        let vif = self
+            .small_files
+            .copies(name, SmallFile::Vif, None)
+            .await
+            .verdict(SmallFile::Vif, expected.encoding);
         for server in &vif.good {
             let done = async {
-                let connection = self.connect(server).await?;
+                let connection = self.known.connect(server).await?;
                 self.remounted(name, server, &connection, async { Ok(()) }).await
             };
             if let Err(why) = done.await {

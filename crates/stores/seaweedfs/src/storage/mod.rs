@@ -9,11 +9,15 @@
 
 mod asking;
 mod claims;
+mod encoding_files;
 mod homes;
 mod inspection;
+mod judging;
 mod open;
 mod publishing;
+mod server_nodes;
 mod side_files;
+mod small_files;
 mod state;
 mod view;
 mod watching;
@@ -46,15 +50,15 @@ impl System for Shared {
     const NAME: &'static str = "SeaweedFS";
 
     fn with_ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
-        work(&mut self.state().ledger)
+        work(&mut self.known.state().ledger)
     }
 
     fn stripes(&self) -> Vec<StripeRecord> {
-        self.state().view.stripes().collect()
+        self.known.state().view.stripes().collect()
     }
 
     fn tell_everything(&self) {
-        let mut state = self.state();
+        let mut state = self.known.state();
         let mut changes = state.view.everything();
         changes.push(state.unjudged());
         changes.push(state.troubles());
@@ -62,7 +66,7 @@ impl System for Shared {
     }
 
     fn set_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
-        self.note_states(term, states)
+        self.known.note_states(term, states)
     }
 
     fn asks_about(&self, write: &Write) -> Option<StripeId> {
@@ -75,14 +79,14 @@ impl System for Shared {
 
     fn prepare(&self, term: Term, write: &RecordWrite) -> Result<(), StoreError> {
         match write {
-            RecordWrite::Discarded(node, block) => self.forget_bad(term, *node, block),
+            RecordWrite::Discarded(node, block) => self.known.forget_bad(term, *node, block),
             _ => Ok(()),
         }
     }
 
     fn heed(&self, write: &RecordWrite, _: &Done) {
         if let RecordWrite::ForgetNode(node) = write {
-            self.state().view.forget_node(*node);
+            self.known.state().view.forget_node(*node);
         }
     }
 
@@ -91,6 +95,6 @@ impl System for Shared {
     }
 
     async fn let_go(&self) {
-        self.let_go_of_all().await;
+        self.lock.release_all().await;
     }
 }

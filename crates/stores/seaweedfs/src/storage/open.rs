@@ -65,12 +65,12 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);
     let catalog = AttachedCatalog::start(Arc::clone(&records), shared)?;
     let (shared, runtime) = (catalog.system(), catalog.runtime());
-    shared.recall_bad()?;
-    shared.recall_withdrawals()?;
-    shared.recall_homes()?;
+    shared.known.recall_bad()?;
+    shared.known.recall_withdrawals()?;
+    shared.known.recall_homes()?;
     let asked = Instant::now();
-    let listing = runtime.block_on(shared.master.list())?;
-    shared.take_all(listing, asked)?;
+    let listing = runtime.block_on(shared.known.master.list())?;
+    shared.known.take_all(listing, asked)?;
     runtime.block_on(watching::learn(shared));
     runtime.block_on(watching::confirm(shared));
     watching::report(shared);

@@ -39,7 +39,7 @@ impl Shared {
             self.serve(term, stripe, index, node).await?;
         }
         // A repair publishes its blocks one by one; caches are refreshed once, when the volume is complete.
-        let due = self.state().next_to_refresh(stripe);
+        let due = self.known.state().next_to_refresh(stripe);
         if let Some(name) = due {
             self.refresh_locations(&name).await;
         }
@@ -48,11 +48,12 @@ impl Shared {
 
     /// Notes that the shard moves to another server, which makes cached locations stale.
     fn note_move(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
-        let mut state = self.state();
-        let (Some(volume), Some(server)) = (state.view.volume_of(stripe), state.view.server(node)) else {
+        let mut state = self.known.state();
+        let (Some(volume), Some(server)) = (state.view.volume_of(stripe), state.view.nodes().server(node))
+        else {
             return;
         };
-        if !state.view.is_home(volume, shard_number(index), server) {
+        if !state.view.volumes().is_home(volume, shard_number(index), server) {
             state.inspection.note_move(volume);
         }
     }
@@ -64,7 +65,7 @@ impl Shared {
         index: BlockIndex,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        let server = self.state().view.server(node).cloned();
+        let server = self.known.state().view.nodes().server(node).cloned();
         let block =
             |volume: &VolumeName| ShardName { volume: volume.clone(), shard: shard_number(index) }.block_id();
         let not_served = |block: BlockId, why: String| StoreError::NotServed {
@@ -81,13 +82,13 @@ impl Shared {
             return Err(not_served(name, "it is not a volume server".to_owned()));
         };
         let shard = ShardName { volume: volume.clone(), shard: shard_number(index) };
-        self.state().forget_withdrawal(&Withdrawal::new(&shard, server));
+        self.known.state().forget_withdrawal(&Withdrawal::new(&shard, server));
         if let Err(why) = self.mount(stripe, &volume, shard.shard, server).await {
             self.withdraw(&shard, server).await;
             return Err(not_served(name, why));
         }
         let mended = (stripe.clone(), index, node, BlockState::Healthy);
-        self.state().ledger.note(term, &[mended])?;
+        self.known.state().ledger.note(term, &[mended])?;
         self.settle(term, stripe, &volume, index, node).await
     }
 
@@ -100,15 +101,15 @@ impl Shared {
         server: &ServerId,
     ) -> Result<(), String> {
         let text = |error: crate::AskError| error.to_string();
-        let expected = self.state().view.expected(volume.id());
+        let expected = self.known.state().view.expected(volume.id());
         let expected = expected.ok_or("the state of the volume is no longer known")?;
-        let connection = self.connect(server).await?;
+        let connection = self.known.connect(server).await?;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
-        self.check_claim(stripe).await?;
+        self.lock.check(stripe).await?;
         // A mounted shard would still be served from the old file.
         connection.unmount(volume, &[shard]).await.map_err(text)?;
-        self.check_claim(stripe).await?; // The lock may have been lost while the server was busy.
+        self.lock.check(stripe).await?; // The lock may have been lost while the server was busy.
         connection.mount(volume, &[shard]).await.map_err(text)?;
         check_mounted(&connection, volume, shard, expected).await?;
         self.wait_until_listed(volume, shard, server).await
@@ -122,12 +123,12 @@ impl Shared {
     ) -> Result<(), String> {
         let until = Instant::now() + LISTED_LIMIT;
         loop {
-            self.refresh(volume.id()).await?;
-            if self.serves_as_expected(volume, shard, server) {
+            self.known.refresh(volume.id()).await?;
+            if self.known.serves_as_expected(volume, shard, server) {
                 return Ok(());
             }
             if Instant::now() >= until {
-                let listed = self.state().view.listed(volume.id(), shard, server);
+                let listed = self.known.state().view.volumes().encodings_at(volume.id(), shard, server);
                 return Err(match listed.first() {
                     None => format!("the master did not list it within {} s", LISTED_LIMIT.as_secs()),
                     Some(other) => format!("the master lists it under another encoding ({})", other.0),
@@ -148,8 +149,8 @@ impl Shared {
         node: NodeId,
     ) -> Result<(), StoreError> {
         let others: Vec<NodeId> = {
-            let mut state = self.state();
-            state.view.clear_bad(stripe, index.0, node);
+            let mut state = self.known.state();
+            state.view.set_state(stripe, index, node, BlockState::Healthy);
             let changes = state.view.tell([volume.id()]);
             state.tell(changes);
             let record = state.view.stripe(volume.id());
@@ -168,8 +169,8 @@ impl Shared {
                 tracing::warn!(%block, %error, "cannot take a bad copy out of service");
                 continue;
             }
-            self.state().ledger.write(term, RecordWrite::Discard(other, block.clone()))?;
-            self.state().tell(vec![StoreChange::Discard(other, block.clone())]);
+            self.known.state().ledger.write(term, RecordWrite::Discard(other, block.clone()))?;
+            self.known.state().tell(vec![StoreChange::Discard(other, block.clone())]);
         }
         Ok(())
     }
@@ -184,17 +185,17 @@ impl Shared {
         block: &BlockId,
     ) -> Result<(), StoreError> {
         let Some(shard) = shard_of(block) else { return Ok(()) };
-        let Some(server) = self.state().view.server(node).cloned() else { return Ok(()) };
+        let Some(server) = self.known.state().view.nodes().server(node).cloned() else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
         self.begin_upkeep(&stripe).await?;
         let done = self.unmount(&shard, &server).await;
-        self.end_upkeep(&stripe).await;
+        self.lock.end_upkeep(&stripe).await;
         done.map_err(|why| StoreError::Taken { stripe, why })
     }
 
     async fn unmount(self: &Arc<Self>, shard: &ShardName, server: &ServerId) -> Result<(), String> {
-        let connection = self.connect(server).await?;
-        let homes = self.state().view.homes(shard.volume.id(), shard.shard);
+        let connection = self.known.connect(server).await?;
+        let homes = self.known.state().view.volumes().homes(shard.volume.id(), shard.shard);
         if !homes.iter().any(|home| home.server != *server) {
             return Err(format!("no other server has {shard}, so it stays on {server}"));
         }
@@ -202,7 +203,7 @@ impl Shared {
             let mounting = self.mounting(shard.volume.id());
             let _alone = mounting.lock().await;
             connection.unmount(&shard.volume, &[shard.shard]).await.map_err(|error| error.to_string())?;
-            self.refresh(shard.volume.id()).await?;
+            self.known.refresh(shard.volume.id()).await?;
         }
         self.refresh_locations(&shard.volume).await;
         Ok(())

@@ -10,10 +10,11 @@ use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term, Unjudge
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::claims::Claims;
+use super::claims::ClusterLock;
 use super::homes::Homes;
 use super::inspection::Inspection;
 use super::open::Attachment;
+use super::small_files::SmallFiles;
 use super::view::{View, shard_of};
 use super::withdrawals::Withdrawals;
 use crate::listing::{Listing, ServerId};
@@ -21,21 +22,25 @@ use crate::master::MasterClient;
 use crate::server::VolumeServer;
 use crate::volumes::Change;
 
-/// The attached cluster, shared by all tasks of the storage.
-pub struct Shared {
-    pub(super) master: MasterClient,
-    pub(super) attachment: Attachment,
-    pub(super) claims: tokio::sync::Mutex<Claims>,
-    /// Locked while a volume is being claimed, so that claims run one at a time.
-    pub(super) claiming: tokio::sync::Mutex<()>,
-    /// One lock per volume, held while a server mounts or unmounts the volume's shards.
-    mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
+/// What is known of the cluster, and the connections by which it is asked.
+pub(super) struct Knowledge {
+    pub master: MasterClient,
+    pub attachment: Attachment,
     /// Signalled when a new listing may contain unread files or unconfirmed losses.
-    pub(super) listed: Notify,
+    pub listed: Notify,
     state: Mutex<State>,
 }
 
-/// The model of the cluster and everything that was found about it.
+/// What the threads share.
+pub struct Shared {
+    pub(super) known: Arc<Knowledge>,
+    pub(super) lock: ClusterLock,
+    pub(super) small_files: Arc<SmallFiles>,
+    /// One lock per volume, held while a server mounts or unmounts the volume's shards.
+    mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// What is known, behind one lock.
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
@@ -126,13 +131,28 @@ impl State {
 impl State {
     /// Deletes the records of bad copies whose stripe no longer exists.
     fn forget_marks(&mut self) -> Result<(), CatalogError> {
-        let marks = self.view.pointless_marks().into_iter();
-        self.ledger.forget(marks.map(|(stripe, index, node)| (stripe, BlockIndex(index), node)))
+        self.ledger.forget(self.view.take_gone())
     }
 }
 
 impl Shared {
     pub(super) fn new(master: MasterClient, attachment: Attachment, ledger: Ledger, teller: Teller) -> Self {
+        let lock = ClusterLock::new(master.clone(), teller.clone());
+        let known = Arc::new(Knowledge::new(master, attachment, ledger, teller));
+        let small_files = Arc::new(SmallFiles::new(Arc::clone(&known)));
+        Self { known, lock, small_files, mounting: Mutex::default() }
+    }
+
+    /// The volume's lock, to be held while a server mounts or unmounts shards and until the result was
+    /// checked.
+    pub(super) fn mounting(&self, volume: u32) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.mounting.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(volume).or_default())
+    }
+}
+
+impl Knowledge {
+    fn new(master: MasterClient, attachment: Attachment, ledger: Ledger, teller: Teller) -> Self {
         let state = State {
             ledger,
             view: View::default(),
@@ -144,25 +164,10 @@ impl Shared {
             listed: None,
             teller,
         };
-        Self {
-            master,
-            attachment,
-            claims: tokio::sync::Mutex::default(),
-            claiming: tokio::sync::Mutex::default(),
-            mounting: Mutex::default(),
-            listed: Notify::new(),
-            state: Mutex::new(state),
-        }
+        Self { master, attachment, listed: Notify::new(), state: Mutex::new(state) }
     }
 
-    /// The volume's lock, to be held while a server mounts or unmounts shards and until the result was
-    /// checked.
-    pub(super) fn mounting(&self, volume: u32) -> Arc<tokio::sync::Mutex<()>> {
-        let mut locks = self.mounting.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(locks.entry(volume).or_default())
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,10 +175,10 @@ impl Shared {
     ///
     /// # Errors
     /// [`CatalogError`].
-    pub(super) fn recall_bad(&self) -> Result<(), CatalogError> {
+    pub fn recall_bad(&self) -> Result<(), CatalogError> {
         let mut state = self.state();
         for (stripe, index, node, bad) in state.ledger.bad_copies()? {
-            state.view.set_bad(&stripe, index.0, node, bad);
+            state.view.set_state(&stripe, index, node, bad);
         }
         Ok(())
     }
@@ -183,7 +188,7 @@ impl Shared {
     ///
     /// # Errors
     /// As for [`State::take`].
-    pub(super) fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
+    pub fn take_all(&self, listing: Listing, asked: Instant) -> Result<bool, CatalogError> {
         let mut state = self.state();
         if state.listed.is_some_and(|listed| asked < listed) {
             return Ok(false);
@@ -195,7 +200,7 @@ impl Shared {
     ///
     /// # Errors
     /// The reason for the failure, as text.
-    pub(super) async fn refresh(&self, volume: u32) -> Result<(), String> {
+    pub async fn refresh(&self, volume: u32) -> Result<(), String> {
         let asked = Instant::now();
         let part = self.master.list_volumes(&[volume]).await.map_err(|error| error.to_string())?;
         let mut state = self.state();
@@ -207,7 +212,7 @@ impl Shared {
     ///
     /// # Errors
     /// [`StoreError`] if the change cannot be recorded; nothing has changed then.
-    pub(super) fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
+    pub fn forget_bad(&self, term: Term, node: NodeId, block: &BlockId) -> Result<(), StoreError> {
         let Some(shard) = shard_of(block) else { return Ok(()) };
         let (stripe, index) = (StripeId(shard.volume.to_string()), BlockIndex(shard.shard.into()));
         self.note_states(term, &[(stripe, index, node, BlockState::Healthy)])
@@ -217,15 +222,12 @@ impl Shared {
     ///
     /// # Errors
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.
-    pub(super) fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
+    pub fn note_states(&self, term: Term, states: &[CopyState]) -> Result<(), StoreError> {
         let mut shared = self.state();
         shared.ledger.note(term, states)?;
         let mut volumes = BTreeSet::new();
         for (stripe, index, node, state) in states {
-            match state {
-                BlockState::Healthy => drop(shared.view.clear_bad(stripe, index.0, *node)),
-                bad => shared.view.set_bad(stripe, index.0, *node, *bad),
-            }
+            shared.view.set_state(stripe, *index, *node, *state);
             volumes.extend(shared.view.volume_of(stripe));
         }
         let changes = shared.view.tell(volumes);
@@ -237,7 +239,7 @@ impl Shared {
     ///
     /// # Errors
     /// The reason for the failure, as text.
-    pub(super) async fn connect(&self, server: &ServerId) -> Result<VolumeServer, String> {
+    pub async fn connect(&self, server: &ServerId) -> Result<VolumeServer, String> {
         let address = self.state().view.volumes().servers().get(server).map(|server| server.address.clone());
         let address =
             address.ok_or_else(|| format!("volume server {server} is not connected to the master"))?;

@@ -8,8 +8,9 @@ use crate::blocks::{Ecsum, Encoding, VolumeInfo, VolumeName};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::encoding_files::Known;
+use super::judging::{left_overs, unjudged};
 use super::state::Shared;
-use super::view::Known;
 use super::withdrawals::withdraw_pending;
 use crate::error::AskError;
 use crate::listing::ServerId;
@@ -28,7 +29,7 @@ const MAX_ECSUM_BYTES: usize = 256 << 20;
 /// Applies changes of the cluster until the storage is dropped.
 pub(super) async fn watch(storage: Weak<Shared>) {
     let Some(shared) = storage.upgrade() else { return };
-    let mut watch = Watch::start(shared.master.clone(), shared.attachment.list_every);
+    let mut watch = Watch::start(shared.known.master.clone(), shared.known.attachment.list_every);
     drop(shared);
     let mut blind = false;
     loop {
@@ -40,19 +41,19 @@ pub(super) async fn watch(storage: Weak<Shared>) {
                     tracing::warn!(%error, "cannot list the cluster; trying again");
                 }
                 let unseen = format!("cannot list the cluster, so its state here may be outdated: {error}");
-                shared.state().tell_troubles(vec![unseen]);
+                shared.known.state().tell_troubles(vec![unseen]);
             }
             Ok(Event::Listed(listing, asked)) => {
                 if std::mem::replace(&mut blind, false) {
                     tracing::info!("the cluster can be listed again");
                 }
-                match shared.take_all(listing, asked) {
+                match shared.known.take_all(listing, asked) {
                     Ok(true) => {}
                     Ok(false) => list_again(&shared).await,
                     Err(error) => tracing::error!(%error, "the records"),
                 }
                 report(&shared);
-                shared.listed.notify_one();
+                shared.known.listed.notify_one();
             }
             Err(_) => {}
         }
@@ -69,17 +70,17 @@ pub(super) async fn tend(storage: Weak<Shared>) {
         withdraw_pending(&shared).await;
         report(&shared);
         // Retry failed reads and confirmations after a pause.
-        let _ = tokio::time::timeout(ASK_AGAIN, shared.listed.notified()).await;
+        let _ = tokio::time::timeout(ASK_AGAIN, shared.known.listed.notified()).await;
     }
 }
 
 /// Lists the whole cluster again, after a listing that was older than the model.
 async fn list_again(shared: &Shared) {
     let asked = Instant::now();
-    match shared.master.list().await {
+    match shared.known.master.list().await {
         Ok(listing) => {
             // If another partial listing overtakes this one, a later signal or the regular listing follows.
-            if let Err(error) = shared.take_all(listing, asked) {
+            if let Err(error) = shared.known.take_all(listing, asked) {
                 tracing::error!(%error, "the records");
             }
         }
@@ -89,7 +90,10 @@ async fn list_again(shared: &Shared) {
 
 /// Reads the files of all encodings that have not been read.
 pub(super) async fn learn(shared: &Arc<Shared>) {
-    let unknown = shared.state().view.unknown();
+    let unknown = {
+        let state = shared.known.state();
+        state.view.files().unknown(state.view.volumes())
+    };
     let mut reading: JoinSet<Option<(u32, Encoding, Known)>> = JoinSet::new();
     let mut found = Vec::new();
     for (volume, encoding) in unknown {
@@ -107,7 +111,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     if found.is_empty() {
         return;
     }
-    let mut state = shared.state();
+    let mut state = shared.known.state();
     let volumes: Vec<u32> = found.iter().map(|&(volume, ..)| volume).collect();
     found.into_iter().for_each(|(volume, encoding, known)| state.view.learn(volume, encoding, known));
     let changes = state.view.tell(volumes);
@@ -117,7 +121,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
 /// Reads an encoding's files from the first of its servers that succeeds.
 async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known> {
     let (name, servers, listed_bytes) = {
-        let state = shared.state();
+        let state = shared.known.state();
         let found = state.view.volumes().get(volume)?;
         let homes: Vec<_> = found.generations.get(&encoding)?.homes.values().flatten().cloned().collect();
         let bytes = homes.iter().map(|home| home.bytes).max();
@@ -132,7 +136,7 @@ async fn read(shared: &Shared, volume: u32, encoding: Encoding) -> Option<Known>
             Err(error) => why = error,
         }
     }
-    if shared.state().view.note_unread(volume, encoding, why.clone()) {
+    if shared.known.state().view.note_unread(volume, encoding, why.clone()) {
         tracing::warn!(volume = %name, why, "cannot read the files of an encoding");
     }
     None
@@ -146,7 +150,7 @@ async fn read_at(
     listed_bytes: Option<u64>,
 ) -> Result<Known, String> {
     let text = |error: AskError| error.to_string();
-    let connection = shared.connect(server).await?;
+    let connection = shared.known.connect(server).await?;
     let vif = connection.small_file(name, SmallFile::Vif, MAX_VIF_BYTES).await.map_err(text)?;
     let vif = vif.ok_or_else(|| format!("{server} has no .vif of the volume"))?;
     let info = VolumeInfo::decode(&vif).map_err(|error| format!(".vif on {server}: {error}"))?;
@@ -174,7 +178,7 @@ async fn read_at(
 /// shards are. All servers are called in parallel; a server that times out confirms nothing.
 pub(super) async fn confirm(shared: &Arc<Shared>) {
     let mut questions: BTreeMap<ServerId, BTreeMap<u32, Vec<(Encoding, u8)>>> = BTreeMap::new();
-    for (volume, encoding, shard, server) in shared.state().view.unconfirmed() {
+    for (volume, encoding, shard, server) in shared.known.state().view.unconfirmed() {
         questions.entry(server).or_default().entry(volume).or_default().push((encoding, shard));
     }
     let mut asking = JoinSet::new();
@@ -194,7 +198,7 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
         return;
     }
     let volumes: BTreeSet<u32> = gone.iter().map(|&(volume, ..)| volume).collect();
-    let mut state = shared.state();
+    let mut state = shared.known.state();
     state.view.confirm(gone);
     let changes = state.view.tell(volumes);
     state.tell(changes);
@@ -207,13 +211,13 @@ async fn ask_about(
     volumes: BTreeMap<u32, Vec<(Encoding, u8)>>,
     gone: &mut Vec<(u32, Encoding, u8)>,
 ) {
-    let Ok(connection) = shared.connect(server).await else { return };
+    let Ok(connection) = shared.known.connect(server).await else { return };
     for (volume, shards) in volumes {
         match connection.mounted(volume).await {
             Ok(mounted) => {
                 // A shard that is mounted as part of another encoding does not count.
                 let is_other = |encoding: Encoding, shard: u8| {
-                    let listed = shared.state().view.listed(volume, shard, server);
+                    let listed = shared.known.state().view.volumes().encodings_at(volume, shard, server);
                     !listed.is_empty() && !listed.contains(&encoding)
                 };
                 let missing = shards.into_iter().filter(|&(encoding, shard)| {
@@ -229,17 +233,17 @@ async fn ask_about(
 /// Reports and logs new troubles: unjudged volumes, outdated shards, failed withdrawals and servers without a
 /// helper.
 pub(super) fn report(shared: &Shared) {
-    let mut state = shared.state();
-    let unjudged = state.view.unjudged();
+    let mut state = shared.known.state();
+    let unjudged = unjudged(state.view.volumes(), state.view.files());
     for it in state.tell_unjudged(unjudged) {
         tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
     }
-    let mut news: Vec<String> = state.view.left_overs();
+    let mut news: Vec<String> = left_overs(state.view.volumes());
     news.extend(state.withdrawals.lines());
     news.extend(state.inspection.lines());
     for (id, server) in state.view.volumes().servers() {
-        let shards = state.view.shards_at(id);
-        if shards > 0 && shared.attachment.helper_of(id, server).is_none() {
+        let shards = state.view.volumes().shards_at(id);
+        if shards > 0 && shared.known.attachment.helper_of(id, server).is_none() {
             news.push(format!(
                 "volume server {id} has {shards} shards but no helper, so they are neither read nor repaired \
                  there; add a helper with `mend attach seaweedfs`"

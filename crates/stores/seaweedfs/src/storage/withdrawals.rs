@@ -13,7 +13,7 @@ use repair::StripeId;
 use serde::{Deserialize, Serialize};
 use store_api::{CatalogError, RecordWrite};
 
-use super::state::{Shared, State};
+use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
 
 /// Prefix of the record keys.
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl Knowledge {
     /// Loads the withdrawals that earlier coordinators recorded.
     ///
     /// # Errors
@@ -98,16 +98,26 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a server is listed with this shard under the current encoding only.
+    pub(super) fn serves_as_expected(&self, volume: &VolumeName, shard: u8, server: &ServerId) -> bool {
+        let state = self.state();
+        let expected = state.view.expected(volume.id());
+        let listed = state.view.volumes().encodings_at(volume.id(), shard, server);
+        expected.is_some_and(|expected| listed == [expected.encoding])
+    }
+}
+
+impl Shared {
     /// Withdraws a shard whose publication failed, now or as soon as possible.
     pub(super) async fn withdraw(self: &Arc<Self>, shard: &ShardName, server: &ServerId) {
         let it = Withdrawal::new(shard, server);
-        self.state().keep_withdrawal(&it);
+        self.known.state().keep_withdrawal(&it);
         self.try_to_withdraw(&it).await;
     }
 
     async fn try_to_withdraw(self: &Arc<Self>, it: &Withdrawal) {
         match self.take_back(it).await {
-            Ok(()) => self.state().forget_withdrawal(it),
+            Ok(()) => self.known.state().forget_withdrawal(it),
             Err(why) => {
                 tracing::warn!(
                     block = it.block,
@@ -115,7 +125,7 @@ impl Shared {
                     why,
                     "cannot remove a badly served shard yet"
                 );
-                if let Some(last) = self.state().withdrawals.0.get_mut(it) {
+                if let Some(last) = self.known.state().withdrawals.0.get_mut(it) {
                     *last = why;
                 }
             }
@@ -127,7 +137,7 @@ impl Shared {
         let stripe = StripeId(shard.volume.to_string());
         self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
         let done = self.unmount_and_delete(&stripe, &shard, &server).await;
-        self.end_upkeep(&stripe).await;
+        self.lock.end_upkeep(&stripe).await;
         done
     }
 
@@ -140,41 +150,34 @@ impl Shared {
         let volume = &shard.volume;
         let mounting = self.mounting(volume.id());
         let _alone = mounting.lock().await;
-        if self.serves_as_expected(volume, shard.shard, server) {
+        if self.known.serves_as_expected(volume, shard.shard, server) {
             return Ok(());
         }
         let text = |error: crate::AskError| error.to_string();
-        let connection = self.connect(server).await?;
+        let connection = self.known.connect(server).await?;
         connection.unmount(volume, &[shard.shard]).await.map_err(text)?;
-        self.refresh(volume.id()).await?;
+        self.known.refresh(volume.id()).await?;
         // A shard that the volume needs stays on the disk, unmounted.
-        if !self.state().view.can_spare(volume.id(), Some(shard.shard), server) {
+        if !self.known.state().view.volumes().can_spare(volume.id(), Some(shard.shard), server) {
             return Err("the volume would be unreadable without it".to_owned());
         }
-        self.check_claim(stripe).await?;
+        self.lock.check(stripe).await?;
         tracing::warn!(block = %shard, %server, "removing a rebuilt shard that was not served correctly");
         connection.delete(volume, &[shard.shard]).await.map_err(text)
-    }
-
-    /// Whether a server is listed with this shard under the current encoding only.
-    pub(super) fn serves_as_expected(&self, volume: &VolumeName, shard: u8, server: &ServerId) -> bool {
-        let state = self.state();
-        let expected = state.view.expected(volume.id());
-        let listed = state.view.listed(volume.id(), shard, server);
-        expected.is_some_and(|expected| listed == [expected.encoding])
     }
 }
 
 /// Retries pending withdrawals, and drops those that are no longer needed.
 pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
-    let pending: Vec<Withdrawal> = shared.state().withdrawals.0.keys().cloned().collect();
+    let pending: Vec<Withdrawal> = shared.known.state().withdrawals.0.keys().cloned().collect();
     for it in pending {
         let (Some(shard), server) = (it.shard(), it.server()) else { continue };
-        let is_there = shared.state().view.volumes().servers().contains_key(&server);
-        let can_go = shared.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
-        let is_fine = shared.serves_as_expected(&shard.volume, shard.shard, &server);
-        if is_fine || shared.state().view.volumes().get(shard.volume.id()).is_none() {
-            shared.state().forget_withdrawal(&it);
+        let is_there = shared.known.state().view.volumes().servers().contains_key(&server);
+        let can_go =
+            shared.known.state().view.volumes().can_spare(shard.volume.id(), Some(shard.shard), &server);
+        let is_fine = shared.known.serves_as_expected(&shard.volume, shard.shard, &server);
+        if is_fine || shared.known.state().view.volumes().get(shard.volume.id()).is_none() {
+            shared.known.state().forget_withdrawal(&it);
         } else if is_there && can_go {
             shared.try_to_withdraw(&it).await;
         }

@@ -1,6 +1,9 @@
 //! Reports about groups after sequences of listings, without a NameNode.
 
+use super::super::groups::{OPEN_SETTLING, SETTLING};
 use super::*;
+use crate::blocks::BlockGroup;
+use crate::listing::{FileRef, Phase, Service};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -40,8 +43,7 @@ impl Scene {
 
     fn nodes(&mut self, up: &[u32], reported: u64) -> Vec<StoreChange> {
         let standings = up.iter().map(|&node| (NodeId(node), live(reported))).collect();
-        self.view.take_nodes(self.now, standings);
-        self.view.tell_service()
+        self.view.take_nodes(self.now, standings)
     }
 
     fn list(&mut self, groups: Vec<Listed>) -> Vec<StoreChange> {
@@ -65,8 +67,8 @@ fn a_group_is_reported_once() {
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
     let stripe = scene.view.stripes(scene.now).remove(0);
     assert_eq!((stripe.id.0.as_str(), stripe.blocks.len()), ("group_-160_7", 5));
-    assert_eq!(scene.view.listed(&stripe.id).map(|listed| listed.file.clone()), Some(file()));
-    assert!(scene.view.listed(&StripeId("group_-160_8".into())).is_none());
+    assert_eq!(scene.view.groups().listed(&stripe.id).map(|listed| listed.file.clone()), Some(file()));
+    assert!(scene.view.groups().listed(&StripeId("group_-160_8".into())).is_none());
 }
 
 #[test]
@@ -130,15 +132,15 @@ fn an_outdated_answer_is_ignored() {
     let changed = scene.view.take_groups(scene.now, asked, vec![listed(&[0, 1, 2])], true);
     assert!(changed.is_empty());
     let number = group(9000).number;
-    assert!(scene.view.fresh(number, scene.now + seconds(1)).is_none());
-    assert!(scene.view.fresh(number, asked).is_some());
+    assert!(scene.view.groups().fresh(number, scene.now + seconds(1)).is_none());
+    assert!(scene.view.groups().fresh(number, asked).is_some());
 }
 
 #[test]
 fn a_bad_copy_is_reported_until_it_is_unlisted() {
     let mut scene = Scene::new();
     let stripe = StripeId("group_-160_7".into());
-    let group = scene.view.set_state(&stripe, 2, NodeId(3), BlockState::Corrupt);
+    let group = scene.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
     assert_eq!(scene.view.tell(scene.now, group).len(), 1);
     assert_eq!(scene.block(), (Some(3), BlockState::Corrupt));
     // Another copy is healthy, and is used instead.
@@ -149,7 +151,7 @@ fn a_bad_copy_is_reported_until_it_is_unlisted() {
     let mut other = listed(&[2]);
     other.homes.push((2, NodeId(1)));
     scene.list(vec![other]);
-    assert_eq!(scene.view.pointless_marks(), [(stripe, 2, NodeId(3))]);
+    assert_eq!(scene.view.take_gone(), [(stripe, BlockIndex(2), NodeId(3))]);
 }
 
 #[test]
@@ -159,9 +161,8 @@ fn a_leaving_datanode_holds_blocks_without_another_holder() {
     leaving.service = Service::Leaving;
     let mut standings: Vec<_> = [1, 2, 4, 5].map(|node| (NodeId(node), live(10))).to_vec();
     standings.push((NodeId(3), leaving));
-    scene.view.take_nodes(scene.now, standings);
-    assert_eq!(scene.view.tell_service(), []);
-    assert!(!scene.view.may_take(NodeId(3)));
+    assert_eq!(scene.view.take_nodes(scene.now, standings), []);
+    assert!(!scene.view.nodes().may_take(NodeId(3)));
     assert_eq!(scene.block(), (Some(3), BlockState::Healthy));
     let mut both = listed(&[]);
     both.homes.push((2, NodeId(5)));
@@ -174,8 +175,7 @@ fn nodes_count_as_in_service_before_the_first_listing() {
     let mut view = View::default();
     assert_eq!(view.assume_service(NodeId(9)), Some(StoreChange::Service(NodeId(9), true)));
     assert_eq!(view.everything(seconds(1)), [StoreChange::Service(NodeId(9), true)]);
-    view.take_nodes(seconds(1), vec![(NodeId(1), live(1))]);
-    let changes = view.tell_service();
+    let changes = view.take_nodes(seconds(1), vec![(NodeId(1), live(1))]);
     assert_eq!(changes, [StoreChange::Service(NodeId(1), true), StoreChange::Service(NodeId(9), false)]);
     assert_eq!(view.assume_service(NodeId(9)), None);
 }
@@ -186,7 +186,7 @@ fn a_file_in_a_folder_and_a_snapshot_is_queried_in_the_folder() {
     let held_at = Some("%2F.snapshot%2Fs%2Ff".to_owned());
     let in_snapshot = Listed { file: FileRef { held_at, ..file() }, ..listed(&[]) };
     let asked_for = |scene: &Scene| {
-        scene.view.listed(&StripeId("group_-160_7".into())).expect("listed").file.held_at.is_some()
+        scene.view.groups().listed(&StripeId("group_-160_7".into())).expect("listed").file.held_at.is_some()
     };
     scene.list(vec![listed(&[]), in_snapshot.clone()]);
     assert!(!asked_for(&scene));

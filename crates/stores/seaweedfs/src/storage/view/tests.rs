@@ -1,5 +1,6 @@
 use super::*;
 use crate::listing::{Disk, Holding, Server};
+use repair::Digest;
 
 const RATIO: (u32, u32) = (2, 1);
 
@@ -93,7 +94,7 @@ fn of_two_copies_the_one_on_the_emptier_server_is_kept() {
     let mut view = view("a b c", "a.0 a.1 b.1 c.2");
     assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
     let stripe = StripeId("c_5".into());
-    view.set_bad(&stripe, 1, NodeId(1), BlockState::Corrupt);
+    view.set_state(&stripe, BlockIndex(1), NodeId(1), BlockState::Corrupt);
     assert_eq!(
         told(&view),
         "0:Healthy 0:Healthy+1:Corrupt 2:Healthy",
@@ -105,7 +106,7 @@ fn of_two_copies_the_one_on_the_emptier_server_is_kept() {
     assert_eq!(told(&view), "0:Healthy 0:Healthy 2:Healthy");
     view.list(listing("a b c", "a.0 a.1 b.1 c.2"));
     assert_eq!(told(&view), "0:Healthy 0:Healthy+1:Corrupt 2:Healthy");
-    assert!(view.clear_bad(&stripe, 1, NodeId(1)));
+    view.set_state(&stripe, BlockIndex(1), NodeId(1), BlockState::Healthy);
     assert_eq!(told(&view), "0:Healthy 1:Healthy+0:Healthy 2:Healthy");
 }
 
@@ -121,7 +122,7 @@ fn of_two_copies_the_original_is_kept() {
 #[test]
 fn a_server_serves_a_volume_if_listed_with_a_shard() {
     let view = view("a b c", "a.0 b.1");
-    let served = |server: &str, volume: u32| view.serves(volume, &ServerId(server.into()));
+    let served = |server: &str, volume: u32| view.volumes().serves(volume, &ServerId(server.into()));
     assert_eq!((served("a", 5), served("b", 5), served("c", 5), served("a", 6)), (true, true, false, false));
 }
 
@@ -135,17 +136,17 @@ fn deleted_stripes_are_reported_and_unread_ones_are_not() {
     let mut view = view("a b c", "a.0 b.1 c.2");
     let stripe = view.stripe(5).expect("it is known");
     assert_eq!(view.tell([5]), [StoreChange::Stripe(stripe.clone(), false)]);
-    view.set_bad(&stripe.id, 1, NodeId(1), BlockState::Corrupt);
+    view.set_state(&stripe.id, BlockIndex(1), NodeId(1), BlockState::Corrupt);
     view.list(listing("a b c", ""));
     assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "a master that was restarted lists it later");
     view.confirm([0, 1].map(|shard| (5, Encoding(1), shard)));
     assert_eq!(told(&view), "0:Missing 1:Missing 2:Healthy");
     view.confirm([(5, Encoding(1), 2)]);
     assert_eq!(view.tell([5]), [StoreChange::StripeGone(stripe.id.clone())]);
-    assert_eq!(view.pointless_marks(), [(stripe.id, 1, NodeId(1))]);
+    assert_eq!(view.take_gone(), [(stripe.id, BlockIndex(1), NodeId(1))]);
     view.list(listing("a b c", "a.0 b.1 c.2"));
     assert_eq!(
-        (told(&view).as_str(), view.unknown()),
+        (told(&view).as_str(), view.files().unknown(view.volumes())),
         ("nothing", vec![(5, Encoding(1))]),
         "it may be another one"
     );

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::Role;
-use dir::{DirCatalog, Inventory, Rebuilt};
 use repair::NodeId;
 use repair::wire::control::{self, Description, FromNode, ToNode};
-use store_api::OpenError;
+use store_api::Inventory;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -25,13 +24,11 @@ const ASK: u64 = 1;
 
 /// The result of rebuilding a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RebuiltCatalog {
+pub struct Inventories {
     /// Helpers that described their blocks, with the number of blocks.
-    pub answered: BTreeMap<String, usize>,
+    pub answered: Vec<Inventory>,
     /// Helpers in mend.toml that did not answer in time.
     pub silent: BTreeSet<String>,
-    /// The content that was recovered from the descriptions.
-    pub found: Rebuilt,
 }
 
 /// Collects every helper's description of its blocks and rebuilds the catalog from them. The coordinator must
@@ -39,8 +36,8 @@ pub struct RebuiltCatalog {
 /// left unchanged.
 ///
 /// # Errors
-/// [`RunError`]; nothing has changed then.
-pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Result<RebuiltCatalog, RunError> {
+/// [`RunError`], also if no helper answers.
+pub async fn gather_inventories(config: CoordinatorConfig, wait: Duration) -> Result<Inventories, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (listener, _) = listen(&config, config.control, "[coordinator] control").await?;
     let (events, incoming) = mpsc::channel(EVENTS_WAITING);
@@ -52,31 +49,12 @@ pub async fn rebuild_catalog(config: CoordinatorConfig, wait: Duration) -> Resul
     let mut asking = Asking { cluster_id, expected, connections: BTreeMap::new(), answered: BTreeMap::new() };
     asking.gather(incoming, Instant::now() + wait).await;
     server.abort();
-    if asking.answered.is_empty() {
+    let Asking { expected, answered, .. } = asking;
+    if answered.is_empty() {
         return Err(RunError::NoHelpers { wait });
     }
-    let Asking { cluster_id, expected, answered, .. } = asking;
-    let silent: BTreeSet<String> =
-        expected.into_iter().filter(|helper| !answered.contains_key(helper)).collect();
-    let counts = answered.iter().map(|(name, inventory)| (name.clone(), inventory.blocks.len())).collect();
-    let inventories: Vec<Inventory> = answered.into_values().collect();
-    let (path, missing) = (config.catalog, silent.len());
-    let rebuilt =
-        tokio::task::spawn_blocking(move || DirCatalog::rebuild(&path, &cluster_id, &inventories, missing));
-    let found = rebuilt.await.expect("making a catalog does not panic")?;
-    Ok(RebuiltCatalog { answered: counts, silent, found })
-}
-
-/// Replaces the catalog with a copy. The coordinator must not run. Returns the path to which the old catalog
-/// was moved, if there was one.
-///
-/// # Errors
-/// [`OpenError`]; nothing has changed then.
-pub fn restore_catalog(
-    config: &CoordinatorConfig,
-    copy: &std::path::Path,
-) -> Result<Option<std::path::PathBuf>, OpenError> {
-    DirCatalog::restore(copy, &config.catalog, &config.cluster.config().cluster_id.to_string())
+    let silent = expected.into_iter().filter(|helper| !answered.contains_key(helper)).collect();
+    Ok(Inventories { answered: answered.into_values().collect(), silent })
 }
 
 /// The connected helpers and the descriptions received so far.

@@ -1,0 +1,84 @@
+//! The copies that were found bad, in memory. The [`Ledger`](crate::Ledger) records them across restarts.
+
+use std::collections::BTreeMap;
+
+use codes::BlockIndex;
+use repair::{NodeId, StripeId};
+use store_api::BlockState;
+
+/// A copy of a block: its stripe, its index, and its node.
+pub type CopyId = (StripeId, BlockIndex, NodeId);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct BadCopies {
+    states: BTreeMap<StripeId, BTreeMap<(BlockIndex, NodeId), BlockState>>,
+    /// Copies that no longer exist, until their records are dropped.
+    gone: Vec<CopyId>,
+}
+
+impl BadCopies {
+    /// Sets the state of a copy. A healthy one is not kept.
+    pub fn set(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId, state: BlockState) {
+        match state {
+            BlockState::Healthy => {
+                if let Some(copies) = self.states.get_mut(stripe) {
+                    copies.remove(&(index, node));
+                }
+            }
+            bad => drop(self.states.entry(stripe.clone()).or_default().insert((index, node), bad)),
+        }
+    }
+
+    /// The state of a copy.
+    pub fn state(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> BlockState {
+        let copies = self.states.get(stripe);
+        copies.and_then(|copies| copies.get(&(index, node))).copied().unwrap_or(BlockState::Healthy)
+    }
+
+    /// Forgets the copies of a stripe that no longer exist.
+    pub fn retain(&mut self, stripe: &StripeId, exists: impl Fn(BlockIndex, NodeId) -> bool) {
+        let Some(copies) = self.states.get_mut(stripe) else { return };
+        for ((index, node), _) in copies.extract_if(.., |&(index, node), _| !exists(index, node)) {
+            self.gone.push((stripe.clone(), index, node));
+        }
+        if copies.is_empty() {
+            self.states.remove(stripe);
+        }
+    }
+
+    /// Forgets all copies of a stripe that no longer exists.
+    pub fn remove_stripe(&mut self, stripe: &StripeId) {
+        self.retain(stripe, |_, _| false);
+    }
+
+    /// Returns the forgotten copies, whose records are to be dropped, once.
+    pub fn take_gone(&mut self) -> Vec<CopyId> {
+        std::mem::take(&mut self.gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_bad_until_it_is_healthy_or_gone() {
+        let mut copies = BadCopies::default();
+        let (stripe, node) = (StripeId("s".to_owned()), NodeId(7));
+        let [first, second] = [BlockIndex(0), BlockIndex(1)];
+        for index in [first, second] {
+            copies.set(&stripe, index, node, BlockState::Corrupt);
+        }
+        assert_eq!(copies.state(&stripe, first, node), BlockState::Corrupt);
+        assert_eq!(copies.state(&stripe, first, NodeId(8)), BlockState::Healthy);
+        copies.set(&stripe, first, node, BlockState::Healthy);
+        assert_eq!(copies.state(&stripe, first, node), BlockState::Healthy);
+        copies.remove_stripe(&stripe);
+        assert_eq!(copies.take_gone(), [(stripe.clone(), second, node)], "a healthy copy has no record");
+        assert_eq!(
+            (copies.state(&stripe, second, node), copies.take_gone()),
+            (BlockState::Healthy, Vec::new())
+        );
+    }
+}

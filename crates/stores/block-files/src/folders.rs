@@ -1,0 +1,175 @@
+//! Folders of block files: their lock, their names, and what is removed from them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use store_api::BlockError;
+
+use crate::fault;
+
+/// The prefix of the names of Mend's own files in the folders of another system.
+pub const OWN_PREFIX: &str = ".mend-";
+/// The file by which such a folder is locked.
+pub const OWN_LOCK: &str = ".mend-lock";
+
+/// An exclusive lock on a folder. The system releases it when this is dropped or the process ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Locks `folder` by its file `name`, which is created if necessary.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`]; with the text `taken` if another process holds the lock.
+    pub fn take(folder: &Path, name: &str, taken: &'static str) -> Result<Self, BlockError> {
+        let path = folder.join(name);
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = opened.map_err(fault(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
+            Err(TryLockError::WouldBlock) => {
+                Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, taken)))
+            }
+        }
+    }
+}
+
+/// Names of Mend's own files in the folders of another system. All of them begin with [`OWN_PREFIX`].
+#[derive(Debug, Default)]
+pub struct OwnNames(AtomicU64);
+
+impl OwnNames {
+    /// A beginning of names that no other writer uses.
+    pub fn next_prefix(&self) -> String {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        format!("{OWN_PREFIX}{number:08x}-")
+    }
+}
+
+/// Returns the names in a folder. Names that are not UTF-8 are left out.
+///
+/// # Errors
+/// [`BlockError::Io`], also for a missing folder.
+pub fn names(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
+    collect(folder, fs::read_dir(folder).map_err(fault(folder))?)
+}
+
+/// Like [`names`], but a missing folder has none.
+///
+/// # Errors
+/// [`BlockError::Io`].
+pub fn names_if_any(folder: &Path) -> Result<BTreeSet<String>, BlockError> {
+    let entries = found(folder, fs::read_dir(folder))?;
+    entries.map_or_else(|| Ok(BTreeSet::new()), |entries| collect(folder, entries))
+}
+
+fn collect(folder: &Path, entries: fs::ReadDir) -> Result<BTreeSet<String>, BlockError> {
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        names.extend(entry.map_err(fault(folder))?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Turns the error of a missing file or folder into `None`, and names the path in any other error.
+fn found<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, BlockError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault(path)(error)),
+    }
+}
+
+/// Returns whether a file or folder exists.
+///
+/// # Errors
+/// [`BlockError::Io`] if that cannot be determined.
+pub fn exists(path: &Path) -> Result<bool, BlockError> {
+    fs::exists(path).map_err(fault(path))
+}
+
+/// Returns the length of a file, or `None` if it does not exist.
+///
+/// # Errors
+/// [`BlockError::Io`].
+pub fn file_bytes(path: &Path) -> Result<Option<u64>, BlockError> {
+    Ok(found(path, fs::metadata(path))?.map(|metadata| metadata.len()))
+}
+
+/// Removes a file. Returns whether it existed.
+///
+/// # Errors
+/// [`BlockError::Io`].
+pub fn remove_file(path: &Path) -> Result<bool, BlockError> {
+    Ok(found(path, fs::remove_file(path))?.is_some())
+}
+
+/// Removes these files from a folder, durably.
+///
+/// # Errors
+/// [`BlockError::Io`]; the files that follow the failing one stay.
+pub fn remove_all<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Result<(), BlockError> {
+    let paths: Vec<PathBuf> = names.map(|name| folder.join(name)).collect();
+    paths.iter().try_for_each(|path| fs::remove_file(path).map_err(fault(path)))?;
+    if paths.is_empty() { Ok(()) } else { sync_folder(folder) }
+}
+
+/// Makes all renames and new names in a folder durable.
+///
+/// # Errors
+/// [`BlockError::Io`].
+pub fn sync_folder(folder: &Path) -> Result<(), BlockError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
+}
+
+/// Returns the free space of a folder's file system, in bytes.
+///
+/// # Errors
+/// [`BlockError::Io`].
+pub fn free_bytes(folder: &Path) -> Result<u64, BlockError> {
+    let found = rustix::fs::statvfs(folder).map_err(|error| fault(folder)(error.into()))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Returns the folder of a file.
+///
+/// # Panics
+/// If `path` has no parent.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().expect("a file in a folder")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_lock_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap();
+        let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
+        assert!(error.to_string().contains("stop the other one"), "{error}");
+        drop(lock);
+        FolderLock::take(folder.path(), ".lock", "nobody").unwrap();
+    }
+
+    #[test]
+    fn missing_files_are_no_errors_and_missing_folders_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("block");
+        assert_eq!((file_bytes(&path).unwrap(), remove_file(&path).unwrap()), (None, false));
+        fs::write(&path, b"bytes").unwrap();
+        assert_eq!(file_bytes(&path).unwrap(), Some(5));
+        let there = names(folder.path()).unwrap();
+        remove_all(folder.path(), there.iter()).unwrap();
+        assert!(!exists(&path).unwrap());
+        assert!(names(&path).is_err());
+        assert!(names_if_any(&path).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+//! The DataNodes as the NameNode lists them. Pure, as [`view`](super::view) is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use attached::ServiceReport;
+use repair::NodeId;
+use store_api::StoreChange;
+
+use crate::listing::{Service, Standing};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct DataNodes {
+    nodes: BTreeMap<NodeId, DataNode>,
+    service: ServiceReport,
+}
+
+#[derive(Default)]
+struct DataNode {
+    /// `None` while the NameNode does not list it.
+    standing: Option<Standing>,
+    /// The time from which the DataNode is live and its blocks are known.
+    up_since: Option<Duration>,
+    /// The time of its last block report when it was last seen down.
+    reported: u64,
+}
+
+impl DataNodes {
+    /// Records the states of DataNodes. DataNodes that are not in the list are down.
+    pub fn take(&mut self, now: Duration, standings: Vec<(NodeId, Standing)>) {
+        let mut all: BTreeMap<NodeId, Standing> = BTreeMap::new();
+        for (id, standing) in standings {
+            // A DataNode that was set up anew under its old address is listed twice.
+            if all.get(&id).is_none_or(|other| !other.live) {
+                all.insert(id, standing);
+            }
+        }
+        for (id, node) in &mut self.nodes {
+            if !all.contains_key(id) {
+                (node.standing, node.up_since) = (None, None);
+            }
+        }
+        for (id, standing) in all {
+            self.nodes.entry(id).or_default().take(now, standing);
+        }
+    }
+
+    /// Whether all live DataNodes have reported their blocks. After a restart of the NameNode, some have not.
+    pub fn all_have_reported(&self) -> bool {
+        let mut standings = self.nodes.values().filter_map(|node| node.standing.as_ref());
+        standings.all(|standing| !standing.live || standing.reported != 0)
+    }
+
+    /// The state of a DataNode; `None` if the NameNode does not list it.
+    pub fn standing(&self, node: NodeId) -> Option<&Standing> {
+        self.nodes.get(&node)?.standing.as_ref()
+    }
+
+    /// Since when a DataNode lives and its blocks are known.
+    pub fn up_since(&self, node: NodeId) -> Option<Duration> {
+        self.nodes.get(&node)?.up_since
+    }
+
+    /// Whether a DataNode can receive blocks.
+    pub fn may_take(&self, node: NodeId) -> bool {
+        self.standing(node).is_some_and(|standing| standing.live && standing.service == Service::Normal)
+    }
+
+    /// Whether a DataNode is in service. One in maintenance is, as for HDFS.
+    pub fn serves(&self, node: NodeId) -> bool {
+        self.standing(node).is_some_and(|standing| standing.live || standing.service == Service::Maintenance)
+    }
+
+    /// Forgets a node that was removed.
+    pub fn forget(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+        self.service.forget(node);
+    }
+
+    /// Takes a node that registered before anything was listed to be in service.
+    pub fn assume_service(&mut self, node: NodeId) -> Option<StoreChange> {
+        (self.nodes.is_empty() && self.service.insert(node)).then_some(StoreChange::Service(node, true))
+    }
+
+    /// Reports the DataNodes that entered or left service since the last report.
+    pub fn tell_service(&mut self) -> Vec<StoreChange> {
+        let now: BTreeSet<NodeId> = self.nodes.keys().copied().filter(|&node| self.serves(node)).collect();
+        self.service.update(now)
+    }
+
+    /// Reports the service of all DataNodes, for a new listener.
+    pub fn everything(&mut self) -> Vec<StoreChange> {
+        if self.nodes.is_empty() {
+            return self.service.repeat();
+        }
+        self.service.reset();
+        self.tell_service()
+    }
+}
+
+impl DataNode {
+    fn take(&mut self, now: Duration, standing: Standing) {
+        if !standing.live {
+            (self.up_since, self.reported) = (None, standing.reported);
+        } else if standing.reported == 0 {
+            self.up_since = None; // The NameNode was restarted and has forgotten.
+        } else if self.up_since.is_none() {
+            // A DataNode that starts is live before it has reported its blocks.
+            self.up_since = (standing.reported != self.reported).then_some(now);
+        }
+        self.standing = Some(standing);
+    }
+}

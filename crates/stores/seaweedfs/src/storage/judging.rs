@@ -1,0 +1,81 @@
+//! Volumes that need an operator: those whose state is unknown, and those with shards of other encodings beside them.
+//! Pure, as [`view`](super::view) is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repair::StripeId;
+use store_api::Unjudged;
+
+use super::encoding_files::EncodingFiles;
+use crate::blocks::{ShardName, VolumeName};
+use crate::listing::ServerId;
+use crate::volumes::{Generation, Standing, Volume, Volumes};
+
+const MIXED_NEXT: &str = "find out which encoding has the data that counts (encodeTsNs in the .vif beside the shards is when \
+    it was made), move the files of the other one out of the servers' folders, and restart these servers";
+const UNREAD_NEXT: &str = "look at the .vif of the volume on the servers that have its shards";
+const LEFT_OVER_NEXT: &str = "if these servers have no .vif of the volume that counts beside the shards, restart them once it is \
+    there; otherwise move these shards out of their folders and restart the servers";
+
+/// The volumes that are not told, since their state is unknown.
+pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged> {
+    volumes.iter().filter_map(|(id, volume)| puzzle(files, id, volume)).collect()
+}
+
+fn puzzle(files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
+    let name = VolumeName::new(&volume.collection, id)?;
+    let (why, next_step) = match volume.standing() {
+        Standing::Mixed(_) => (mixed(volume), MIXED_NEXT.to_owned()),
+        Standing::Known { encoding, .. } | Standing::RatioUnknown(encoding) => {
+            if files.get(id, encoding).is_some() {
+                return None;
+            }
+            // The files of a new volume are read a moment later.
+            (files.why_unread(id, encoding)?.to_owned(), UNREAD_NEXT.to_owned())
+        }
+    };
+    let shards: BTreeSet<u8> =
+        volume.generations.values().flat_map(|generation| generation.homes.keys().copied()).collect();
+    let blocks = shards.into_iter().map(|shard| ShardName { volume: name.clone(), shard }.block_id());
+    Some(Unjudged { stripe: StripeId(name.to_string()), blocks: blocks.collect(), why, next_step })
+}
+
+/// One line for each volume that is told and beside which shards of other encodings are served.
+pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
+    let of = |(id, volume): (u32, &Volume)| {
+        let Standing::Known { foreign, .. } = volume.standing() else { return None };
+        let found: Vec<String> = foreign
+            .iter()
+            .filter(|encoding| !volume.generations[*encoding].homes.is_empty())
+            .map(|encoding| listed(&volume.generations[encoding]))
+            .collect();
+        let name = VolumeName::new(&volume.collection, id)?;
+        let line = format!(
+            "beside volume {name}, shards of another encoding are served: {}; {LEFT_OVER_NEXT}",
+            found.join("; ")
+        );
+        (!found.is_empty()).then_some(line)
+    };
+    volumes.iter().filter_map(of).collect()
+}
+
+/// The encodings of a volume, and where their shards are.
+fn mixed(volume: &Volume) -> String {
+    let generations = volume.generations.iter().filter(|(_, generation)| !generation.homes.is_empty());
+    let found: Vec<String> =
+        generations.map(|(encoding, it)| format!("encodeTsNs {}: {}", encoding.0, listed(it))).collect();
+    format!(
+        "it has shards of several encodings, and none of them, or more than one, can be read ({})",
+        found.join("; ")
+    )
+}
+
+/// `shards 0, 3 on 10.0.0.1:8080`, server after server.
+fn listed(generation: &Generation) -> String {
+    let mut servers: BTreeMap<&ServerId, Vec<String>> = BTreeMap::new();
+    for (shard, homes) in &generation.homes {
+        homes.iter().for_each(|home| servers.entry(&home.server).or_default().push(shard.to_string()));
+    }
+    let of = |(server, shards): (&ServerId, Vec<String>)| format!("shards {} on {server}", shards.join(", "));
+    servers.into_iter().map(of).collect::<Vec<_>>().join(", ")
+}
