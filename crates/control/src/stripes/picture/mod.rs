@@ -320,7 +320,7 @@ impl Picture {
 
     /// The distinct combinations of code, lost blocks and shared helpers, with their counts.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind<'_>> {
-        self.kinds_without(&BTreeSet::new())
+        self.counts.kinds_without(std::iter::empty(), &self.fleet, &self.shared)
     }
 
     /// Like [`kinds`](Self::kinds), but does not count these stripes.
