@@ -154,7 +154,7 @@ fn left_out_text(found: &Rebuilt) -> String {
         text += &format!(
             "only one helper holds blocks of these files, and may have invented them: {}; compare them with mend get, then \
              mend rm the wrong ones\n",
-            list(&unconfirmed.map(|file| printable(&file)).collect::<Vec<_>>())
+            list(&unconfirmed.map(|file| printable(&file).into_owned()).collect::<Vec<_>>())
         );
     }
     let without = found.without_file();
@@ -162,7 +162,7 @@ fn left_out_text(found: &Rebuilt) -> String {
         text += &format!(
             "no file could be made of the blocks of {}: the put was not finished, the file was removed, or too many of its \
              blocks are lost\n",
-            list(&without.iter().map(|name| printable(name)).collect::<Vec<_>>())
+            list(&without.iter().map(|name| printable(name).into_owned()).collect::<Vec<_>>())
         );
     }
     let left = found.left.iter();
@@ -185,7 +185,7 @@ fn left_out_text(found: &Rebuilt) -> String {
 
 fn stranger_text(stranger: &Stranger) -> String {
     let file = stranger.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
-    printable(&format!("{}{file} on {}", stranger.block, stranger.helper))
+    printable(&format!("{}{file} on {}", stranger.block, stranger.helper)).into_owned()
 }
 
 fn list(names: &[String]) -> String {

@@ -12,7 +12,7 @@ use attached::{Attached, Kind, KindError};
 use clap::ArgMatches;
 use cluster::{Cluster, HelperConfig, OwnRepair, Role};
 use dir::{DirBlocks, DirCatalog};
-pub use dir::{Rebuilt, Rival};
+pub use dir::{Rebuilt, Rival, Stranger};
 use store_api::{Blocks, Inventory, OpenError, Storage};
 
 /// All kinds of store that `[store]` in `mend.toml` and `mend attach` accept.

@@ -118,8 +118,8 @@ fn a_single_block_cannot_displace_later_files_in_rebuilt_catalogs() {
             assert_eq!(said.code, 3, "a file that one helper claims is no quiet matter: {said:?}");
             assert!(said.out.contains("zzz") && !said.out.contains("belong to no stripe"), "{said:?}");
             let listed = cluster.mend(&["ls", "--output", "json"]).ok().json();
-            let created = listed.as_array().unwrap().iter().map(|file| file["created_unix_ms"].as_u64());
-            assert!(created.into_iter().all(|created| created.unwrap() < 4_000_000_000_000), "{listed:#}");
+            let mut created = listed.as_array().unwrap().iter().map(|file| file["created_unix_ms"].as_u64());
+            assert!(created.all(|created| created.unwrap() < 4_000_000_000_000), "{listed:#}");
             let name = format!("new-{round}");
             let content = cluster.put(&name, 200_000 + round);
             files.push((name, content));

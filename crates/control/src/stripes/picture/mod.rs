@@ -326,8 +326,7 @@ impl Picture {
 
     /// The distinct combinations of code, lost blocks and shared helpers, with their counts.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind<'_>> {
-        const NONE: &BTreeSet<Slot> = &BTreeSet::new();
-        self.kinds_without(NONE)
+        self.counts.kinds_without(std::iter::empty(), &self.fleet, &self.shared)
     }
 
     /// Like [`kinds`](Self::kinds), but does not count these stripes.
