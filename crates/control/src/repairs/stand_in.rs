@@ -91,16 +91,14 @@ impl Repairs {
             matches!(job.phase(), JobPhase::MovingSlices | JobPhase::WaitingForNodes | JobPhase::OnHold);
         let order = self.queue.by_id.get(repair).map(|repair| &repair.order);
         is_early
-            && order.is_some_and(|order| facts.only_moves(order, stripe))
+            && order.is_some_and(|order| only_moves(facts, order, stripe))
             && self.scheduler.make_way(*item)
     }
 }
 
-impl Facts<'_> {
-    /// Whether an order moves blocks of a stripe and rebuilds none.
-    fn only_moves(self, order: &Order, stripe: &StripeId) -> bool {
-        let Ok(record) = self.stripes.stripe_record(stripe) else { return false };
-        let lost = self.lost_blocks(&record);
-        order.moves() && !self.wanted_of(order, &record).iter().any(|index| lost.contains(index))
-    }
+/// Whether an order moves blocks of a stripe and rebuilds none.
+fn only_moves(facts: Facts<'_>, order: &Order, stripe: &StripeId) -> bool {
+    let Ok(record) = facts.stripes.stripe_record(stripe) else { return false };
+    let lost = facts.lost_blocks(&record);
+    order.moves() && !facts.wanted_of(order, &record).iter().any(|index| lost.contains(index))
 }
