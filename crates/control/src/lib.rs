@@ -291,7 +291,7 @@ impl Control {
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
         self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
-        self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
+        self.surplus.handle_tick(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
         // An outdated catalog is not copied, because the copy would overwrite a better one.
@@ -379,6 +379,7 @@ impl Control {
                     self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
+                    self.surplus.note_failed_read(&stripe, self.base.now);
                     self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
                 }
             }
