@@ -240,6 +240,7 @@ impl Control {
         self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
         self.nodes.recall_settings(records);
         self.stripes.newer.recall(&self.stripes.picture, records);
+        self.scrub.proof.recall(facts!(self), records);
         self.settle();
     }
 
@@ -331,11 +332,15 @@ impl Control {
                 Signal::Surplus { node, stripe, index } => {
                     self.repairs.tell_surplus(facts!(self), node, &stripe, index)
                 }
-                Signal::Removed(stripe) => self.repairs.forget_stripe(&stripe),
+                Signal::Removed(stripe) => {
+                    self.scrub.proof.forget(&stripe);
+                    self.repairs.forget_stripe(&stripe);
+                }
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
                 Signal::Contradiction { stripe, blocks, found_by } => {
+                    self.scrub.proof.forget(&stripe);
                     self.stripes.note_contradiction(around!(self), &stripe, &blocks, found_by, &mut self.out);
                 }
                 Signal::ContradictionAdded(stripe) => {
@@ -345,6 +350,7 @@ impl Control {
                     }
                 }
                 Signal::ParityHeld { stripe, blocks } => {
+                    self.scrub.proof.note_held(facts!(self), &stripe, &blocks);
                     self.stripes.parity_held(around!(self), &stripe, &blocks, &mut self.out)
                 }
                 Signal::Wrong { stripe, index, node } => {
@@ -395,6 +401,7 @@ impl Control {
             self.route();
             self.start_repairs();
             self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.prove_in_background(facts!(self), &self.jobs, &mut self.out);
             self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {
                 return;

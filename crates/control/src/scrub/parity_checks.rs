@@ -28,6 +28,8 @@ pub(crate) enum Asker {
     Scrub,
     /// The background scrub.
     Background,
+    /// The comparison after the catalog was rebuilt or restored.
+    Proof,
 }
 
 /// A stripe to check.

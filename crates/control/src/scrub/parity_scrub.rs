@@ -235,7 +235,7 @@ impl Scrubs {
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
         let again = match asker {
             Asker::Scrub => self.parity_round().is_some_and(|round| round.tries_again(stripe)),
-            Asker::Background => false, // The next round will check it.
+            Asker::Background | Asker::Proof => false, // The next round will check it.
         };
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));
@@ -246,6 +246,7 @@ impl Scrubs {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
             Asker::Background => Some(self.background.parity_mut()),
+            Asker::Proof => None,
         };
         if let Some(view) = view {
             note(view);

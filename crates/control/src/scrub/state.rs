@@ -6,9 +6,10 @@ use repair::{NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use store_api::Unproven;
 use views::{ParityScrubView, ScrubView};
 
-/// Both scrubs, and the parity checks that they have in flight.
+/// Both scrubs, the stripes that are not proven, and the parity checks in flight.
 #[derive(Default)]
 pub(crate) struct Scrubs {
     /// The running scrub, or the last one.
@@ -16,6 +17,7 @@ pub(crate) struct Scrubs {
     pub past: VecDeque<ScrubView>,
     pub background: BackgroundScrub,
     pub checks: ParityChecks,
+    pub proof: Proof,
 }
 
 /// A scrub of all blocks.
@@ -82,6 +84,23 @@ impl BackgroundScrub {
     pub(crate) fn parity_mut(&mut self) -> &mut ParityScrubView {
         &mut self.parity
     }
+}
+
+/// The stripes that are not proven yet.
+#[derive(Default)]
+pub(crate) struct Proof {
+    /// The record, as it was written last; `None` if nothing is unproven.
+    pub(super) kept: Option<Unproven>,
+    pub(super) left: BTreeSet<StripeId>,
+    /// The stripes that this pass still has to check.
+    pub(super) queue: VecDeque<StripeId>,
+    /// The time at which the next check may start.
+    pub(super) due: Duration,
+    pub(super) keep_due: Duration,
+    /// The time since which the next stripe has been waiting for busy helpers.
+    pub(super) yields_since: Option<Duration>,
+    /// The reason why the last stripe could not be checked.
+    pub(super) obstacle: Option<&'static str>,
 }
 
 /// Attempts at checking the parity of a stripe.

@@ -19,10 +19,11 @@ use repair::wire::control::Description;
 use repair::{FilePart, NodeId, StripeId, StripeLabel};
 use store_api::names::{Key, MAX_COUNT};
 use store_api::{
-    BlockRecord, BlockSize, BlockState, FileRecord, NodeRecord, OpenError, StripeRecord, stripe_count,
+    BlockRecord, BlockSize, BlockState, FileRecord, NodeRecord, OpenError, Replaced, StripeRecord,
+    stripe_count,
 };
 
-use super::copies::{check_unused, draft_beside, install};
+use super::copies::{check_unused, draft_beside, install, mark_unproven};
 use super::open::{open_fault, write_empty};
 use super::puts::{MAX_NAME_BYTES, NEXT_PUT};
 use super::stripes::NEXT_STRIPE;
@@ -146,6 +147,7 @@ impl DirCatalog {
                 change.put(FILES, file.name.as_str(), file)?;
                 stripes.values().try_for_each(|(key, stripe)| change.put(STRIPES, key.0, stripe))?;
             }
+            mark_unproven(&change, Replaced::Rebuilt)?;
             change.commit()?;
             Ok::<_, OpenError>(())
         })?;
