@@ -151,7 +151,7 @@ impl Files for Toy {
                 changes.extend([StoreChange::File(file.clone()), StoreChange::PutGone(*put)]);
                 done(Answer::File(file), changes)
             }
-            FileWrite::AbortPut(put) => {
+            FileWrite::AbortPut(put) | FileWrite::LeavePut(put) => {
                 let (_, stripes) = self.take_put(*put)?;
                 let mut changes: Vec<_> =
                     stripes.into_values().flat_map(|id| self.remove_stripe(id)).collect();
