@@ -100,9 +100,9 @@ impl Proof {
 
     /// The first line of the status, given the line for everything else.
     pub(crate) fn first_line(&self, others: String, stripes: u64) -> String {
-        match (self.words(stripes), others.strip_prefix("safe  ")) {
-            (Some(words), Some(others)) => format!("UNPROVEN  {words}; {others}"),
-            _ => others,
+        match self.words(stripes).filter(|_| others.starts_with("safe  ")) {
+            Some(words) => others.replacen("safe  ", &format!("UNPROVEN  {words}; "), 1),
+            None => others,
         }
     }
 
