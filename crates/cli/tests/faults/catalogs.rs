@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, finish, noise};
 
@@ -271,10 +271,12 @@ fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
         let helpers = cluster.folder().join("helpers");
         let folders = fs::read_dir(helpers).unwrap().map(|entry| entry.unwrap().path().join("blocks"));
         let within = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
-        let files = within.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
-        files.into_iter().any(|file| file.file_name().to_string_lossy().starts_with(".tmp-"))
+        let mut files = within.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
+        files.any(|file| file.file_name().to_string_lossy().starts_with(".tmp-"))
     };
+    let begun = Instant::now();
     while !is_writing(&cluster) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the put does not begin");
         std::thread::sleep(Duration::from_millis(5));
     }
     cluster.signal("coordinator", "STOP");
@@ -305,7 +307,8 @@ fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
     fs::copy(&copy, catalog(&cluster)).unwrap();
     cluster.start(&["coordinator"]);
     cluster.await_ready();
-    until_safe(&cluster);
-    cluster.mend(&["scrub", "--remove-orphans"]).ok();
-    cluster.eventually("the blocks are gone", |cluster| cluster.block_files().is_empty());
+    cluster.eventually("the blocks are gone", |cluster| {
+        cluster.mend(&["scrub", "--remove-orphans"]);
+        cluster.block_files().is_empty()
+    });
 }

@@ -154,8 +154,8 @@ fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     let is_safe = |cluster: &Cluster| cluster.mend(&["status"]).out.starts_with("safe  all");
     cluster.eventually("the forged blocks are found and repaired", is_safe);
     assert_reads_all(&cluster, &contents);
-    let history = cluster.mend(&["history"]).ok().out;
-    assert!(history.contains(&before), "{history}");
+    let status = cluster.mend(&["status", "--output", "json"]).json();
+    assert!(status["lost_lately"].to_string().contains(&before), "{status:#}");
 
     // The copy knows neither of the findings nor of the rebuilt blocks.
     let (folder, id) = place(&cluster, "3.1");

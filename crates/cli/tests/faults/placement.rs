@@ -189,7 +189,9 @@ fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
     cluster.mend(&["node", "recover", &returns]).ok();
     let moved = cluster.holder("1.0");
     assert_ne!(moved, returns);
-    ["1.0", "1.1", "1.2"].map(|block| spoil(&cluster.block_file(block)));
+    for block in ["1.0", "1.1", "1.2"] {
+        spoil(&cluster.block_file(block));
+    }
     cluster.start(&["helper", &returns]);
     cluster.await_ready();
     cluster.eventually("the good copy counts again", |cluster| cluster.holder("1.0") == returns);
