@@ -6,8 +6,8 @@
 //! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that cannot
 //! be checked now is retried.
 //!
-//! A stripe also ends to be unproven if another check proves it, or if its blocks are found to contradict
-//! each other: then the contradiction is recorded instead.
+//! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list, because
+//! its contradiction is recorded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
