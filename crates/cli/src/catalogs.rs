@@ -70,7 +70,8 @@ pub fn restore(cluster: &Cluster, copy: &Path) -> Result<Answer, Failure> {
     if let Some(replaced) = &replaced {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
-    text += "next: mend coordinator, then mend status";
+    text +=
+        "next: mend coordinator, then mend scrub --parity, which compares the parity of all stripes at once";
     Ok(Answer::new(text, &serde_json::json!({ "catalog": catalog, "replaced": replaced })))
 }
 
@@ -142,7 +143,9 @@ fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
     if let Some(replaced) = &found.replaced {
         text += &format!("the previous catalog was kept: {}\n", replaced.display());
     }
-    text += "empty files have no blocks and were not recovered\nnext: mend coordinator, then mend status";
+    text += "empty files have no blocks and were not recovered\n";
+    text +=
+        "next: mend coordinator, then mend scrub --parity, which compares the parity of all stripes at once";
     text
 }
 

@@ -242,6 +242,7 @@ impl Control {
         self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
         self.nodes.recall_settings(records);
         self.stripes.newer.recall(&self.stripes.picture, records);
+        self.scrub.proof.recall(facts!(self), records);
         self.settle();
     }
 
@@ -294,7 +295,7 @@ impl Control {
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
         self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
-        self.surplus.look_for_surplus(facts!(self), &self.jobs, &mut self.out);
+        self.surplus.handle_tick(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
         self.stripes.tidy_orphans(around!(self), &mut self.out);
         // An outdated catalog is not copied, because the copy would overwrite a better one.
@@ -334,11 +335,15 @@ impl Control {
                 Signal::Surplus { node, stripe, index } => {
                     self.repairs.tell_surplus(facts!(self), node, &stripe, index)
                 }
-                Signal::Removed(stripe) => self.repairs.forget_stripe(&stripe),
+                Signal::Removed(stripe) => {
+                    self.scrub.proof.forget(&stripe);
+                    self.repairs.forget_stripe(&stripe);
+                }
                 Signal::Returned { node, is_hollow } => {
                     self.repairs.healing.note_hollow(node, is_hollow, self.base.now);
                 }
                 Signal::Contradiction { stripe, blocks, found_by } => {
+                    self.scrub.proof.forget(&stripe);
                     if found_by != FoundBy::Scrub {
                         self.scrub.doubted.doubt(&stripe, self.base.now);
                     }
@@ -351,6 +356,7 @@ impl Control {
                     }
                 }
                 Signal::ParityHeld { stripe, blocks } => {
+                    self.scrub.proof.note_held(facts!(self), &stripe, &blocks);
                     self.stripes.parity_held(around!(self), &stripe, &blocks, &mut self.out)
                 }
                 Signal::Wrong { stripe, index, node } => {
@@ -385,6 +391,7 @@ impl Control {
                     self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);
                 }
                 Signal::Unavailable { stripe, index, node, known } => {
+                    self.surplus.note_failed_read(&stripe, self.base.now);
                     self.stripes.look_again(around!(self), node, stripe, index, known, &mut self.out);
                 }
             }
@@ -400,6 +407,7 @@ impl Control {
             self.route();
             self.start_repairs();
             self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.prove_in_background(facts!(self), &self.jobs, &mut self.out);
             self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
             self.scrub.check_stripes(facts!(self), &self.jobs, Asker::Job, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {

@@ -1,7 +1,8 @@
 //! The eras in which the coordinators of a catalog have named stripes. [`Era`] explains the term.
 //!
 //! A block with a name from a recorded era that belongs to no stripe is left over from a file that was
-//! removed or never committed. A block from an unknown era may belong to a stripe that was lost when an older
+//! removed or never committed. Puts that are open when a coordinator starts are the exception: the catalog may
+//! be an old copy, in whose original they were committed. A block from an unknown era may belong to a stripe that was lost when an older
 //! copy of the catalog was restored. Copies of the catalog omit this record, because a put that was open when
 //! the copy was taken may have been committed since.
 
@@ -21,6 +22,9 @@ pub struct Eras {
     past: BTreeMap<u64, (u64, u64)>,
     /// Eras whose lost stripes the operator has written off.
     disclaimed: BTreeSet<u64>,
+    /// Counts of stripes whose put was open at a start: each first count with the end of its range.
+    #[serde(default)]
+    left: BTreeMap<u64, u64>,
 }
 
 impl Eras {
@@ -42,6 +46,24 @@ impl Eras {
         self.disclaimed.extend(blocks.iter().filter_map(|block| Some(Key::of_block(block)?.0.era())));
     }
 
+    /// Notes a stripe whose put was open at the start of a coordinator. The put may have been committed in a
+    /// newer copy of the catalog.
+    pub fn leave(&mut self, stripe: Key) {
+        let count = stripe.count();
+        if self.is_left(count) {
+            return;
+        }
+        let end = self.left.remove(&(count + 1)).unwrap_or(count + 1);
+        match self.left.range_mut(..count).next_back().filter(|(_, before)| **before == count) {
+            Some((_, before)) => *before = end,
+            None => drop(self.left.insert(count, end)),
+        }
+    }
+
+    fn is_left(&self, count: u64) -> bool {
+        self.left.range(..=count).next_back().is_some_and(|(_, &end)| count < end)
+    }
+
     /// Whether the block may belong to a stripe of a lost catalog. Never true for the current era, whose
     /// stripes are all recorded.
     pub fn may_be_lost(&self, block: &BlockId) -> bool {
@@ -49,10 +71,12 @@ impl Eras {
         era.is_some_and(|era| self.now.is_none_or(|(now, _)| now != era) && !self.disclaimed.contains(&era))
     }
 
-    /// Whether a coordinator of this catalog has assigned this block's name. `next` is the count of the next
-    /// stripe.
+    /// Whether a coordinator of this catalog has assigned this block's name and knows how its put ended.
+    /// `next` is the count of the next stripe.
     pub fn were_given(&self, block: &BlockId, next: u64) -> bool {
-        let Some((key, _)) = Key::of_block(block) else { return false };
+        let Some((key, _)) = Key::of_block(block).filter(|(key, _)| !self.is_left(key.count())) else {
+            return false;
+        };
         let given = match self.now {
             Some((now, first)) if now == key.era() => Some((first, next)),
             _ => self.past.get(&key.era()).copied(),
@@ -67,6 +91,17 @@ mod tests {
 
     fn block(name: &str) -> BlockId {
         BlockId(name.to_owned())
+    }
+
+    #[test]
+    fn stripes_of_open_puts_are_not_known_to_be_unused() {
+        let key = |count: u64| Key::of_block(&block(&format!("{count}-aaaaab.0"))).expect("a name").0;
+        let mut eras = Eras::default();
+        eras.begin(Era::of_number(key(1).era()), 1);
+        [4, 2, 3, 7, 3].into_iter().for_each(|count| eras.leave(key(count)));
+        assert_eq!(eras.left, BTreeMap::from([(2, 5), (7, 8)]));
+        let given = |count: u64| eras.were_given(&block(&format!("{count}-aaaaab.0")), 9);
+        assert_eq!((1..9).filter(|&count| given(count)).collect::<Vec<_>>(), [1, 5, 6, 8]);
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod policy;
 mod seams;
 mod storage;
 mod stripes;
+mod unproven;
 mod writes;
 
 pub use blocks::{BlockError, BlockReader, Blocks, ProcessError};
@@ -46,6 +47,7 @@ pub use policy::{Lists, Ownership, Service, Spread, StorePolicy, Writers};
 pub use seams::{Catalog, Files, Listener, Records, Reply, Snapshot, Transaction};
 pub use storage::{SharedRecords, Storage};
 pub use stripes::{BlockRecord, BlockSize, BlockState, CatalogError, Fault, Replica, StripeRecord};
+pub use unproven::{Replaced, UNPROVEN, Unproven};
 pub use writes::{
     Answer, Done, FileWrite, RecordWrite, StoreChange, StoreError, StripeWrite, Term, Unjudged, Write,
 };

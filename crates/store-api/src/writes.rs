@@ -115,6 +115,9 @@ pub enum FileWrite {
     CommitPut(PutId),
     /// Aborts a put.
     AbortPut(PutId),
+    /// Ends a put that an earlier coordinator left open, and keeps its blocks on the helpers as orphans. The
+    /// catalog may be an older copy of one in which the put was committed.
+    LeavePut(PutId),
     /// Removes a file; the answer is its last record.
     RemoveFile(String),
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, finish, noise};
 
@@ -260,4 +260,58 @@ fn disks_that_were_swapped_and_swapped_back_lose_nothing() {
         cluster.assert_reads("film", &content, &[]);
     }
     assert_eq!(cluster.block_files().len(), 6 * 500_000_usize.div_ceil(4 * (64 << 10)));
+}
+
+/// A copy of the disk, such as a snapshot of a volume, is taken while a put runs, and put back after the put
+/// has ended well. The old catalog knows an open put, whose blocks may be those of a file.
+#[test]
+fn blocks_of_a_put_that_was_open_in_a_raw_copy_are_kept() {
+    let mut cluster = Cluster::new(7, "rs-6-4", "16MiB");
+    let content = noise(60 << 20);
+    fs::write(cluster.path("film"), &content).unwrap();
+    let put = cluster.spawn(&["put", cluster.path("film").to_str().unwrap(), "--as", "film"]);
+    let is_writing = |cluster: &Cluster| {
+        let helpers = cluster.folder().join("helpers");
+        let folders = fs::read_dir(helpers).unwrap().map(|entry| entry.unwrap().path().join("blocks"));
+        let within = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+        let mut files = within.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
+        files.any(|file| file.file_name().to_string_lossy().starts_with(".tmp-"))
+    };
+    let begun = Instant::now();
+    while !is_writing(&cluster) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the put does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    cluster.signal("coordinator", "STOP");
+    let copy = cluster.path("raw.redb");
+    fs::copy(catalog(&cluster), &copy).unwrap();
+    cluster.signal("coordinator", "CONT");
+    finish(put).ok();
+    cluster.assert_reads("film", &content, &[]);
+    cluster.kill("coordinator");
+    let newest = cluster.path("newest.redb");
+    fs::copy(catalog(&cluster), &newest).unwrap();
+    fs::copy(&copy, catalog(&cluster)).unwrap();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    std::thread::sleep(Duration::from_secs(35)); // Unused blocks are looked for every 15 s.
+    assert_eq!(cluster.block_files().len(), 6, "they may belong to a file");
+    let status = cluster.mend(&["status", "--output", "json"]).json();
+    assert_eq!(status["orphans"].as_array().unwrap().len(), 6, "{status:#}");
+    // The operator has noticed, and puts the newest catalog back.
+    cluster.kill("coordinator");
+    fs::copy(&newest, catalog(&cluster)).unwrap();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    until_safe(&cluster);
+    cluster.assert_reads("film", &content, &[]);
+    // Or does not miss the file, and removes the blocks.
+    cluster.kill("coordinator");
+    fs::copy(&copy, catalog(&cluster)).unwrap();
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("the blocks are gone", |cluster| {
+        cluster.mend(&["scrub", "--remove-orphans"]);
+        cluster.block_files().is_empty()
+    });
 }

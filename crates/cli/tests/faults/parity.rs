@@ -4,7 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use dir::DirCatalog;
 use repair::BlockId;
+use store_api::UNPROVEN;
 
 use crate::cluster::{Cluster, finish, noise};
 use crate::forging::replace_pair;
@@ -38,8 +40,20 @@ fn place(cluster: &Cluster, block: &str) -> (PathBuf, BlockId) {
     (blocks, BlockId(cluster.block_name(block)))
 }
 
-/// Forges blocks and rebuilds the catalog from the helpers' disks, including the forged digests.
+/// Forges blocks and rebuilds the catalog from the helpers' disks, including the forged digests. The catalog
+/// looks as if its stripes had been compared before the blocks were forged.
 fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
+    forge_and_rebuild(cluster, blocks, more_settings);
+    let config = fs::read_to_string(cluster.folder().join("mend.toml")).unwrap();
+    let id = config.split("cluster_id = \"").nth(1).unwrap().split('"').next().unwrap();
+    let catalog = cluster.folder().join("coordinator/catalog.redb");
+    assert!(DirCatalog::open(catalog, id).unwrap().queue_remove(UNPROVEN).unwrap(), "it was marked");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("all are up", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+}
+
+fn forge_and_rebuild(cluster: &mut Cluster, blocks: &[&str], more_settings: &str) {
     let places: Vec<_> = blocks.iter().map(|block| place(cluster, block)).collect();
     stop(cluster);
     places.iter().zip(1..).for_each(|((folder, id), seed)| _ = replace_pair(folder, id, seed));
@@ -48,10 +62,8 @@ fn forge_with_catalog(cluster: &mut Cluster, blocks: &[&str], more_settings: &st
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("[coordinator]\n", &format!("[coordinator]\n{more_settings}"))).unwrap();
     (1..=HELPERS).for_each(|helper| cluster.start(&["helper", &format!("h{helper}")]));
-    cluster.mend(&["catalog", "rebuild"]).ok();
-    cluster.start(&["coordinator"]);
-    cluster.await_ready();
-    cluster.eventually("all are up", |cluster| cluster.mend(&["status"]).out.starts_with("safe  all"));
+    let rebuilt = cluster.mend(&["catalog", "rebuild"]).ok();
+    assert!(rebuilt.out.contains("mend scrub --parity"), "{rebuilt:?}");
 }
 
 fn assert_reads_all(cluster: &Cluster, contents: &[Vec<u8>]) {
@@ -113,6 +125,49 @@ fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     assert_reads_all(&cluster, &contents);
     let scrub = cluster.mend(&["scrub", "--parity"]).ok();
     assert!(scrub.out.contains("parity of 3 of 3 stripes checked: no unresolved contradiction"), "{scrub:?}");
+}
+
+/// A rebuilt catalog contains the forged digests, and a restored one has forgotten what parity has shown.
+#[test]
+fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
+    let (mut cluster, contents) = stored();
+    let away = [cluster.holder("1.0"), cluster.holder("1.1")];
+    let (before, copy) = (cluster.block_name("1.2"), cluster.path("copy.redb"));
+    let copy = copy.to_str().unwrap();
+    cluster.mend(&["catalog", "backup", copy]).ok();
+    forge_and_rebuild(&mut cluster, &["1.2", "2.4"], "");
+    // Too few blocks of the first stripe are there for a comparison.
+    away.iter().for_each(|helper| cluster.kill(helper));
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    let open = "not compared since the catalog was rebuilt";
+    cluster.eventually("it says so", |cluster| cluster.mend(&["status"]).out.contains(open));
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.kill("coordinator");
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    let status = cluster.mend(&["status"]);
+    assert!(status.out.contains(open) && status.out.contains("mend scrub --parity"), "{status:?}");
+    assert_ne!(cluster.mend(&["status", "--check"]).code, 0);
+    away.iter().for_each(|helper| cluster.start(&["helper", helper]));
+    cluster.await_ready();
+    let is_safe = |cluster: &Cluster| cluster.mend(&["status"]).out.starts_with("safe  all");
+    cluster.eventually("the forged blocks are found and repaired", is_safe);
+    assert_reads_all(&cluster, &contents);
+    let status = cluster.mend(&["status", "--output", "json"]).json();
+    assert!(status["lost_lately"].to_string().contains(&before), "{status:#}");
+
+    // The copy knows neither of the findings nor of the rebuilt blocks.
+    let (folder, id) = place(&cluster, "3.1");
+    stop(&mut cluster);
+    replace_pair(&folder, &id, 5);
+    let restored = cluster.mend(&["catalog", "restore", copy]).ok();
+    assert!(restored.out.contains("mend scrub --parity"), "{restored:?}");
+    (1..=HELPERS).for_each(|helper| cluster.start(&["helper", &format!("h{helper}")]));
+    cluster.start(&["coordinator"]);
+    cluster.await_ready();
+    cluster.eventually("the forged block is found and repaired", is_safe);
+    assert_reads_all(&cluster, &contents);
 }
 
 #[test]

@@ -169,3 +169,38 @@ fn orphans_go_by_themselves_once_nothing_refers_to_them() {
     cluster.assert_reads("film", &content, &[]);
     assert!(first_line(&cluster).starts_with("safe"));
 }
+
+/// Flips bytes of a block's file, so that its checksums do not match.
+fn spoil(file: &Path) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[5000..5005].copy_from_slice(b"zzzzz");
+    fs::write(file, bytes).unwrap();
+}
+
+/// The copy that stays and two further blocks are rotten, and nobody has noticed when the helper with the good
+/// copy returns. The stripe is readable only with that copy.
+#[test]
+fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
+    let mut cluster = Cluster::new(8, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 * BLOCK);
+    let (returns, name) = (cluster.holder("1.0"), cluster.block_name("1.0"));
+    cluster.kill(&returns);
+    cluster.eventually("it is gone", |cluster| !first_line(cluster).starts_with("safe"));
+    cluster.mend(&["node", "recover", &returns]).ok();
+    let moved = cluster.holder("1.0");
+    assert_ne!(moved, returns);
+    for block in ["1.0", "1.1", "1.2"] {
+        spoil(&cluster.block_file(block));
+    }
+    cluster.start(&["helper", &returns]);
+    cluster.await_ready();
+    cluster.eventually("the good copy counts again", |cluster| cluster.holder("1.0") == returns);
+    cluster.assert_reads("film", &content, &[]);
+    cluster.mend(&["scrub"]);
+    cluster.eventually("all is repaired", |cluster| {
+        first_line(cluster).starts_with("safe") && cluster.block_files().len() == 6
+    });
+    assert_eq!(cluster.block_name("1.0"), name);
+    cluster.assert_reads("film", &content, &[]);
+    cluster.mend(&["scrub"]).ok();
+}

@@ -34,6 +34,7 @@ impl<'a> Answers<'a> {
                 && stripes.contradictory == 0
                 && self.facts.stripes.unjudged.is_empty()
                 && stripes.misplaced == 0
+                && self.scrub.proof.left() == 0
                 && self.facts.may_change()
                 && self.facts.stripes.news.unlisted().is_none(),
             severity: self.severity(&stripes, !full.is_empty() || !stuck.is_empty()),
@@ -76,6 +77,7 @@ impl<'a> Answers<'a> {
     pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let mut claims = self.newer_advice();
         claims.extend(self.misplaced_advice(census));
+        claims.extend(self.scrub.proof.advice(census.stripes));
         let tells = |gone: &&GoneNode| gone.recovery != RecoveryState::Running;
         let mut advice: Vec<String> = gone.iter().filter(tells).map(|gone| gone.text.clone()).collect();
         advice.extend(self.facts.stripes.unjudged.advice());
@@ -127,8 +129,8 @@ impl<'a> Answers<'a> {
         if let Some(why) = self.facts.stripes.news.unlisted() {
             return format!("UNKNOWN  {why}; {}{}", helpers_text(up, down), self.facts.servers_text());
         }
-        let line =
-            self.facts.stripes.unjudged.first_line(summary(census, up, down)) + &self.facts.servers_text();
+        let line = self.scrub.proof.first_line(summary(census, up, down), census.stripes);
+        let line = self.facts.stripes.unjudged.first_line(line) + &self.facts.servers_text();
         if let Err(behind) = self.facts.check_not_behind() {
             return format!("STOPPED  {behind}; {}", behind.next_step());
         }
@@ -154,6 +156,7 @@ impl<'a> Answers<'a> {
             () if census.contradictory > 0 || !self.facts.stripes.unjudged.is_empty() => Severity::Critical,
             () if self.facts.stripes.newer.has_claims() => Severity::Warning,
             () if census.intact < census.stripes || census.misplaced > 0 => Severity::Warning,
+            () if self.scrub.proof.left() > 0 => Severity::Warning,
             () if !self.all_troubles().is_empty() || lacks_room => Severity::Warning,
             () => Severity::Ok,
         }

@@ -69,11 +69,14 @@ impl<'a> Facts<'a> {
             .any(|(other, block)| other != index && self.readers(block).any(|reader| reader == node))
     }
 
-    /// Whether a stripe can do without a node's copy of a block. Every block must remain readable, each on a
-    /// node of its own. In stores where a node may have several blocks of a stripe, the stripe must survive
+    /// Whether a stripe can do without a node's copy of a block. No blocks of the stripe may contradict each
+    /// other. Every block must remain readable, each on a node of its own. In stores where a node may have several blocks of a stripe, the stripe must survive
     /// as many node failures as with all copies. Only one copy of each other block is counted, because the
     /// rest may be about to be removed.
     pub(crate) fn survives_without(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
+        if self.stripes.contradictions.has(&stripe.id) {
+            return false; // The copy may be the one with the right bytes.
+        }
         let stays = |(at, block)| self.proven_readers(block).find(|&reader| at != index || reader != node);
         let Some(rest) = indexed(stripe).map(stays).collect::<Option<Vec<NodeId>>>() else { return false };
         let rest = self.stripes.picture.together(&rest);

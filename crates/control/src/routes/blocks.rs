@@ -82,9 +82,8 @@ impl Control {
             }
             _ => {}
         }
-        if is_good {
-            self.surplus.drop_copies_besides(facts!(self), &self.jobs, node, &stripe, index, &mut self.out);
-        }
+        let answer = (node, number);
+        self.surplus.note_answer(facts!(self), &self.jobs, answer, is_good, &mut self.out);
         let is_bad = problem.as_ref().and_then(state_for).is_some();
         let good = still.then_some(is_good).filter(|good| *good || is_bad);
         self.repairs.note_verified((number, node), Some(index), good);

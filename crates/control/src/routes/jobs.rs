@@ -100,6 +100,9 @@ impl Control {
             self.jobs.note_contradictory_end(&running, error, &mut self.out);
         }
         if let Ok(outcome) = &result {
+            if matches!(running.owner, Owner::Repair { .. }) {
+                self.surplus.note_made(&running.stripe, &outcome.homes, self.base.now);
+            }
             self.out
                 .tell(Signal::ParityHeld { stripe: running.stripe.clone(), blocks: outcome.proven.clone() });
         }

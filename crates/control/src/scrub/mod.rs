@@ -11,6 +11,7 @@ pub(crate) mod background_scrub;
 mod commands;
 pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
+pub(crate) mod proof;
 pub(crate) mod reported;
 pub(crate) mod state;
 

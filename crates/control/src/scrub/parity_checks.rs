@@ -30,6 +30,8 @@ pub(crate) enum Asker {
     Background,
     /// A job that found a contradiction.
     Job,
+    /// The comparison after the catalog was rebuilt or restored.
+    Proof,
 }
 
 /// A stripe to check.

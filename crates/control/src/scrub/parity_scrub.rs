@@ -85,7 +85,7 @@ impl Scrubs {
         match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.queue),
             Asker::Job => Some(&mut self.doubted),
-            Asker::Background => None,
+            Asker::Background | Asker::Proof => None,
         }
     }
 
@@ -256,7 +256,7 @@ impl Scrubs {
         let view = match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.view),
             Asker::Background => Some(self.background.parity_mut()),
-            Asker::Job => None,
+            Asker::Job | Asker::Proof => None,
         };
         if let Some(view) = view {
             note(view);

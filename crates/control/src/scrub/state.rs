@@ -6,6 +6,7 @@ use repair::{NodeId, StripeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use store_api::Unproven;
 use views::{ParityScrubView, ScrubView};
 
 /// Both scrubs, checks of single stripes and blocks that raised doubts, and all parity checks in flight.
@@ -19,6 +20,7 @@ pub(crate) struct Scrubs {
     /// Stripes in which jobs found contradictions, waiting for a parity check.
     pub doubted: StripeQueue,
     pub reported: Reported,
+    pub proof: Proof,
 }
 
 /// A scrub of all blocks.
@@ -85,6 +87,23 @@ impl BackgroundScrub {
     pub(crate) fn parity_mut(&mut self) -> &mut ParityScrubView {
         &mut self.parity
     }
+}
+
+/// The stripes that are not proven yet.
+#[derive(Default)]
+pub(crate) struct Proof {
+    /// The record, as it was written last; `None` if nothing is unproven.
+    pub(super) kept: Option<Unproven>,
+    pub(super) left: BTreeSet<StripeId>,
+    /// The stripes that this pass still has to check.
+    pub(super) queue: VecDeque<StripeId>,
+    /// The time at which the next check may start.
+    pub(super) due: Duration,
+    pub(super) keep_due: Duration,
+    /// The time since which the next stripe has been waiting for busy helpers.
+    pub(super) yields_since: Option<Duration>,
+    /// The reason why the last stripe could not be checked.
+    pub(super) obstacle: Option<&'static str>,
 }
 
 /// Attempts at checking the parity of a stripe.

@@ -63,8 +63,9 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Starts a term and reads the whole storage. Puts that an earlier coordinator left unfinished are
-    /// aborted, because their clients have seen an error.
+    /// Starts a term and reads the whole storage. Puts that an earlier coordinator left unfinished are ended.
+    /// Their blocks stay for the operator, because the catalog may be an old copy, and the puts may have been
+    /// committed after it was taken.
     ///
     /// # Errors
     /// Any error of the storage.
@@ -73,8 +74,8 @@ impl Opened {
         let mut left = Vec::new();
         storage.each_file(&mut |change| {
             if let StoreChange::Put(put) = change {
-                tracing::info!(put = %put.id, name = put.name, "aborting a put that was not finished");
-                left.push(Write::Files(FileWrite::AbortPut(put.id)));
+                tracing::info!(put = %put.id, name = put.name, "a put was not finished; its blocks stay on the helpers");
+                left.push(Write::Files(FileWrite::LeavePut(put.id)));
             }
         })?;
         left.push(Write::Records(RecordWrite::Numbers(NUMBERS)));

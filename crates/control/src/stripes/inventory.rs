@@ -140,12 +140,14 @@ impl Stripes {
         }
     }
 
-    /// Verifies the orphans of a node that the catalog places on another node that has lost them.
+    /// Verifies blocks of a node that the catalog places on another node that has lost them: orphans, and
+    /// copies that are about to be removed.
     fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
-        let Some(Holdings { orphans, .. }) = self.inventory.get_mut(node) else { return };
-        let orphans: Vec<BlockId> = orphans.iter().cloned().collect();
+        let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
+        let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));
         let homeless: Vec<(StripeId, BlockIndex)> = orphans
             .iter()
+            .chain(leaving)
             .filter_map(|block| self.record_of(block))
             .map(|(stripe, index, _)| (stripe, index))
             .filter(|(stripe, index)| around.with(self).is_wanted_from(node, stripe, *index))

@@ -1,80 +1,211 @@
-//! Surplus copies, in stores where a returning server may bring back blocks that were rebuilt elsewhere.
+//! Surplus copies: a block that was rebuilt or moved may still be on its earlier node.
 //!
 //! A surplus copy is removed only if the stripe is whole without it and tolerates as many node failures, no
-//! job works on the stripe, and the copy that stays was just verified.
+//! job works on the stripe, and the copy that stays was verified less than a minute ago. Copies are held
+//! while blocks of the stripe contradict each other, and for some time after a read of the stripe has failed.
+//!
+//! Each helper verifies one block at a time, within a rate. A restart forgets the verifications, so they are
+//! repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{BlockId, NodeId, StripeId};
+use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, RecordWrite, StripeRecord, Write};
 
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
+use crate::signal::Signal;
 use crate::storing::then::Then;
+use crate::stripes::indices::indexed;
 
-/// How often surplus copies are looked for.
+/// How often copies are looked for that the store lists as further holders.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// How long a verification counts.
+const FRESH: Duration = Duration::from_secs(60);
+/// How long the copies of a stripe are held after a read that failed for an unknown reason.
+const HELD: Duration = Duration::from_secs(60);
+/// The most bytes per second that a helper reads for these verifications.
+const BYTES_PER_S: u64 = 64 << 20;
+/// The most unused time that is made up after a pause.
+const CREDIT: Duration = Duration::from_secs(1);
 
-/// The copies that will stay, while they are being verified, and the time at which to retry.
+type Key = (StripeId, BlockIndex);
+
+/// The copies that must be verified before others are removed.
 #[derive(Default)]
 pub(crate) struct Surplus {
     due: Duration,
-    checking: BTreeMap<(StripeId, BlockIndex), (NodeId, Duration)>,
+    /// For each helper, the blocks that it must verify, with the nodes of their surplus copies.
+    waiting: BTreeMap<NodeId, BTreeMap<Key, BTreeSet<NodeId>>>,
+    reading: BTreeMap<NodeId, Reading>,
+    /// Copies that were verified, and the time until which this counts.
+    verified: BTreeMap<Key, (NodeId, Duration)>,
+    /// Stripes of which a read has failed, and the time until which their copies are held.
+    failed: BTreeMap<StripeId, Duration>,
+}
+
+/// The last verification of a helper.
+struct Reading {
+    question: u64,
+    key: Key,
+    copies: BTreeSet<NodeId>,
+    /// The time at which the next one may start.
+    next: Duration,
 }
 
 impl Surplus {
-    /// Verifies the copies that will stay.
-    pub(crate) fn look_for_surplus(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
-        if !facts.base.store.reports_service()
-            || !facts.nodes.settled
-            || !facts.may_change()
-            || facts.base.now < self.due
-        {
+    /// Looks for further holders that could be removed, and starts the verifications that are due.
+    pub(crate) fn handle_tick(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let now = facts.base.now;
+        if now >= self.due {
+            self.due = now + LOOK_EVERY;
+            self.verified.retain(|_, (_, until)| now < *until);
+            self.failed.retain(|_, until| now < *until);
+            self.look_for_holders(facts, jobs);
+        }
+        self.verify_next(facts, out);
+    }
+
+    fn look_for_holders(&mut self, facts: Facts<'_>, jobs: &Jobs) {
+        if !facts.base.store.reports_service() || !facts.nodes.settled || !facts.may_change() {
             return;
         }
-        self.due = facts.base.now + LOOK_EVERY;
-        let now = facts.base.now;
-        self.checking.retain(|_, (_, until)| now < *until);
         for stripe in facts.stripes.picture.replicated() {
             for (index, block) in jobs.surplus_of(facts, &stripe) {
                 let key = (stripe.id.clone(), index);
-                let Some(stays) = facts.readable_at(&block) else { continue };
-                if self.checking.contains_key(&key) {
-                    continue;
+                // After a verification, the store is still removing the copies.
+                if !self.failed.contains_key(&stripe.id) && !self.verified.contains_key(&key) {
+                    let copies = block.replicas.iter().map(|replica| replica.node);
+                    self.queue(facts, &block, key, copies);
                 }
-                self.checking.insert(key, (stays, now + ASK_AGAIN));
-                facts.ask_for_block(stays, stripe.id.clone(), index, block, false, out);
             }
         }
     }
 
-    /// A copy was verified: the other copies of the block may be removed.
-    pub(crate) fn drop_copies_besides(
+    fn queue(
+        &mut self,
+        facts: Facts<'_>,
+        block: &BlockRecord,
+        key: Key,
+        copies: impl IntoIterator<Item = NodeId>,
+    ) {
+        if let Some(stays) = facts.readable_at(block) {
+            self.waiting.entry(stays).or_default().entry(key).or_default().extend(copies);
+        }
+    }
+
+    /// Whether a node's copy of a block may be removed now, because the copy that stays was just verified.
+    /// Otherwise queues the verification. The copy is reported again after it.
+    pub(crate) fn may_drop(
+        &mut self,
+        facts: Facts<'_>,
+        (stripe, index, node): (&StripeId, BlockIndex, NodeId),
+    ) -> bool {
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
+        if self.failed.contains_key(stripe) || !facts.survives_without(&record, index, node) {
+            return false;
+        }
+        let (key, block) = ((stripe.clone(), index), &record.blocks[usize::from(index.0)]);
+        let stays = facts.readable_at(block).filter(|&stays| stays != node);
+        let verified = self.verified.get(&key).filter(|&&(_, until)| facts.base.now < until);
+        if stays.is_some() && verified.map(|&(node, _)| node) == stays {
+            return true;
+        }
+        self.queue(facts, block, key, [node]);
+        false
+    }
+
+    /// Starts the verifications that are due.
+    fn verify_next(&mut self, facts: Facts<'_>, out: &mut Out) {
+        self.waiting.retain(|&node, blocks| facts.nodes.is_connected(node) && !blocks.is_empty());
+        for (&node, blocks) in &mut self.waiting {
+            let now = facts.base.now;
+            let is_busy = |reading: &Reading| {
+                now < reading.next || out.questions.subject(node, reading.question).is_some()
+            };
+            if self.reading.get(&node).is_some_and(is_busy) {
+                continue;
+            }
+            while let Some((key, copies)) = blocks.pop_first() {
+                let record = facts.stripes.picture.stripe(&key.0).ok();
+                let block = record.map(|mut record| record.blocks.swap_remove(key.1.0.into()));
+                let Some(block) = block.filter(|block| facts.readable_at(block) == Some(node)) else {
+                    continue; // It is reported again.
+                };
+                let cost = Duration::from_secs_f64(block.bytes as f64 / BYTES_PER_S as f64);
+                let last = self.reading.get(&node).map_or(Duration::ZERO, |reading| reading.next);
+                let next = last.max(now.saturating_sub(CREDIT)) + cost;
+                let question = facts.ask_for_block(node, key.0.clone(), key.1, block, false, out);
+                self.reading.insert(node, Reading { question, key, copies, next });
+                break;
+            }
+        }
+    }
+
+    /// A helper has answered a question about a block.
+    pub(crate) fn note_answer(
         &mut self,
         facts: Facts<'_>,
         jobs: &Jobs,
-        stays: NodeId,
-        stripe: &StripeId,
-        index: BlockIndex,
+        (node, question): (NodeId, u64),
+        is_good: bool,
         out: &mut Out,
     ) {
-        let key = (stripe.clone(), index);
-        if self.checking.get(&key).is_none_or(|&(node, _)| node != stays) {
-            return;
-        }
-        self.checking.remove(&key);
-        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
-        let found = jobs.surplus_of(facts, &record).into_iter().find(|&(other, _)| other == index);
-        let Some((_, block)) = found.filter(|(_, block)| block.node == Some(stays)) else { return };
-        for replica in &block.replicas {
-            if facts.nodes.is_helper(replica.node) && facts.survives_without(&record, index, replica.node) {
-                drop_copy(facts, replica.node, &block.id, out);
+        if let Some(reading) = self.reading.get_mut(&node).filter(|reading| reading.question == question) {
+            let (key, mut copies) = (reading.key.clone(), std::mem::take(&mut reading.copies));
+            if is_good {
+                let more = self.waiting.get_mut(&node).and_then(|blocks| blocks.remove(&key));
+                copies.extend(more.into_iter().flatten());
+                self.verified.insert(key.clone(), (node, facts.base.now + FRESH));
+                self.drop_copies(facts, jobs, node, (&key, copies), out);
             }
         }
+        self.verify_next(facts, out);
+    }
+
+    /// The copy that stays was verified: the others may be removed.
+    fn drop_copies(
+        &self,
+        facts: Facts<'_>,
+        jobs: &Jobs,
+        stays: NodeId,
+        ((stripe, index), copies): (&Key, BTreeSet<NodeId>),
+        out: &mut Out,
+    ) {
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        let block = &record.blocks[usize::from(index.0)];
+        for node in copies {
+            if block.state_on(node).is_none() {
+                out.tell(Signal::Surplus { node, stripe: stripe.clone(), index: *index });
+            } else if block.node == Some(stays)
+                && !self.failed.contains_key(stripe)
+                && jobs.surplus_of(facts, &record).iter().any(|(other, _)| other == index)
+                && facts.nodes.is_helper(node)
+                && facts.survives_without(&record, *index, node)
+            {
+                tracing::info!(block = %block.id, node = %facts.nodes.name(node), "removing a copy that is one too many");
+                out.store(Write::Records(RecordWrite::Discard(node, block.id.clone())), Then::Nothing);
+            }
+        }
+    }
+
+    /// A job has stored blocks on these nodes and read them back.
+    pub(crate) fn note_made(
+        &mut self,
+        stripe: &StripeId,
+        homes: &BTreeMap<BlockIndex, NodeId>,
+        now: Duration,
+    ) {
+        let made = homes.iter().map(|(&index, &home)| ((stripe.clone(), index), (home, now + FRESH)));
+        self.verified.extend(made);
+    }
+
+    /// A read of a stripe has failed, and it is not known whether a block is bad: copies may be needed.
+    pub(crate) fn note_failed_read(&mut self, stripe: &StripeId, now: Duration) {
+        self.failed.insert(stripe.clone(), now + HELD);
     }
 }
 
@@ -89,12 +220,7 @@ impl Jobs {
         let goes = |index: BlockIndex, block: &BlockRecord| {
             block.replicas.iter().any(|copy| facts.survives_without(stripe, index, copy.node))
         };
-        let surplus = crate::stripes::indices::indexed(stripe).filter(|&(index, block)| goes(index, block));
+        let surplus = indexed(stripe).filter(|&(index, block)| goes(index, block));
         surplus.map(|(index, block)| (index, block.clone())).collect()
     }
-}
-
-fn drop_copy(facts: Facts<'_>, node: NodeId, block: &BlockId, out: &mut Out) {
-    tracing::info!(%block, node = %facts.nodes.name(node), "removing a surplus copy");
-    out.store(Write::Records(RecordWrite::Discard(node, block.clone())), Then::Nothing);
 }

@@ -1,7 +1,7 @@
 //! Parity checks of whole stripes: which blocks they name, and when they give no verdict.
 
 use crate::commands::{FileCommand, ScrubCommand};
-use views::{ParityScrubView, ScrubView};
+use views::{ParityScrubView, ScrubView, Severity};
 
 use super::*;
 
@@ -203,4 +203,93 @@ fn the_background_scrub_checks_stripes_after_their_blocks_within_its_rate() {
     assert_eq!((steady.stripes, steady.checked), (2, 2));
     assert_eq!(status.damage.lost_lately.len(), 1);
     assert_eq!(states(&scene.file("f")), ["healthy", "healthy", "corrupt", "healthy"]);
+}
+
+impl Scene {
+    /// Restores the catalog from a copy of itself, which forgets nothing but marks it, and starts again.
+    fn restore_catalog(&mut self) {
+        (self.core, self.storage) = (None, None);
+        let (copy, catalog) = (self.folder.path().join("copy.redb"), self.folder.path().join(CATALOG));
+        std::fs::copy(&catalog, &copy).unwrap();
+        DirCatalog::restore(&copy, &catalog, CLUSTER).unwrap();
+        self.restart();
+    }
+
+    /// Starts helpers; those that are frozen answer everything but requests for fingerprints.
+    fn start_without_fingerprints(&mut self, helpers: &[&str]) {
+        for helper in helpers {
+            self.frozen.insert((*helper).to_owned());
+            self.start(helper);
+        }
+        self.settle_without_fingerprints(helpers);
+    }
+
+    fn settle_without_fingerprints(&mut self, helpers: &[&str]) {
+        for _ in 0..20 {
+            self.wait(Duration::from_millis(50));
+            for helper in helpers {
+                let node = self.node(helper);
+                node.backlog.append(&mut node.inbox);
+                self.answer_all_but_fingerprints(helper);
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
+    let helpers = ["h1", "h2", "h3", "h4", "h5"];
+    let mut scene = Scene::new(5);
+    let file = scene.put("f", 3);
+    scene.forge(&file, 1);
+    assert!(scene.status().summary.starts_with("safe"), "nobody has looked");
+    scene.restore_catalog();
+    let forged: Vec<BTreeSet<BlockId>> =
+        helpers.iter().map(|name| scene.nodes[*name].forged.clone()).collect();
+    scene.start_without_fingerprints(&helpers);
+    let status = scene.status();
+    let line = "UNPROVEN  parity of 3 of 3 stripes not compared since the catalog was restored; all 3 stripes are whole";
+    assert!(status.summary.starts_with(line), "{}", status.summary);
+    assert_eq!((status.severity, status.healthy), (Severity::Warning, false));
+    assert!(status.advice.iter().any(|advice| advice.contains("mend scrub --parity")), "{:?}", status.advice);
+    // The record survives a restart.
+    scene.restart();
+    scene.start_without_fingerprints(&helpers);
+    assert!(scene.status().summary.starts_with("UNPROVEN  parity of 3 of 3 "), "{}", scene.status().summary);
+    for (name, forged) in helpers.iter().zip(forged) {
+        scene.node(name).forged = forged;
+    }
+    scene.frozen.clear();
+    scene.play();
+    scene.wait(Duration::from_secs(5));
+    assert_eq!(states(&scene.file("f")), ["healthy", "corrupt", "healthy", "healthy"]);
+    let status = scene.status();
+    assert!(status.summary.starts_with("DEGRADED"), "{}", status.summary);
+    scene.nodes.values_mut().for_each(|node| node.forged.clear());
+    assert_eq!(scene.repair_all().state.name(), "done");
+    scene.wait(Duration::from_secs(1));
+    assert!(scene.status().healthy, "{}", scene.status().summary);
+    // The end is recorded as well.
+    scene.restart();
+    helpers.iter().for_each(|helper| scene.start(helper));
+    scene.wait(Duration::from_secs(1));
+    assert!(scene.status().summary.starts_with("safe"), "{}", scene.status().summary);
+}
+
+#[test]
+fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
+    let mut scene = Scene::new(4);
+    let file = scene.put("f", 1);
+    let away = [home(&file, 0), home(&file, 1)];
+    scene.restore_catalog();
+    for helper in ["h1", "h2", "h3", "h4"].into_iter().filter(|helper| !away.contains(&(*helper).to_owned()))
+    {
+        scene.start(helper);
+    }
+    scene.wait(Duration::from_secs(30));
+    let advice = scene.status().advice;
+    assert!(advice.iter().any(|line| line.contains("no equation is left")), "{advice:?}");
+    away.iter().for_each(|helper| scene.start(helper));
+    scene.wait(Duration::from_secs(15));
+    assert!(scene.status().healthy, "{}", scene.status().summary);
 }

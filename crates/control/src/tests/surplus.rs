@@ -85,3 +85,67 @@ fn spare_room_agrees_with_placement() {
     assert_eq!(stuck(true, &[5], apart), 0, "a block that is lost leaves room for another");
     assert_eq!(stuck(true, &[1, 2, 3, 4, 5], apart), 1);
 }
+
+impl Scene {
+    /// A stripe whose first block was rebuilt while its helper was down. The helper is back, and the helper of
+    /// the rebuilt block does not answer. Returns the names of both.
+    fn with_a_copy() -> (Self, FileLayout, [String; 2]) {
+        let mut scene = Self::new(7);
+        let file = scene.put("f", 1);
+        let before = home(&file, 0);
+        scene.kill(&before);
+        assert_eq!(scene.repair_all().state.name(), "done");
+        let now = home(&scene.file("f"), 0);
+        scene.wait(Duration::from_secs(90));
+        scene.frozen.insert(now.clone());
+        scene.start(&before);
+        scene.wait(Duration::from_secs(40));
+        assert!(scene.node(&before).disk.contains_key(&block(&file, 0)), "nobody has read the other copy");
+        (scene, file, [before, now])
+    }
+}
+
+#[test]
+fn a_copy_is_removed_after_the_other_was_read() {
+    let (mut scene, file, [before, now]) = Scene::with_a_copy();
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(1));
+    assert!(!scene.node(&before).disk.contains_key(&block(&file, 0)));
+    assert_eq!(home(&scene.file("f"), 0), now);
+}
+
+#[test]
+fn a_copy_replaces_a_rebuilt_block_that_turns_out_to_be_bad() {
+    let (mut scene, file, [before, now]) = Scene::with_a_copy();
+    scene.rotten.insert(block(&file, 0));
+    scene.frozen = BTreeSet::from([before.clone()]);
+    scene.play();
+    scene.rotten.clear();
+    assert_ne!(states(&scene.file("f"))[0], "healthy");
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(90));
+    assert!(scene.node(&before).disk.contains_key(&block(&file, 0)));
+    assert!(!scene.node(&now).disk.contains_key(&block(&file, 0)));
+    assert_eq!((home(&scene.file("f"), 0), states(&scene.file("f"))[0]), (before, "healthy"));
+}
+
+#[test]
+fn thousands_of_copies_are_verified_one_at_a_time_per_helper() {
+    let mut scene = Scene::new(6);
+    scene.put("f", 450);
+    scene.kill("h1");
+    assert_eq!(scene.repair_all().state.name(), "done");
+    scene.wait(Duration::from_secs(90));
+    scene.frozen.extend((2..=6).map(|number| format!("h{number}")));
+    scene.start("h1");
+    scene.wait(Duration::from_secs(20));
+    for number in 2..=6 {
+        let backlog = &scene.nodes[&format!("h{number}")].backlog;
+        let asked = backlog.iter().filter(|message| matches!(message, ToNode::Verify { .. })).count();
+        assert!(asked <= 1, "h{number} has {asked} questions");
+    }
+    scene.frozen.clear();
+    scene.wait(Duration::from_secs(60));
+    assert!(scene.node("h1").disk.is_empty(), "{} copies are left", scene.node("h1").disk.len());
+    assert!(scene.status().healthy);
+}

@@ -112,7 +112,7 @@ impl Files for Toy {
                 changes.extend([StoreChange::File(file.clone()), StoreChange::PutGone(*put)]);
                 Ok(Done::with(Answer::File(file), changes))
             }
-            FileWrite::AbortPut(put) => {
+            FileWrite::AbortPut(put) | FileWrite::LeavePut(put) => {
                 let (_, stripes) = self.take_put(*put)?;
                 let changes = self.remove_stripes(stripes.into_values()).into_iter();
                 Ok(Done::changed(changes.chain([StoreChange::PutGone(*put)])))

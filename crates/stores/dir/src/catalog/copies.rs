@@ -8,13 +8,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
-use store_api::{CatalogError, OpenError, names};
+use store_api::{CatalogError, OpenError, Replaced, UNPROVEN, Unproven, names};
 use tempfile::NamedTempFile;
 
 use super::engine::MARK;
 use super::eras::ERAS;
 use super::open::open_fault;
-use super::tables::{FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard};
+use super::tables::{
+    Change, FILES, Json, META, NODE_NAMES, NODES, PUT_STRIPES, QUEUE, STRIPES, View, fault, guard,
+};
 use super::{DirCatalog, copy_path};
 
 /// The state of the catalog at the time of the snapshot. It may be written on another thread while the
@@ -65,6 +67,13 @@ impl DirCatalog {
         let whole = Self::open(draft.path(), cluster_id)?;
         let clean = draft_beside(path)?;
         whole.snapshot()?.fill(&clean, path)?;
+        guard(path, || {
+            let database = Database::open(clean.path()).map_err(|error| open_fault(path, error))?;
+            let change = Change::of(&database, path)?;
+            mark_unproven(&change, Replaced::Restored)?;
+            change.commit()?;
+            Ok::<_, OpenError>(())
+        })?;
         install(clean, path)
     }
 }
@@ -176,6 +185,11 @@ impl Copying<'_> {
         }
         Ok(())
     }
+}
+
+/// Records that no stripe of a replaced catalog is proven by parity.
+pub(super) fn mark_unproven(change: &Change<'_>, since: Replaced) -> Result<(), CatalogError> {
+    change.put(QUEUE, UNPROVEN, &Unproven { since, from: None })
 }
 
 /// Checks that no coordinator has the catalog open. Ignores all other errors.

@@ -150,6 +150,10 @@ impl DirCatalog {
                 self.abort_put(*put)?;
                 Answer::Nothing
             }
+            FileWrite::LeavePut(put) => {
+                self.leave_put(*put)?;
+                Answer::Nothing
+            }
             FileWrite::RemoveFile(name) => {
                 let file = self.remove_file(name)?;
                 Answer::File(file.ok_or_else(|| StoreError::NoSuchFile(name.clone()))?)

@@ -122,6 +122,7 @@ fn write() -> impl Strategy<Value = Write> {
         (1..4u64, 0..4u16).prop_map(|(stripe, blocks)| publish(&stripe.to_string(), blocks)),
         (1..4u64).prop_map(commit),
         (1..4u64).prop_map(|put| Write::Files(FileWrite::AbortPut(PutId(put)))),
+        (1..4u64).prop_map(|put| Write::Files(FileWrite::LeavePut(PutId(put)))),
         name.prop_map(|name| Write::Files(FileWrite::RemoveFile(name.into()))),
         (1..4u64, 0..4u16).prop_map(|(stripe, index)| {
             let id = StripeId(stripe.to_string());

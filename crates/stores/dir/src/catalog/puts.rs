@@ -7,13 +7,15 @@ use codes::CodeSpec;
 use repair::{NodeId, StripeId};
 use store_api::names::{Era, Key};
 use store_api::{
-    BlockSize, BlockState, CatalogError, FileRecord, PutError, PutId, PutRecord, StoreChange, StripeRecord,
+    BlockSize, BlockState, CatalogError, Eras, FileRecord, PutError, PutId, PutRecord, StoreChange,
+    StripeRecord,
 };
 
 use super::super::checksums::MAX_BLOCK_BYTES;
 use super::DirCatalog;
+use super::eras::ERAS;
 use super::stripes::{NEXT_STRIPE, discard, move_block, new_stripe, store, stored};
-use super::tables::{Change, FILES, PUT_STRIPES, PUTS, STRIPES};
+use super::tables::{Change, FILES, META, PUT_STRIPES, PUTS, STRIPES};
 
 /// The key of the counter of puts.
 pub(super) const NEXT_PUT: &str = "next-put";
@@ -157,6 +159,27 @@ impl DirCatalog {
                 change.remove(PUT_STRIPES, (put.0, position))?;
                 take_stripe(change, key)?;
             }
+            Ok(end_put(change, put)?)
+        })
+    }
+
+    /// Ends a put that an earlier coordinator left open. Its blocks become orphans that only an operator
+    /// removes, because this catalog may be an older copy of one in which the put was committed.
+    ///
+    /// # Errors
+    /// [`PutError::NoSuchPut`].
+    pub fn leave_put(&mut self, put: PutId) -> Result<(), PutError> {
+        self.put(put)?;
+        self.change(|change| {
+            let mut eras: Eras = change.get(META, ERAS)?.unwrap_or_default();
+            for (position, key) in stripes_of(change, put)? {
+                change.remove(PUT_STRIPES, (put.0, position))?;
+                change.remove(STRIPES, key.0)?;
+                change.tell(StoreChange::StripeGone(key.stripe()));
+                eras.leave(key);
+            }
+            change.put(META, ERAS, &eras)?;
+            change.tell(StoreChange::Eras(eras));
             Ok(end_put(change, put)?)
         })
     }

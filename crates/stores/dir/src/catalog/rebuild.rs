@@ -22,11 +22,11 @@ use repair::wire::control::Description;
 use repair::{BlockId, FilePart, NodeId, StripeId, StripeLabel};
 use store_api::names::Key;
 use store_api::{
-    BlockRecord, BlockSize, BlockState, FileRecord, Inventory, NodeRecord, OpenError, StripeRecord,
+    BlockRecord, BlockSize, BlockState, FileRecord, Inventory, NodeRecord, OpenError, Replaced, StripeRecord,
     stripe_count,
 };
 
-use super::copies::{check_unused, draft_beside, install};
+use super::copies::{check_unused, draft_beside, install, mark_unproven};
 use super::counters::{last_begun, next_number};
 use super::open::{open_fault, write_empty};
 use super::puts::{LAST_BEGUN, MAX_NAME_BYTES, NEXT_PUT, unix_ms};
@@ -200,6 +200,7 @@ impl DirCatalog {
                 change.put(FILES, file.name.as_str(), file)?;
                 stripes.values().try_for_each(|(key, stripe)| change.put(STRIPES, key.0, stripe))?;
             }
+            mark_unproven(&change, Replaced::Rebuilt)?;
             change.commit()?;
             Ok::<_, OpenError>(())
         })?;

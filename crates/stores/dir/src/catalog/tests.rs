@@ -283,6 +283,21 @@ fn repeated_allocation_moves_the_blocks_of_a_stripe() {
 }
 
 #[test]
+fn a_put_that_was_left_keeps_its_blocks_for_the_operator() {
+    let mut scene = Scene::new();
+    let put = scene.begin("f", 1);
+    let stripe = scene.allocate(put, 0, [0, 1, 2]);
+    scene.publish(&stripe);
+    scene.catalog.leave_put(put).expect("under way");
+    assert_eq!(scene.catalog.puts().expect("readable"), []);
+    assert!(scene.catalog.stripe(&stripe.id).is_err());
+    assert!(scene.nodes.iter().all(|&node| scene.catalog.discards(node).expect("readable").is_empty()));
+    assert!(matches!(scene.catalog.leave_put(put), Err(PutError::NoSuchPut(_))));
+    let next = scene.begin("g", 1);
+    assert_ne!(scene.allocate(next, 0, [0, 1, 2]).id, stripe.id, "its name is not given again");
+}
+
+#[test]
 fn an_aborted_put_leaves_only_discards() {
     let mut scene = Scene::new();
     let put = scene.begin("f", 2);

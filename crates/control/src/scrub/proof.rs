@@ -1,0 +1,179 @@
+//! Comparing parity after the catalog was rebuilt or restored.
+//!
+//! Such a catalog has lost the records of wrong blocks and of contradictions, so each stripe counts as
+//! unproven until a parity check has passed over all of its good blocks. The checks start by themselves, at
+//! the rate of the background scrub or at a default. Stripes whose blocks have digests of different kinds
+//! come first, because somebody may have replaced a block by one with a weaker digest. A stripe that cannot
+//! be checked now is retried.
+//!
+//! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list, because
+//! its contradiction is recorded.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use codes::BlockIndex;
+use repair::StripeId;
+use serde_json::Value;
+use store_api::{Replaced, StripeRecord, UNPROVEN, Unproven};
+
+use crate::counts::count;
+use crate::facts::Facts;
+use crate::jobs::Jobs;
+use crate::out::Out;
+use crate::scrub::parity_checks::Asker;
+use crate::scrub::parity_scrub::Obstacle;
+use crate::scrub::state::{Proof, Scrubs};
+use crate::stripes::indices::indexed;
+
+/// The rate of the checks if the background scrub has none, in bytes per second.
+const BYTES_PER_S: u64 = 64 << 20;
+/// How often the position is recorded.
+const KEEP_EVERY: Duration = Duration::from_secs(30);
+/// The pause before stripes that could not be checked are retried.
+const RETRY: Duration = Duration::from_secs(10);
+/// The longest time that a check waits for busy helpers.
+const YIELD_AT_MOST: Duration = Duration::from_secs(10);
+/// The most unused time that is made up after a pause.
+const CREDIT: Duration = Duration::from_secs(1);
+
+impl Proof {
+    /// Restores what an earlier coordinator left to do.
+    pub(crate) fn recall(&mut self, facts: Facts<'_>, records: &[(String, Value)]) {
+        let kept = records.iter().find(|(key, _)| key == UNPROVEN);
+        let Some((_, value)) = kept else { return };
+        // A record that cannot be read must not make stripes count as proven.
+        let all = Unproven { since: Replaced::Restored, from: None };
+        let kept = serde_json::from_value(value.clone()).unwrap_or(all);
+        let is_left = |stripe: &StripeId| kept.from.as_ref().is_none_or(|from| stripe >= from);
+        self.left = facts.stripes.picture.of_files().filter(is_left).collect();
+        self.kept = Some(kept);
+        let (mixed, rest): (Vec<&StripeId>, Vec<&StripeId>) =
+            self.left.iter().partition(|stripe| facts.stripes.picture.stripe(stripe).is_ok_and(is_mixed));
+        self.queue = mixed.into_iter().chain(rest).cloned().collect();
+    }
+
+    /// The number of unproven stripes.
+    pub(crate) fn left(&self) -> usize {
+        self.left.len()
+    }
+
+    /// A parity check over these blocks has passed. It proves the stripe if it covers every block that counts
+    /// as good.
+    pub(crate) fn note_held(&mut self, facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
+        if self.left.is_empty() {
+            return;
+        }
+        let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        if indexed(&record).all(|(index, block)| blocks.contains(&index) || !facts.counts(block)) {
+            self.forget(stripe);
+        }
+    }
+
+    /// A stripe was removed, or its blocks contradict each other, which is recorded elsewhere.
+    pub(crate) fn forget(&mut self, stripe: &StripeId) {
+        self.left.remove(stripe);
+    }
+
+    /// Records the position, or the end.
+    fn keep(&mut self, now: Duration, out: &mut Out) {
+        let Some(kept) = &mut self.kept else { return };
+        if self.left.is_empty() {
+            tracing::info!("parity of all stripes is compared since the catalog was {}", kept.since);
+            self.kept = None;
+            out.forget_record(UNPROVEN.to_owned());
+        } else if now >= self.keep_due && kept.from.as_ref() != self.left.first() {
+            self.keep_due = now + KEEP_EVERY;
+            kept.from = self.left.first().cloned();
+            out.keep_record(UNPROVEN.to_owned(), kept);
+        }
+    }
+
+    fn words(&self, stripes: u64) -> Option<String> {
+        let since = self.kept.as_ref().filter(|_| !self.left.is_empty())?.since;
+        let left = self.left.len();
+        Some(format!(
+            "parity of {left} of {} not compared since the catalog was {since}",
+            count(stripes, "stripe")
+        ))
+    }
+
+    /// The first line of the status, given the line for everything else.
+    pub(crate) fn first_line(&self, others: String, stripes: u64) -> String {
+        match self.words(stripes).filter(|_| others.starts_with("safe  ")) {
+            Some(words) => others.replacen("safe  ", &format!("UNPROVEN  {words}; "), 1),
+            None => others,
+        }
+    }
+
+    /// A sentence for the operator.
+    pub(crate) fn advice(&self, stripes: u64) -> Option<String> {
+        let words = self.words(stripes)?;
+        let why = self.obstacle.map(|why| format!(" (last obstacle: {why})")).unwrap_or_default();
+        Some(format!(
+            "{words}, so that wrong blocks may be unnoticed; the comparison runs by itself{why}; next: mend scrub --parity \
+             compares at once"
+        ))
+    }
+}
+
+/// Whether the blocks of a stripe have digests of different kinds.
+fn is_mixed(stripe: StripeRecord) -> bool {
+    let kinds = stripe.blocks.iter().filter(|block| block.node.is_some());
+    let kinds: BTreeSet<Option<String>> =
+        kinds.map(|block| block.digest.map(|digest| digest.kind().to_owned())).collect();
+    kinds.len() > 1
+}
+
+impl Scrubs {
+    /// Starts the checks of unproven stripes that are due.
+    pub(crate) fn prove_in_background(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let now = facts.base.now;
+        self.proof.keep(now, out);
+        if self.proof.left.is_empty()
+            || !facts.nodes.settled
+            || facts.stripes.is_behind()
+            || self.is_scrubbing()
+        {
+            return;
+        }
+        let rate = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0).unwrap_or(BYTES_PER_S);
+        self.proof.due = self.proof.due.max(now.saturating_sub(CREDIT));
+        while self.proof.due <= now {
+            let Some(stripe) = self.next_unproven(now) else { return };
+            let Some(bytes) = self.prove(facts, jobs, stripe, out) else { return };
+            self.proof.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
+        }
+    }
+
+    /// The next unproven stripe. After the last one, the remaining stripes are queued for a retry.
+    fn next_unproven(&mut self, now: Duration) -> Option<StripeId> {
+        let proof = &mut self.proof;
+        while let Some(stripe) = proof.queue.pop_front() {
+            if proof.left.contains(&stripe) {
+                return Some(stripe);
+            }
+        }
+        proof.queue = proof.left.iter().cloned().collect();
+        proof.due = now + RETRY;
+        None
+    }
+
+    /// Checks a stripe. Returns the bytes that it reads, or `None` if it must wait for busy helpers.
+    fn prove(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: StripeId, out: &mut Out) -> Option<u64> {
+        let now = facts.base.now;
+        let patient = now < *self.proof.yields_since.get_or_insert(now) + YIELD_AT_MOST;
+        let begun = self.begin_check(facts, jobs, &stripe, Asker::Proof, patient, out);
+        match begun {
+            Err(Obstacle::Busy) => {
+                self.proof.queue.push_front(stripe);
+                return None;
+            }
+            Err(Obstacle::Gone) => self.proof.forget(&stripe),
+            Err(Obstacle::Cannot(why)) => self.proof.obstacle = Some(why),
+            Ok(_) => self.proof.obstacle = None,
+        }
+        self.proof.yields_since = None;
+        Some(begun.unwrap_or(0))
+    }
+}
