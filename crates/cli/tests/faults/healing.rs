@@ -11,13 +11,13 @@ const STRIPES: usize = 12;
 const BLOCK: usize = 1 << 20;
 
 fn status(cluster: &Cluster) -> String {
-    cluster.mend(&["status"]).ok().out
+    cluster.mend(&["status"]).out
 }
 
 /// A stripe without damage that the helper holds a block of, and the indices of its other blocks.
 fn stripe_on(cluster: &Cluster, helper: &str) -> (String, Vec<usize>) {
     let layout = cluster.mend(&["stat", "film", "--output", "json"]).ok().json()["layout"].clone();
-    let stripes = layout.as_array().unwrap().iter().map(|part| part["stripe"].clone());
+    let stripes = layout.as_array().unwrap().iter();
     let is_there =
         |stripe: &Value| stripe["blocks"].as_array().unwrap().iter().any(|block| block["node"] == helper);
     let stripe = stripes.filter(is_there).last().expect("the helper has blocks");
