@@ -19,7 +19,7 @@ fn stripe_on(cluster: &Cluster, helper: &str) -> (String, Vec<usize>) {
     let layout = cluster.mend(&["stat", "film", "--output", "json"]).ok().json()["layout"].clone();
     let stripes = layout.as_array().unwrap().iter();
     let is_there =
-        |stripe: &Value| stripe["blocks"].as_array().unwrap().iter().any(|block| block["node"] == helper);
+        |stripe: &&Value| stripe["blocks"].as_array().unwrap().iter().any(|block| block["node"] == helper);
     let stripe = stripes.filter(is_there).last().expect("the helper has blocks");
     let blocks = stripe["blocks"].as_array().unwrap().iter().enumerate();
     let others = blocks.filter(|(_, block)| block["node"] != helper).map(|(index, _)| index).collect();
