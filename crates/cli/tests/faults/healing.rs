@@ -11,15 +11,15 @@ const STRIPES: usize = 12;
 const BLOCK: usize = 1 << 20;
 
 fn status(cluster: &Cluster) -> String {
-    cluster.mend(&["status"]).ok().out
+    cluster.mend(&["status"]).out
 }
 
 /// A stripe without damage that the helper holds a block of, and the indices of its other blocks.
 fn stripe_on(cluster: &Cluster, helper: &str) -> (String, Vec<usize>) {
     let layout = cluster.mend(&["stat", "film", "--output", "json"]).ok().json()["layout"].clone();
-    let stripes = layout.as_array().unwrap().iter().map(|part| part["stripe"].clone());
+    let stripes = layout.as_array().unwrap().iter();
     let is_there =
-        |stripe: &Value| stripe["blocks"].as_array().unwrap().iter().any(|block| block["node"] == helper);
+        |stripe: &&Value| stripe["blocks"].as_array().unwrap().iter().any(|block| block["node"] == helper);
     let stripe = stripes.filter(is_there).last().expect("the helper has blocks");
     let blocks = stripe["blocks"].as_array().unwrap().iter().enumerate();
     let others = blocks.filter(|(_, block)| block["node"] != helper).map(|(index, _)| index).collect();
@@ -104,10 +104,10 @@ fn a_paused_recovery_is_not_bypassed_by_an_automatic_one() {
     cluster.mend(&["node", "repair-after", "2s"]).ok();
     let resume = format!("repair {repair} of what h4 held is paused: mend resume {repair}");
     for _ in 0..2 {
-        std::thread::sleep(Duration::from_secs(8));
+        std::thread::sleep(Duration::from_secs(12));
         let status = status(&cluster);
         assert!(status.contains(&resume) && !status.contains("starts in"), "{status}");
-        assert!(status.starts_with("DEGRADED"), "{status}");
+        assert!(status.contains("DEGRADED  "), "{status}");
         cluster.kill("coordinator");
         cluster.start(&["coordinator"]);
         cluster.await_ready();
