@@ -30,7 +30,7 @@ impl<'a> Facts<'a> {
         reply: Reply<RepairView>,
         out: &mut Out,
     ) {
-        match self.replacement(old, &request.by) {
+        match replacement(self, old, &request.by) {
             Ok(order) => self.queue_order(order, reply, out),
             Err(error) => answer(reply, Err(error), out),
         }
@@ -51,12 +51,14 @@ impl<'a> Answers<'a> {
             false => {
                 let on: Vec<String> = holding
                     .iter()
-                    .map(|&node| format!("{} on {}", self.facts.blocks_on(node), self.facts.nodes.name(node)))
+                    .map(|&node| {
+                        format!("{} on {}", blocks_on(self.facts, node), self.facts.nodes.name(node))
+                    })
                     .collect();
                 format!("NOT safe to remove {them}: {}", on.join(", "))
             }
         };
-        view.next_step = holding.first().map(|&node| self.facts.emptied_by(node));
+        view.next_step = holding.first().map(|&node| emptied_by(self.facts, node));
         Ok(view)
     }
 
@@ -69,7 +71,7 @@ impl<'a> Answers<'a> {
         }
         let name = name.to_owned();
         if self.jobs.is_needed(self.facts, node) {
-            let (blocks, next_step) = (self.facts.blocks_on(node), self.facts.emptied_by(node));
+            let (blocks, next_step) = (blocks_on(self.facts, node), emptied_by(self.facts, node));
             return Err(NodeError::NodeNeeded { name, blocks, next_step }.into());
         }
         if self.facts.nodes.is_connected(node) || self.facts.nodes.registry.is_being_forgotten(node) {
@@ -83,27 +85,6 @@ impl Jobs {
     /// Whether a node holds recorded blocks or is about to receive some.
     fn is_needed(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.block_count(node) > 0 || self.is_target(node) || facts.storing.adopts_on(node)
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// Advice on how to move a node's blocks elsewhere.
-    fn emptied_by(self, node: NodeId) -> String {
-        let name = self.nodes.name(node);
-        match self.nodes.is_helper(node) {
-            true => format!(
-                "move them away with mend node drain {name} or mend node replace {name} NEW, then try again"
-            ),
-            false => {
-                format!("rebuild them elsewhere with mend repair --all, or start {name}, then try again")
-            }
-        }
-    }
-}
-
-impl<'a> Facts<'a> {
-    pub(crate) fn blocks_on(self, node: NodeId) -> String {
-        count(self.stripes.picture.block_count(node) as u64, "block")
     }
 }
 
@@ -193,16 +174,31 @@ impl<'a> Answers<'a> {
     }
 }
 
-impl<'a> Facts<'a> {
-    fn replacement(self, old: &str, new: &str) -> Result<Order, RequestError> {
-        let (from, onto) = (self.nodes.node_named(self.base, old)?, self.nodes.node_named(self.base, new)?);
-        if !self.nodes.settled {
-            return Err(RequestError::Settling);
+/// Advice on how to move a node's blocks elsewhere.
+fn emptied_by(facts: Facts<'_>, node: NodeId) -> String {
+    let name = facts.nodes.name(node);
+    match facts.nodes.is_helper(node) {
+        true => format!(
+            "move them away with mend node drain {name} or mend node replace {name} NEW, then try again"
+        ),
+        false => {
+            format!("rebuild them elsewhere with mend repair --all, or start {name}, then try again")
         }
-        if from == onto || !self.nodes.is_helper(onto) || self.nodes.registry.is_leaving(onto) {
-            return Err(NodeError::NoReplacement { old: old.to_owned(), new: new.to_owned() }.into());
-        }
-        let target = if self.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
-        Ok(Order { requestors: vec![onto], ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }
+}
+
+fn blocks_on(facts: Facts<'_>, node: NodeId) -> String {
+    count(facts.stripes.picture.block_count(node) as u64, "block")
+}
+
+fn replacement(facts: Facts<'_>, old: &str, new: &str) -> Result<Order, RequestError> {
+    let (from, onto) = (facts.nodes.node_named(facts.base, old)?, facts.nodes.node_named(facts.base, new)?);
+    if !facts.nodes.settled {
+        return Err(RequestError::Settling);
+    }
+    if from == onto || !facts.nodes.is_helper(onto) || facts.nodes.registry.is_leaving(onto) {
+        return Err(NodeError::NoReplacement { old: old.to_owned(), new: new.to_owned() }.into());
+    }
+    let target = if facts.nodes.is_helper(from) { Target::Drain(from) } else { Target::Node(from) };
+    Ok(Order { requestors: vec![onto], ..Order::new(target, facts.scheme(None)?, facts.base.unix_ms) })
 }

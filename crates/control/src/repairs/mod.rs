@@ -15,6 +15,7 @@ pub(crate) mod claims;
 pub(crate) mod continuation;
 mod course;
 pub(crate) mod fullness;
+pub(crate) mod giving_way;
 pub(crate) mod grace;
 pub(crate) mod healing;
 mod items;

@@ -76,7 +76,7 @@ impl Scrubs {
             checked_bytes: 0,
             started_unix_ms: facts.base.unix_ms,
             ended_unix_ms: None,
-            skipped: facts.unreachable_blocks(),
+            skipped: unreachable_blocks(facts),
             findings: Vec::new(),
             orphans: Vec::new(),
             parity: None,
@@ -85,7 +85,7 @@ impl Scrubs {
         for node in facts.nodes.live_helpers().collect::<Vec<_>>() {
             let queue: VecDeque<_> = facts.stripes.picture.blocks_of(node).into();
             view.blocks += queue.len() as u64;
-            view.bytes += facts.bytes_of(&queue);
+            view.bytes += bytes_of(facts, &queue);
             nodes.insert(node, NodeScrub::new(queue));
         }
         let asked: Vec<NodeId> = nodes.keys().copied().collect();
@@ -314,21 +314,6 @@ impl Scrubs {
 }
 
 impl<'a> Facts<'a> {
-    fn unreachable_blocks(self) -> Vec<SkippedNode> {
-        let down = self.nodes.registry.named().filter(|(node, _)| !self.nodes.is_connected(*node));
-        down.map(|(node, name)| (name, self.stripes.picture.block_count(node) as u64))
-            .filter(|&(_, blocks)| blocks > 0)
-            .map(|(name, blocks)| SkippedNode { node: name.to_owned(), blocks, why: "it is down".into() })
-            .collect()
-    }
-
-    fn bytes_of(self, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
-        let record = |stripe: &StripeId| self.stripes.picture.stripe(stripe).expect("listed stripes exist");
-        blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
-    }
-}
-
-impl<'a> Facts<'a> {
     pub(crate) fn orphan_views(self) -> Vec<OrphanView> {
         let mut views = Vec::new();
         for (node, held) in self.stripes.inventory.iter() {
@@ -355,4 +340,17 @@ impl Scrub {
     fn is_running(&self) -> bool {
         self.view.ended_unix_ms.is_none()
     }
+}
+
+fn unreachable_blocks(facts: Facts<'_>) -> Vec<SkippedNode> {
+    let down = facts.nodes.registry.named().filter(|(node, _)| !facts.nodes.is_connected(*node));
+    down.map(|(node, name)| (name, facts.stripes.picture.block_count(node) as u64))
+        .filter(|&(_, blocks)| blocks > 0)
+        .map(|(name, blocks)| SkippedNode { node: name.to_owned(), blocks, why: "it is down".into() })
+        .collect()
+}
+
+fn bytes_of(facts: Facts<'_>, blocks: &VecDeque<(StripeId, BlockIndex)>) -> u64 {
+    let record = |stripe: &StripeId| facts.stripes.picture.stripe(stripe).expect("listed stripes exist");
+    blocks.iter().map(|(stripe, index)| record(stripe).blocks[usize::from(index.0)].bytes).sum()
 }

@@ -1,0 +1,53 @@
+//! Jobs that give way: a job that only moves blocks of a stripe is cancelled for the stripe's automatic repair.
+
+use crate::facts::Facts;
+use crate::jobs::owner::Owner;
+use crate::jobs::{Jobs, RunningJob};
+use crate::out::Out;
+use crate::repairs::Repairs;
+use crate::repairs::orders::Order;
+use crate::signal::Signal;
+use recovery::ItemState;
+use repair::{JobId, JobPhase, StripeId};
+
+impl Repairs {
+    /// Cancels jobs that only move blocks of a stripe whose automatic repair waits. They start again after
+    /// it.
+    pub(crate) fn make_way_for_healing(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
+        let heals = self.queue.by_id.values().filter(|repair| {
+            let order = &repair.order;
+            repair.is_open() && !order.paused && order.heals()
+        });
+        let waits = |item| self.scheduler.state(item) == ItemState::Waiting;
+        let items = heals.flat_map(|repair| &repair.items);
+        let stripes: Vec<StripeId> =
+            items.filter(|(_, item)| waits(item.id)).map(|(stripe, _)| stripe.clone()).collect();
+        for job in stripes.iter().flat_map(|stripe| jobs.makers_of(stripe)) {
+            if self.is_stopped_move(facts, jobs, job) {
+                out.tell(Signal::Cancel(job));
+            }
+        }
+    }
+
+    /// Stops a job if it only moves blocks and does not publish yet. Returns whether it did.
+    fn is_stopped_move(&mut self, facts: Facts<'_>, jobs: &Jobs, job: JobId) -> bool {
+        let Some(RunningJob { job, owner: Owner::Repair { repair }, stripe, item: Some(item), .. }) =
+            jobs.running.get(&job)
+        else {
+            return false;
+        };
+        let is_early =
+            matches!(job.phase(), JobPhase::MovingSlices | JobPhase::WaitingForNodes | JobPhase::OnHold);
+        let order = self.queue.by_id.get(repair).map(|repair| &repair.order);
+        is_early
+            && order.is_some_and(|order| only_moves(facts, order, stripe))
+            && self.scheduler.make_way(*item)
+    }
+}
+
+/// Whether an order moves blocks of a stripe and rebuilds none.
+fn only_moves(facts: Facts<'_>, order: &Order, stripe: &StripeId) -> bool {
+    let Ok(record) = facts.stripes.stripe_record(stripe) else { return false };
+    let lost = facts.lost_blocks(&record);
+    order.moves() && !facts.wanted_of(order, &record).iter().any(|index| lost.contains(index))
+}
