@@ -49,11 +49,11 @@ mod durations;
 mod effect;
 mod error;
 mod facts;
+mod helper_queries;
 mod history;
 mod jobs;
 mod nodes;
 mod out;
-mod questions;
 mod records;
 mod repairs;
 mod routes;
@@ -82,8 +82,8 @@ pub use commands::{
 };
 pub use effect::{Answer, Effect, Reply, RequestId};
 pub use error::{
-    CatalogAgeError, ErrorKind, FileError, GivenError, LayoutError, NetworkError, NodeError, PlanningError,
-    RepairError, RequestError, ScrubError, SessionError, StorageError,
+    CatalogAgeError, DescriptionError, ErrorKind, FileError, LayoutError, NetworkError, NodeError,
+    PlanningError, RepairError, RequestError, ScrubError, SessionError, StorageError,
 };
 use facts::Facts;
 use history::History;
@@ -236,7 +236,7 @@ impl Control {
         self.stripes.condemned.recall(records);
         self.history.recall_history(records, &mut self.out);
         self.stripes.recall_contradictions(around!(self), records, &mut self.out);
-        self.nodes.registry.recall_absences(&self.base, records, &mut self.out);
+        self.nodes.registry.recall_outages(&self.base, records, &mut self.out);
         let repairs = &mut self.repairs;
         repairs.nodes.recall(self.nodes.registry.gone(), &repairs.queue);
         self.nodes.registry.recall_maintenance(&self.base, records, &mut self.out);
@@ -290,7 +290,7 @@ impl Control {
         let unused = self.facts().retired_nodes(&self.jobs);
         self.nodes.registry.forget_retired(unused, &mut self.out);
         self.nodes.registry.expire_maintenance(&self.base, &mut self.out);
-        self.nodes.expire_figures(&self.base, &mut self.out);
+        self.nodes.expire_bandwidth(&self.base, &mut self.out);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
         self.stripes.forget_given(around!(self), &self.jobs, &self.repairs);
@@ -368,7 +368,7 @@ impl Control {
                 }
                 Signal::Settled => self.stripes.after_settling(around!(self), &self.jobs, &mut self.out),
                 Signal::Service { node, up } => self.repairs.healing.note_service(facts!(self), node, up),
-                Signal::Gone { node, why } => self.note_absence(node, why),
+                Signal::Gone { node, why } => self.note_outage(node, why),
                 Signal::SeekHomes => self.stripes.find_all_homes(around!(self), &mut self.out),
                 Signal::Start { owner, request } => self.start_job(owner, *request),
                 Signal::Cancel(job) => self.jobs.cancel_job(job),

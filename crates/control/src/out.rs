@@ -17,7 +17,7 @@ use views::HistoryEvent;
 use crate::ConnectionId;
 use crate::effect::{Effect, Reply};
 use crate::error::{RequestError, StorageError};
-use crate::questions::Questions;
+use crate::helper_queries::Queries;
 use crate::signal::Signal;
 use crate::storing::ask::Ask;
 use crate::storing::then::Then;
@@ -40,7 +40,7 @@ pub(crate) struct Out {
     pub bad: BTreeMap<NodeId, Bad>,
     /// Signals, in the order in which they are delivered.
     pub signals: VecDeque<Signal>,
-    pub questions: Questions,
+    pub queries: Queries,
     pub rng: StdRng,
     numbers: VecDeque<Range<u64>>,
     /// Whether a request for more numbers is in flight.
@@ -70,7 +70,7 @@ impl Out {
             notes: VecDeque::new(),
             bad: BTreeMap::new(),
             signals: VecDeque::new(),
-            questions: Questions::default(),
+            queries: Queries::default(),
             rng,
             numbers: [numbers].into(),
             more_numbers: false,

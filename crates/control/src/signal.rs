@@ -68,7 +68,7 @@ pub(crate) enum Signal {
     Unread { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord, problem: BlockProblem },
     /// The store has reported a node in or out of service.
     Service { node: NodeId, up: bool },
-    /// A helper's absence has begun.
+    /// A helper's outage has begun.
     Gone { node: NodeId, why: String },
     /// Helpers may have blocks that the catalog places elsewhere; look for them.
     SeekHomes,

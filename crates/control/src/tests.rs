@@ -1,10 +1,9 @@
 //! Drives `Control` with events, simulated nodes and a real catalog.
 
 mod background_scrub;
-mod beside;
 mod contradictions;
+mod described;
 mod files;
-mod given;
 mod healing;
 mod joining;
 mod measure;
@@ -13,6 +12,7 @@ mod operator;
 mod parity;
 mod recoveries;
 mod repairs;
+mod reserved_bandwidth;
 mod scrubs;
 mod storing;
 mod surplus;

@@ -16,7 +16,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use cluster::Role;
 use control::{
-    CatalogCommand, ClusterCommand, FileCommand, GivenError, ItemPage, NetworkCommand, NodeCommand,
+    CatalogCommand, ClusterCommand, DescriptionError, FileCommand, ItemPage, NetworkCommand, NodeCommand,
     RepairCommand, RequestError, ScrubCommand, StripeCommand,
 };
 use repair::StripeId;
@@ -119,7 +119,7 @@ async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
         && request.homes.is_empty()
     {
         let stripe = StripeId(request.stripe.unwrap_or_default());
-        return Err(RequestError::from(GivenError::NoHomes(stripe)).into());
+        return Err(RequestError::from(DescriptionError::NoHomes(stripe)).into());
     }
     asked.core.ask(|reply| RepairCommand::Queue(request, reply)).await
 }

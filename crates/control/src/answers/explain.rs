@@ -60,7 +60,7 @@ impl Answers<'_> {
     fn topology_with_client(self) -> Topology {
         let mut topology = self.facts.nodes.topology.clone();
         let mut client = NodeProfile::client("client");
-        let assumed = self.facts.nodes.figures.assumed();
+        let assumed = self.facts.nodes.bandwidth.assumed();
         (client.rates.up, client.rates.down) = (assumed, assumed);
         topology.set(SOME_CLIENT, client);
         if let Err(error) = self.facts.nodes.lay(self.facts.base, &mut topology) {

@@ -110,15 +110,15 @@ impl<'a> Answers<'a> {
     }
 
     pub(crate) fn gone_node(self, node: NodeId) -> Option<GoneNode> {
-        let absence = self.facts.nodes.registry.absence(node)?;
+        let outage = self.facts.nodes.registry.outage(node)?;
         let recovery = self.repairs.nodes.state(self.facts, &self.repairs.queue, node);
         let starts =
             matches!(recovery, RecoveryState::Waiting | RecoveryState::Maintenance | RecoveryState::Failed);
-        let due = self.repairs.nodes.due_in(self.facts, node).filter(|_| starts && !absence.cancelled);
+        let due = self.repairs.nodes.due_in(self.facts, node).filter(|_| starts && !outage.cancelled);
         let repair = self.repairs.nodes.repair_of(&self.repairs.queue, node);
         Some(GoneNode {
             node: self.facts.nodes.name(node),
-            since_unix_ms: absence.since_unix_ms,
+            since_unix_ms: outage.since_unix_ms,
             blocks: self.facts.stripes.picture.block_count(node) as u64,
             recovery,
             starts_in_ms: due.map(|due| due.as_millis() as u64),

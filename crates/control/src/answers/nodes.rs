@@ -34,8 +34,8 @@ impl<'a> Answers<'a> {
     }
 
     fn node_rates(self, node: NodeId) -> NodeRates {
-        let [uplink, downlink, disk_read, disk_write] = self.facts.nodes.figures.views(node);
-        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.facts.nodes.figures.seen(node);
+        let [uplink, downlink, disk_read, disk_write] = self.facts.nodes.bandwidth.views(node);
+        let [seen_up_bytes_per_s, seen_down_bytes_per_s] = self.facts.nodes.bandwidth.seen(node);
         let rack = self.facts.nodes.topology.rack(node).cloned();
         NodeRates {
             node: self.facts.nodes.name(node),
@@ -61,7 +61,7 @@ impl<'a> Answers<'a> {
                 RateView { bytes_per_s: rate as u64, source: RateSource::Configured, since_unix_ms: None };
             LinkView { from: from.clone(), to: to.clone(), rate }
         });
-        let measured = self.facts.nodes.figures.pairs().map(|(from, to, found)| {
+        let measured = self.facts.nodes.bandwidth.pairs().map(|(from, to, found)| {
             let since_unix_ms = Some(found.at_unix_ms);
             let rate =
                 RateView { bytes_per_s: found.rate as u64, source: RateSource::Measured, since_unix_ms };

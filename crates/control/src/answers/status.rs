@@ -204,7 +204,7 @@ impl<'a> Answers<'a> {
         let is_up = self.facts.nodes.is_connected(node);
         let held = self.facts.stripes.inventory.get(node);
         let orphans = held.map_or(0, |held| held.orphans.len() as u64);
-        let stated = self.facts.nodes.figures.stated(node);
+        let stated = self.facts.nodes.bandwidth.stated(node);
         let view = self.facts.nodes.topology.get(node);
         let up = view.filter(|_| is_up);
         Ok(NodeView {

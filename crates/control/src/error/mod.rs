@@ -4,8 +4,8 @@
 //! API.
 
 mod catalog_age;
+mod described;
 mod files;
-mod given;
 mod layout;
 mod network;
 mod nodes;
@@ -16,8 +16,8 @@ mod session;
 mod storage;
 
 pub use catalog_age::CatalogAgeError;
+pub use described::DescriptionError;
 pub use files::FileError;
-pub use given::GivenError;
 pub use layout::LayoutError;
 pub use network::NetworkError;
 pub use nodes::NodeError;
@@ -46,7 +46,7 @@ pub enum RequestError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Given(#[from] GivenError),
+    Given(#[from] DescriptionError),
     #[error(transparent)]
     Layout(#[from] LayoutError),
     #[error(transparent)]

@@ -8,8 +8,8 @@ use repair::wire::control::ToNode;
 
 use crate::error::RequestError;
 use crate::facts::Facts;
+use crate::helper_queries::Subject;
 use crate::out::Out;
-use crate::questions::Subject;
 use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
@@ -108,7 +108,7 @@ impl<'a> Facts<'a> {
         out: &mut Out,
     ) -> u64 {
         let block = known.id.clone();
-        let ask = out.questions.open(node, Subject::Block { stripe, index, known, scrub }, self.base.now);
+        let ask = out.queries.open(node, Subject::Block { stripe, index, known, scrub }, self.base.now);
         self.nodes.send(node, ToNode::Verify { ask, block }, out);
         ask
     }

@@ -2,7 +2,7 @@
 
 mod blocks;
 mod copies;
-mod gates;
+mod guards;
 mod helpers;
 mod standing;
 mod stripe_views;

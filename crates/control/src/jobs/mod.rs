@@ -1,6 +1,5 @@
 //! The running jobs. This module carries out their actions and reports their results to the owners.
 
-pub(crate) mod beside;
 pub(crate) mod continuation;
 pub(crate) mod in_flight;
 pub(crate) mod link_tests;
@@ -10,6 +9,7 @@ pub(crate) mod placement;
 pub(crate) mod probes;
 pub(crate) mod puts;
 pub(crate) mod requests;
+pub(crate) mod reserved_bandwidth;
 pub(crate) mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +26,11 @@ use views::JobView;
 
 use crate::base::Base;
 use crate::facts::Facts;
+use crate::helper_queries::state_for;
 use crate::jobs::continuation::Published;
 use crate::jobs::open_puts::OpenPuts;
 use crate::jobs::owner::Owner;
 use crate::out::Out;
-use crate::questions::state_for;
 use crate::signal::Signal;
 
 /// Running jobs, and the requests that they serve.

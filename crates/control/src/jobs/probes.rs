@@ -27,7 +27,7 @@ use crate::jobs::link_tests::LinkTests;
 use crate::jobs::link_tests::{Link, Probes, RunningProbe};
 use crate::jobs::owner::Owner;
 use crate::nodes::Nodes;
-use crate::nodes::figures::Found;
+use crate::nodes::bandwidth::Found;
 use crate::out::Out;
 use crate::signal::Signal;
 
@@ -191,11 +191,11 @@ impl Nodes {
         match serde_json::from_value::<Kept>(record.clone()) {
             Ok(kept) => {
                 for (node, rates) in kept.nodes {
-                    self.figures.measure(node, rates);
+                    self.bandwidth.measure(node, rates);
                 }
                 kept.pairs
                     .into_iter()
-                    .for_each(|(from, to, found)| self.figures.measure_pair(from, to, found));
+                    .for_each(|(from, to, found)| self.bandwidth.measure_pair(from, to, found));
             }
             Err(error) => tracing::warn!(%error, "dropping unreadable measured rates"),
         }
@@ -268,16 +268,17 @@ impl Nodes {
     ) {
         let found = |rate| Found { rate, at_unix_ms: base.unix_ms };
         let [up, down] = ports.map(|rate| rate.map(found));
-        self.figures.measure(from, [up, None]);
-        self.figures.measure(to, [None, down]);
+        self.bandwidth.measure(from, [up, None]);
+        self.bandwidth.measure(to, [None, down]);
         if let Some(rate) = pair {
-            self.figures.measure_pair(from, to, found(rate));
+            self.bandwidth.measure_pair(from, to, found(rate));
         }
     }
 
     /// A measurement has ended: stores the rates and passes them to the planner and the scheduler.
     pub(crate) fn keep_measured(&mut self, base: &Base, out: &mut Out) {
-        let kept = Kept { nodes: self.figures.measured().collect(), pairs: self.figures.pairs().collect() };
+        let kept =
+            Kept { nodes: self.bandwidth.measured().collect(), pairs: self.bandwidth.pairs().collect() };
         out.keep_record(KEY.to_owned(), &kept);
         self.tell_all_rates(out);
         self.lay_links(base);

@@ -5,7 +5,7 @@ use repair::wire::RequestFailure;
 use repair::wire::control::{MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
 
-use crate::error::{GivenError, RequestError, SessionError};
+use crate::error::{DescriptionError, RequestError, SessionError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Requests;
@@ -35,7 +35,7 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<(), RequestError> {
         if facts.nodes.is_plugin(client) && facts.stripes.given.get(&read.stripe).is_none() {
-            return Err(GivenError::NotGiven(read.stripe).into());
+            return Err(DescriptionError::NotGiven(read.stripe).into());
         }
         let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::indices::check_indices(&record, &read.blocks)?;

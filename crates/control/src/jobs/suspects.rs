@@ -88,7 +88,7 @@ impl LinkTests {
         let came = result.as_ref().is_ok_and(|outcome| {
             outcome.homes.get(&BlockIndex(0)) == Some(&to) && outcome.replanned.is_empty()
         });
-        if !came || !facts.nodes.figures.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
+        if !came || !facts.nodes.bandwidth.is_faster(suspect, trial.bytes() as f64 / took.max(1e-6)) {
             self.suspects.fail(suspect);
         } else if !self.suspects.are_of(suspect) {
             tracing::info!(
@@ -107,13 +107,13 @@ impl LinkTests {
 impl Nodes {
     /// Clears a node of suspicion.
     pub(crate) fn acquit(&mut self, node: NodeId, out: &mut Out) {
-        self.figures.acquit(node);
+        self.bandwidth.acquit(node);
         self.tell_rates(node, out);
     }
 
     /// The least loaded helper that is not suspected.
     fn beyond_suspicion(&self, suspects: &BTreeMap<NodeId, f64>) -> Option<NodeId> {
-        let is_free = |node: &NodeId| !self.figures.is_slow(*node) && !suspects.contains_key(node);
+        let is_free = |node: &NodeId| !self.bandwidth.is_slow(*node) && !suspects.contains_key(node);
         let free = self.live_helpers().filter(is_free);
         free.min_by_key(|&node| (self.topology.get(node).map_or(0, |profile| profile.load), node))
     }

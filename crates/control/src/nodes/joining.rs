@@ -67,7 +67,7 @@ impl Nodes {
 
     /// Removes a node that the storage has removed.
     pub(crate) fn forget_node(&mut self, base: &Base, node: NodeId, out: &mut Out) {
-        self.registry.forget_absence(node, out);
+        self.registry.forget_outage(node, out);
         self.registry.forget_maintenance(node, out);
         self.registry.unmark_leaving(node, out);
         if let Ok(name) = self.name(node).parse() {
@@ -75,7 +75,7 @@ impl Nodes {
         }
         self.registry.remove(node);
         self.topology.remove(node);
-        self.figures.forget(node);
+        self.bandwidth.forget(node);
         self.lay_links(base);
     }
 }

@@ -9,7 +9,7 @@ use views::CapsRequest;
 
 use crate::base::Base;
 use crate::error::{NetworkError, NodeError};
-use crate::nodes::absences::START_GRACE;
+use crate::nodes::outages::START_GRACE;
 use crate::nodes::registry::Registry;
 use crate::nodes::{Nodes, sorted};
 
@@ -92,8 +92,8 @@ impl Nodes {
     /// The time until an absent helper's recovery may start automatically; `None` if automatic recovery is
     /// off.
     pub(crate) fn due_in(&self, base: &Base, node: NodeId) -> Option<Duration> {
-        let (absence, after) = (self.registry.absence(node)?, self.repair_after(base).time()?);
-        let grace = after.saturating_sub(absence.lasts(base.now));
+        let (outage, after) = (self.registry.outage(node)?, self.repair_after(base).time()?);
+        let grace = after.saturating_sub(outage.lasts(base.now));
         let maintenance = self.registry.maintenance_left(base, node).unwrap_or_default();
         // If all machines start at once, the last helpers take longer to connect than the coordinator.
         let start = START_GRACE.min(after).saturating_sub(base.now);
@@ -102,10 +102,10 @@ impl Nodes {
 
     /// The rest of `grace`, a grace period other than the configured one, for an absent helper. `None` if an
     /// operator cancelled its recovery.
-    pub(crate) fn left_of_absence(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
-        let absence = self.registry.absence(node).filter(|absence| !absence.cancelled)?;
+    pub(crate) fn left_of_outage(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
+        let outage = self.registry.outage(node).filter(|outage| !outage.cancelled)?;
         let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);
-        Some(grace.saturating_sub(absence.lasts(base.now)).max(start))
+        Some(grace.saturating_sub(outage.lasts(base.now)).max(start))
     }
 
     /// The longer of a grace period and the rest of a maintenance window.

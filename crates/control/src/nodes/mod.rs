@@ -1,17 +1,17 @@
 //! Nodes and clients: which are registered, which are connected, and their rates.
 
-pub(crate) mod absences;
+pub(crate) mod bandwidth;
 pub(crate) mod capping;
 pub(crate) mod caps;
 pub(crate) mod certificates;
 pub(crate) mod continuation;
-pub(crate) mod figures;
 pub(crate) mod joining;
 pub(crate) mod leaving;
 pub(crate) mod lookups;
 pub(crate) mod maintenance;
 pub(crate) mod network;
 pub(crate) mod node;
+pub(crate) mod outages;
 pub(crate) mod registry;
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use repair::wire::control::ToNode;
 use repair::{NodeId, Topology};
 
 use crate::ConnectionId;
+use crate::nodes::bandwidth::Bandwidth;
 use crate::nodes::capping::Capping;
 use crate::nodes::certificates::Certificates;
-use crate::nodes::figures::Figures;
-use crate::nodes::node::{Absence, Session};
+use crate::nodes::node::{Outage, Session};
 use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::signal::Signal;
@@ -42,7 +42,7 @@ pub(crate) struct Nodes {
     next_client: u32,
     /// The nodes as the planner sees them. A node is alive there if and only if it is connected.
     pub topology: Topology,
-    pub figures: Figures,
+    pub bandwidth: Bandwidth,
     pub capping: Capping,
     /// How long a helper may be absent, if an operator has set it.
     pub repair_after_set: Option<RepairAfter>,
@@ -59,7 +59,7 @@ impl Default for Nodes {
             connections: BTreeMap::new(),
             next_client: FIRST_CLIENT,
             topology: Topology::new(),
-            figures: Figures::default(),
+            bandwidth: Bandwidth::default(),
             capping: Capping::default(),
             repair_after_set: None,
             certificates: Certificates::default(),
@@ -76,8 +76,8 @@ struct Client {
 }
 
 impl Nodes {
-    /// Connects a helper. Returns the absence that this ends.
-    pub(crate) fn connect_helper(&mut self, node: NodeId, connection: ConnectionId) -> Option<Absence> {
+    /// Connects a helper. Returns the outage that this ends.
+    pub(crate) fn connect_helper(&mut self, node: NodeId, connection: ConnectionId) -> Option<Outage> {
         self.connections.insert(connection, node);
         self.registry.get_mut(node).and_then(|node| node.connect(connection))
     }

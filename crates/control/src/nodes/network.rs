@@ -39,7 +39,7 @@ impl Nodes {
 
     /// Reports the present rates of a node to the planner and the scheduler.
     pub(crate) fn tell_rates(&mut self, node: NodeId, out: &mut Out) {
-        let (rates, knows_links) = (self.figures.rates(node), self.figures.knows_links(node));
+        let (rates, knows_links) = (self.bandwidth.rates(node), self.bandwidth.knows_links(node));
         let Some(view) = self.topology.get_mut(node) else { return };
         view.knows_links = knows_links;
         if std::mem::replace(&mut view.rates, rates) == rates {
@@ -51,7 +51,7 @@ impl Nodes {
     /// A helper reports the throughput of transfers at its ports.
     pub(crate) fn note_seen(&mut self, base: &Base, node: NodeId, rates: [u64; 2], out: &mut Out) {
         if self.is_helper(node) {
-            match self.figures.see(node, rates, base.unix_ms) {
+            match self.bandwidth.see(node, rates, base.unix_ms) {
                 true => self.tell_all_rates(out),
                 false => self.tell_rates(node, out),
             }
@@ -62,14 +62,14 @@ impl Nodes {
     pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
-            self.figures.slow(node, rate, base.unix_ms);
+            self.bandwidth.slow(node, rate, base.unix_ms);
             self.tell_rates(node, out);
         }
     }
 
     /// Drops rates that are too old.
-    pub(crate) fn expire_figures(&mut self, base: &Base, out: &mut Out) {
-        self.figures.expire(base.unix_ms).into_iter().for_each(|node| self.tell_rates(node, out));
+    pub(crate) fn expire_bandwidth(&mut self, base: &Base, out: &mut Out) {
+        self.bandwidth.expire(base.unix_ms).into_iter().for_each(|node| self.tell_rates(node, out));
         self.tell_clients();
     }
 
@@ -80,7 +80,7 @@ impl Nodes {
 
     /// Updates the rates of clients that stated none to the assumed rate.
     fn tell_clients(&mut self) {
-        let assumed = self.figures.assumed();
+        let assumed = self.bandwidth.assumed();
         let clients =
             self.topology.iter().filter(|(_, view)| view.reach == Reach::DialsOut && !view.knows_links);
         for client in clients.map(|(node, _)| node).collect::<Vec<_>>() {
@@ -102,13 +102,13 @@ impl Nodes {
             topology.set_trunk(place, trunk)?;
         }
         between.iter().try_for_each(|((from, to), &rate)| topology.set_between(from, to, rate))?;
-        if pairs.is_empty() && self.figures.pairs().next().is_none() {
+        if pairs.is_empty() && self.bandwidth.pairs().next().is_none() {
             return Ok(());
         }
         let ends = ends(topology);
         let of = |name: &String| ends.get(name).map_or(&[][..], Vec::as_slice);
         let mut said: BTreeMap<(NodeId, NodeId), f64> =
-            self.figures.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
+            self.bandwidth.pairs().map(|(from, to, found)| ((from, to), found.rate)).collect();
         for ((from, to), &rate) in pairs {
             let all = of(from).iter().flat_map(|&from| of(to).iter().map(move |&to| (from, to)));
             said.extend(all.map(|pair| (pair, rate)));

@@ -24,10 +24,10 @@ pub(crate) struct Node {
 /// The phase of a node between its registration and its removal.
 enum Lifecycle {
     Up(Session),
-    /// Not connected. The absence is set after a disconnect, or if the node did not connect in time after the
+    /// Not connected. The outage is set after a disconnect, or if the node did not connect in time after the
     /// coordinator's start.
     Down {
-        absence: Option<Absence>,
+        outage: Option<Outage>,
         membership: Membership,
     },
 }
@@ -67,20 +67,20 @@ impl Node {
     /// A node from the catalog, down until it registers.
     pub(super) fn new(name: String, is_retired: bool) -> Self {
         let membership = if is_retired { Membership::Retired } else { Membership::Member };
-        let lifecycle = Lifecycle::Down { absence: None, membership };
+        let lifecycle = Lifecycle::Down { outage: None, membership };
         Self { name, lifecycle, departure: None, maintenance: None }
     }
 
-    /// Down to up: the node has registered; a retired node becomes a member again. Returns the absence that
+    /// Down to up: the node has registered; a retired node becomes a member again. Returns the outage that
     /// this ends.
     ///
     /// # Panics
     /// If the node is up or being removed; admission refuses both.
-    pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Absence> {
+    pub(super) fn connect(&mut self, connection: ConnectionId) -> Option<Outage> {
         assert!(!self.is_up() && !self.is_being_forgotten(), "{} cannot connect", self.name);
         let up = Lifecycle::Up(Session { connection, unproven: None });
         match std::mem::replace(&mut self.lifecycle, up) {
-            Lifecycle::Down { absence, .. } => absence,
+            Lifecycle::Down { outage, .. } => outage,
             Lifecycle::Up(_) => None,
         }
     }
@@ -90,17 +90,17 @@ impl Node {
         if !self.is_up() {
             return None;
         }
-        let down = Lifecycle::Down { absence: None, membership: Membership::Member };
+        let down = Lifecycle::Down { outage: None, membership: Membership::Member };
         match std::mem::replace(&mut self.lifecycle, down) {
             Lifecycle::Up(session) => Some(session),
             Lifecycle::Down { .. } => None,
         }
     }
 
-    /// Starts the absence of a node that is down. Returns whether the node was down.
-    pub(super) fn begin_absence(&mut self, begun: Absence) -> bool {
+    /// Starts the outage of a node that is down. Returns whether the node was down.
+    pub(super) fn begin_outage(&mut self, begun: Outage) -> bool {
         match &mut self.lifecycle {
-            Lifecycle::Down { absence, .. } => *absence = Some(begun),
+            Lifecycle::Down { outage, .. } => *outage = Some(begun),
             Lifecycle::Up(_) => return false,
         }
         true
@@ -109,7 +109,7 @@ impl Node {
     /// An operator cancelled the recovery of an absent node. Returns whether the node is absent.
     pub(super) fn cancel_recovery(&mut self) -> bool {
         match &mut self.lifecycle {
-            Lifecycle::Down { absence: Some(absence), .. } => absence.cancelled = true,
+            Lifecycle::Down { outage: Some(outage), .. } => outage.cancelled = true,
             _ => return false,
         }
         true
@@ -161,17 +161,17 @@ impl Node {
         }
     }
 
-    /// The absence of a node, if it is absent.
-    pub(super) fn absence(&self) -> Option<&Absence> {
+    /// The outage of a node, if it is absent.
+    pub(super) fn outage(&self) -> Option<&Outage> {
         match &self.lifecycle {
-            Lifecycle::Down { absence, .. } => absence.as_ref(),
+            Lifecycle::Down { outage, .. } => outage.as_ref(),
             Lifecycle::Up(_) => None,
         }
     }
 }
 
-/// The absence of a helper.
-pub(crate) struct Absence {
+/// The outage of a helper.
+pub(crate) struct Outage {
     pub(crate) since_unix_ms: u64,
     /// How long the helper had been away at time `at`.
     pub(super) before: Duration,
@@ -180,7 +180,7 @@ pub(crate) struct Absence {
     pub(crate) cancelled: bool,
 }
 
-impl Absence {
+impl Outage {
     pub(super) fn new(since_unix_ms: u64, before: Duration, at: Duration) -> Self {
         Self { since_unix_ms, before, at, cancelled: false }
     }
@@ -207,20 +207,20 @@ pub(crate) struct Maintenance {
 mod tests {
     use super::*;
 
-    /// Describes the state of a node: `up`, or its absence and membership.
+    /// Describes the state of a node: `up`, or its outage and membership.
     fn state(node: &Node) -> String {
         match &node.lifecycle {
             Lifecycle::Up(_) => "up".to_owned(),
-            Lifecycle::Down { absence, membership } => {
+            Lifecycle::Down { outage, membership } => {
                 let membership = match membership {
                     Membership::Member => "member",
                     Membership::Retired => "retired",
                     Membership::Forgetting { was_retired: false } => "forgetting member",
                     Membership::Forgetting { was_retired: true } => "forgetting retired",
                 };
-                let gone = match absence {
+                let gone = match outage {
                     None => "",
-                    Some(absence) if absence.cancelled => "gone, called off, ",
+                    Some(outage) if outage.cancelled => "gone, called off, ",
                     Some(_) => "gone, ",
                 };
                 format!("{gone}{membership}")
@@ -231,7 +231,7 @@ mod tests {
     type Step = fn(&mut Node);
 
     fn absent(node: &mut Node) {
-        node.begin_absence(Absence::new(0, Duration::ZERO, Duration::ZERO));
+        node.begin_outage(Outage::new(0, Duration::ZERO, Duration::ZERO));
     }
 
     fn connect(node: &mut Node) {
@@ -352,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn connecting_ends_an_absence_and_makes_a_retired_node_a_member() {
+    fn connecting_ends_an_outage_and_makes_a_retired_node_a_member() {
         let mut node = Node::new("h1".to_owned(), true);
         absent(&mut node);
-        assert!(node.connect(ConnectionId(7)).is_some(), "the absence ends");
+        assert!(node.connect(ConnectionId(7)).is_some(), "the outage ends");
         assert_eq!(state(&node), "up");
         let session = node.disconnect().expect("it was up");
         assert_eq!(session.connection, ConnectionId(7));

@@ -7,7 +7,7 @@ use store_api::{RecordWrite, Write};
 use repair::{BlockId, NodeId, StripeId};
 
 use crate::nodes::continuation::NodeThen;
-use crate::nodes::node::{Absence, Node, Session, Unproven};
+use crate::nodes::node::{Node, Outage, Session, Unproven};
 use crate::out::Out;
 
 /// The registered nodes by id.
@@ -118,12 +118,12 @@ impl Registry {
 
     /// The absent nodes.
     pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.those(|node| node.absence().is_some())
+        self.those(|node| node.outage().is_some())
     }
 
-    /// The absence of a node, if it is absent.
-    pub(crate) fn absence(&self, node: NodeId) -> Option<&Absence> {
-        self.nodes.get(&node)?.absence()
+    /// The outage of a node, if it is absent.
+    pub(crate) fn outage(&self, node: NodeId) -> Option<&Outage> {
+        self.nodes.get(&node)?.outage()
     }
 
     /// Whether the catalog lists a node that mend.toml does not.

@@ -30,7 +30,7 @@ pub(crate) enum OrderedBy {
     /// A rebalance by an operator, with the chosen moves.
     Rebalance(Box<RebalanceView>, Reply<RebalanceView>),
     /// The coordinator: this helper has been absent for too long.
-    Absence(NodeId),
+    Outage(NodeId),
     /// The coordinator: an earlier drain of this helper left blocks.
     Drain(NodeId),
     /// The coordinator: single stripes are damaged or misplaced.

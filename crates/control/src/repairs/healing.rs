@@ -314,7 +314,7 @@ impl Healing {
                 grace.saturating_sub(facts.base.now.saturating_sub(since)),
             );
         }
-        let left = facts.nodes.left_of_absence(facts.base, node, grace).filter(|_| patience.is_shortened)?;
+        let left = facts.nodes.left_of_outage(facts.base, node, grace).filter(|_| patience.is_shortened)?;
         facts.nodes.left_of(facts.base, node, left)
     }
 

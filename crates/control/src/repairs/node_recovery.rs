@@ -1,6 +1,6 @@
 //! Automatic recovery of whole helpers: absent helpers after their grace period, and drains that left blocks.
 //!
-//! For the conditions under which a recovery starts, see [`absences`](crate::nodes::absences).
+//! For the conditions under which a recovery starts, see [`outages`](crate::nodes::outages).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl NodeRecovery {
         let (Ok(scheme), Ok(id)) = (facts.scheme(None), out.next_number()) else { return };
         let order = Order { by_itself: true, ..Order::new(Target::Node(node), scheme, facts.base.unix_ms) };
         self.absent.of(node).repair = Some(id);
-        let (write, then) = Ordered::new(id, order, OrderedBy::Absence(node)).stored();
+        let (write, then) = Ordered::new(id, order, OrderedBy::Outage(node)).stored();
         out.store(write, then);
     }
 
@@ -95,7 +95,7 @@ impl NodeRecovery {
     }
 
     pub(crate) fn state(&self, facts: Facts<'_>, queue: &Queue, node: NodeId) -> RecoveryState {
-        let Some(absence) = facts.nodes.registry.absence(node) else { return RecoveryState::Needless };
+        let Some(outage) = facts.nodes.registry.outage(node) else { return RecoveryState::Needless };
         let tries = self.absent.get(node);
         let repair = self.repair_of(queue, node);
         match () {
@@ -106,7 +106,7 @@ impl NodeRecovery {
             () if facts.nodes.registry.maintenance_left(facts.base, node).is_some() => {
                 RecoveryState::Maintenance
             }
-            () if absence.cancelled => RecoveryState::Cancelled,
+            () if outage.cancelled => RecoveryState::Cancelled,
             () if facts.nodes.repair_after(facts.base) == RepairAfter::Never => RecoveryState::Off,
             () if facts.stripes.is_behind() || facts.too_many_gone().is_some() => RecoveryState::Held,
             () if self.room_of(node).is_none() => RecoveryState::NoRoom,
@@ -152,8 +152,8 @@ impl NodeRecovery {
     pub(crate) fn order_kept(&mut self, facts: Facts<'_>, by: &OrderedBy, kept: bool) -> bool {
         let now = facts.base.now;
         match by {
-            OrderedBy::Absence(node) => {
-                let is_gone = facts.nodes.registry.absence(*node).is_some();
+            OrderedBy::Outage(node) => {
+                let is_gone = facts.nodes.registry.outage(*node).is_some();
                 if is_gone && !kept {
                     let tries = self.absent.of(*node);
                     tries.repair = None;
@@ -174,13 +174,13 @@ impl NodeRecovery {
     /// A recovery or drain of a helper has ended. Returns whether it was an automatic recovery that was
     /// cancelled.
     pub(crate) fn ended(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
-        let was_cancelled = self.absence_repaired(facts, node, id, state);
+        let was_cancelled = self.outage_repaired(facts, node, id, state);
         self.drained(facts, node);
         was_cancelled
     }
 
-    fn absence_repaired(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
-        if facts.nodes.registry.absence(node).is_none() {
+    fn outage_repaired(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
+        if facts.nodes.registry.outage(node).is_none() {
             return false;
         }
         let tries = self.absent.of(node);
@@ -224,7 +224,7 @@ impl NodeRecovery {
         if facts.nodes.registry.is_leaving(node) {
             self.drains.of(node).attempts.note_room(room.is_any());
         }
-        if facts.nodes.registry.absence(node).is_some() {
+        if facts.nodes.registry.outage(node).is_some() {
             self.absent.of(node).attempts.note_room(room.is_any());
         }
         room

@@ -10,7 +10,7 @@ use crate::error::{NodeError, RepairError, RequestError};
 use crate::facts::Facts;
 use crate::out::Out;
 use crate::repairs::continuation::{Ordered, OrderedBy};
-use crate::repairs::orders::{GivenOrder, Order, Way};
+use crate::repairs::orders::{DescribedOrder, Order, Way};
 
 impl Facts<'_> {
     pub(crate) fn order(self, request: &RepairRequest) -> Result<Order, RequestError> {
@@ -29,7 +29,7 @@ impl Facts<'_> {
         })
     }
 
-    fn target(self, request: &RepairRequest) -> Result<(Target, Option<GivenOrder>), RequestError> {
+    fn target(self, request: &RepairRequest) -> Result<(Target, Option<DescribedOrder>), RequestError> {
         let RepairRequest { block, stripe, node, drain, all, homes, .. } = request;
         let target = match (block, stripe, node, drain, all) {
             (None, Some(stripe), None, None, false) if !homes.is_empty() => {
@@ -41,7 +41,7 @@ impl Facts<'_> {
                     .get(&stripe)
                     .expect("the stripe was described, as it has blocks")
                     .clone();
-                return Ok((Target::Stripe(stripe), Some(GivenOrder { stripe: record, homes })));
+                return Ok((Target::Stripe(stripe), Some(DescribedOrder { stripe: record, homes })));
             }
             // Homes are allowed only for given stripes.
             _ if !homes.is_empty() => return Err(RepairError::NoOneTarget.into()),

@@ -16,7 +16,7 @@ pub(crate) struct Order {
     pub target: Target,
     /// A given stripe that came with the request, and its wanted blocks with their new nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub given: Option<GivenOrder>,
+    pub given: Option<DescribedOrder>,
     /// The way of draining, if the target is a drain.
     pub way: Way,
     pub scheme: Scheme,
@@ -35,7 +35,7 @@ pub(crate) struct Order {
 
 /// The blocks of a given stripe to rebuild, with their new nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GivenOrder {
+pub(crate) struct DescribedOrder {
     pub stripe: StripeRecord,
     pub homes: BTreeMap<BlockIndex, NodeId>,
 }

@@ -23,7 +23,7 @@ impl<'a> Facts<'a> {
         let links =
             || nodes.iter().map(|&node| topology.rates(node)).flat_map(|rates| [rates.up, rates.down]);
         let disks = || nodes.iter().map(|&node| topology.rates(node).disk());
-        let known = |node: &&NodeId| self.nodes.figures.knows_links(**node);
+        let known = |node: &&NodeId| self.nodes.bandwidth.knows_links(**node);
         PlanRates {
             slowest_link: links().fold(f64::MAX, f64::min) as u64,
             fastest_link: links().fold(0.0, f64::max) as u64,

@@ -5,13 +5,13 @@ use repair::{BlockId, BlockProblem, Digest, NodeId};
 use store_api::{RecordWrite, Write};
 
 use crate::Control;
-use crate::questions::{Question, Subject, other_digest, state_for};
+use crate::helper_queries::{Query, Subject, other_digest, state_for};
 use crate::stripes::continuation::StripeThen;
 
 impl Control {
     /// Closes expired questions of connected helpers, and continues without the answers.
     pub(crate) fn expire_asks(&mut self) {
-        for (number, Question { node, subject, .. }) in self.out.questions.expire(self.base.now) {
+        for (number, Query { node, subject, .. }) in self.out.queries.expire(self.base.now) {
             tracing::warn!(
                 node = %self.nodes.name(node),
                 "a helper did not answer in time; its disk may hang"
@@ -38,7 +38,7 @@ impl Control {
         block: &BlockId,
         result: Result<Option<Digest>, BlockProblem>,
     ) {
-        let Some(Subject::Block { stripe, index, known, scrub }) = self.out.questions.close(node, number)
+        let Some(Subject::Block { stripe, index, known, scrub }) = self.out.queries.close(node, number)
         else {
             return;
         };
@@ -101,7 +101,7 @@ impl Control {
         number: u64,
         listed: Result<&[HeldBlock], &StoreProblem>,
     ) {
-        if self.out.questions.close(node, number).is_none() {
+        if self.out.queries.close(node, number).is_none() {
             return;
         }
         match listed {
@@ -120,7 +120,7 @@ impl Control {
     /// A helper has described its blocks. Removes the orphans among them if their labels and the catalog
     /// prove that no stripe needs them.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
-        let (returned, by_itself) = match self.out.questions.subject(node, ask) {
+        let (returned, by_itself) = match self.out.queries.subject(node, ask) {
             Some(Subject::Orphans) => (false, false),
             Some(Subject::Tidying) => (false, true),
             Some(Subject::Returned) => (true, false),
@@ -129,8 +129,8 @@ impl Control {
             }
         };
         match last {
-            true => drop(self.out.questions.close(node, ask)),
-            false => self.out.questions.wait(node, ask, self.base.now), // More parts will follow.
+            true => drop(self.out.queries.close(node, ask)),
+            false => self.out.queries.wait(node, ask, self.base.now), // More parts will follow.
         }
         if returned {
             return self.take_returned(node, blocks, last);

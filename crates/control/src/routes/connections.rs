@@ -48,7 +48,7 @@ impl Control {
             FromNode::Unused { up, down } => self.nodes.note_unused(node, up, down),
             FromNode::Removed { block } => self.stripes.note_removed(node, &block, &mut self.out),
             FromNode::Verified { ask, block, result } => self.take_verified(node, ask, &block, result),
-            FromNode::Verifying { ask } => self.out.questions.wait(node, ask, self.base.now),
+            FromNode::Verifying { ask } => self.out.queries.wait(node, ask, self.base.now),
             FromNode::Listed { ask, blocks, more: _ } => self.take_list(node, ask, Ok(&blocks)),
             FromNode::ListFailed { ask, problem } => self.take_list(node, ask, Err(&problem)),
             FromNode::RemoveFailed { block, problem } => {
@@ -105,7 +105,7 @@ impl Control {
         self.nodes.deal_caps(&self.base, &mut self.out);
         self.out.tell(Signal::Replicas(node));
         self.with_all_jobs(|job, topology, now| job.handle_node_lost(node, topology, now));
-        for number in self.out.questions.drop_node(node) {
+        for number in self.out.queries.drop_node(node) {
             self.repairs.note_verified((number, node), None, None);
         }
         self.scrub.skip_in_scrub(facts!(self), node, "it is down", &mut self.out);
@@ -179,7 +179,7 @@ impl Control {
             ) => {
                 check_version(version)?;
                 let bandwidth = bandwidth.filter(|&rate| rate > 0);
-                let rate = bandwidth.map_or(self.nodes.figures.assumed(), |rate| rate as f64);
+                let rate = bandwidth.map_or(self.nodes.bandwidth.assumed(), |rate| rate as f64);
                 let mut profile = NodeProfile { rack, ..NodeProfile::client(String::new()) };
                 (profile.rates.up, profile.rates.down) = (rate, rate);
                 profile.knows_links = bandwidth.is_some();
@@ -221,21 +221,21 @@ impl Control {
             let (name, address) = (name.to_owned(), hello.address.clone());
             self.out.store(Write::Records(RecordWrite::Node { name, address }), Then::Nothing);
         }
-        if self.nodes.figures.state(node, hello.rates) {
+        if self.nodes.bandwidth.state(node, hello.rates) {
             self.nodes.tell_all_rates(&mut self.out);
         }
         let view = view_of(role, name, &hello);
-        let (rates, knows_links) = (self.nodes.figures.rates(node), self.nodes.figures.knows_links(node));
+        let (rates, knows_links) = (self.nodes.bandwidth.rates(node), self.nodes.bandwidth.knows_links(node));
         self.stripes.picture.set_rack(node, view.rack.as_deref());
         self.nodes.topology.set(node, NodeProfile { rates, knows_links, ..view });
         self.nodes.lay_links(&self.base);
         self.stripes.inventory.add(node);
-        let absence = self.nodes.connect_helper(node, connection);
+        let outage = self.nodes.connect_helper(node, connection);
         self.welcome(node);
-        if let Some(absence) = absence {
+        if let Some(outage) = outage {
             // Before the end of the start-up phase, helpers do not count as absent, so the history says
             // nothing.
-            let (away, is_told) = (absence.lasts(self.base.now), self.nodes.settled);
+            let (away, is_told) = (outage.lasts(self.base.now), self.nodes.settled);
             self.nodes.registry.note_back(node, away, is_told, &mut self.out);
         }
         if !self.stripes.news.keep(node, &hello.blocks) {
@@ -276,7 +276,7 @@ impl Control {
     }
 
     /// A helper is absent: logs its blocks and the planned recovery, and adds a history entry.
-    pub(crate) fn note_absence(&mut self, node: NodeId, why: String) {
+    pub(crate) fn note_outage(&mut self, node: NodeId, why: String) {
         self.repairs.nodes.absent.forget(node);
         self.repairs.nodes.look_for_room(facts!(self), &self.jobs);
         let blocks = self.stripes.picture.block_count(node) as u64;

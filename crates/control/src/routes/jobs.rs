@@ -9,9 +9,9 @@ use repair::{Epoch, Job, JobError, JobId, JobRequest, NodeId, Outcome, Report, S
 
 use crate::Control;
 use crate::jobs::RunningJob;
-use crate::jobs::beside::places;
 use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;
+use crate::jobs::reserved_bandwidth::places;
 use crate::signal::Signal;
 
 impl Control {

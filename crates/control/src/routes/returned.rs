@@ -8,8 +8,8 @@ use repair::{NodeId, StripeId};
 use store_api::BlockState;
 
 use crate::Control;
+use crate::helper_queries::Subject;
 use crate::nodes::node::Unproven;
-use crate::questions::Subject;
 use crate::stripes::returned::PATIENCE;
 
 impl Control {
@@ -29,7 +29,7 @@ impl Control {
         self.repairs.hold(&stripes);
         let unproven = Unproven { stripes, described: BTreeSet::new(), until: self.base.now + PATIENCE };
         self.nodes.registry.await_description(node, unproven);
-        let ask = self.out.questions.open(node, Subject::Returned, self.base.now);
+        let ask = self.out.queries.open(node, Subject::Returned, self.base.now);
         self.nodes.send(node, ToNode::Describe { ask }, &mut self.out);
     }
 

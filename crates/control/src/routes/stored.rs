@@ -150,7 +150,7 @@ impl Ordered {
                 view.repair = Some(id);
                 control.out.answer(reply, begun.map(|_| *view));
             }
-            OrderedBy::Absence(_) | OrderedBy::Drain(_) | OrderedBy::Damage => {
+            OrderedBy::Outage(_) | OrderedBy::Drain(_) | OrderedBy::Damage => {
                 if let Err(error) = begun {
                     tracing::debug!(%error, repair = id, "cannot start an automatic repair");
                 }

@@ -73,7 +73,7 @@ impl Scrubs {
         if (index, node) == PARITY {
             return self.background.left.as_mut()?.pop_front();
         }
-        if out.questions.is_verifying(node) {
+        if out.queries.is_verifying(node) {
             return None;
         }
         self.background.left.as_mut()?.pop_front()

@@ -25,9 +25,9 @@ use store_api::{BlockRecord, RecordWrite, StripeWrite, Write};
 
 use crate::error::{RequestError, ScrubError};
 use crate::facts::Facts;
+use crate::helper_queries::Subject;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::questions::Subject;
 use crate::scrub::parity_checks::Asker;
 use crate::scrub::state::{NodeScrub, ParityRound, Scrub, Scrubs};
 use crate::storing::then::Then;
@@ -98,7 +98,7 @@ impl Scrubs {
         self.current = Some(Scrub { view, nodes, parity: round, inspecting: true });
         out.store(Write::Stripes(StripeWrite::Inspect), then);
         for node in asked {
-            let ask = out.questions.open(node, Subject::List, facts.base.now);
+            let ask = out.queries.open(node, Subject::List, facts.base.now);
             facts.nodes.send(node, ToNode::List { ask }, out);
         }
         self.ask_scrub(facts, jobs, out);

@@ -19,7 +19,7 @@ use repair::{
 };
 use store_api::StripeRecord;
 
-use crate::questions::patience;
+use crate::helper_queries::patience;
 
 /// The origin of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

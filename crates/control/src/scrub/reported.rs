@@ -45,7 +45,7 @@ impl Scrubs {
             // A block that is lost, or whose stripe was removed in the meantime, needs no verification.
             let holder = known.and_then(|known| Some((facts.readable_at(&known)?, known)));
             match holder {
-                Some((node, _)) if out.questions.is_verifying(node) => continue,
+                Some((node, _)) if out.queries.is_verifying(node) => continue,
                 Some((node, known)) => {
                     facts.ask_for_block(node, stripe.clone(), *index, known, false, out);
                 }

@@ -10,9 +10,9 @@ use store_api::{BlockRecord, BlockState, StripeWrite, Write};
 use crate::error::RequestError;
 use crate::facts::Around;
 use crate::facts::Facts;
+use crate::helper_queries::Subject;
 use crate::jobs::Jobs;
 use crate::out::Out;
-use crate::questions::Subject;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
@@ -225,7 +225,7 @@ impl Stripes {
             let Some(Holdings { orphans: held, .. }) = self.inventory.get_mut(node) else { continue };
             if !held.is_empty() {
                 orphans += held.len() as u64;
-                let ask = out.questions.open(node, Subject::Orphans, around.base.now);
+                let ask = out.queries.open(node, Subject::Orphans, around.base.now);
                 around.nodes.send(node, ToNode::Describe { ask }, out);
             }
         }

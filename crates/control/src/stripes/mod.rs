@@ -3,13 +3,13 @@
 mod changes;
 pub(crate) mod continuation;
 pub(crate) mod contradictions;
-pub(crate) mod given;
-pub(crate) mod given_bytes;
+pub(crate) mod described;
+pub(crate) mod described_bytes;
 pub(crate) mod indices;
 pub(crate) mod inventory;
 pub(crate) mod layout;
 pub(crate) mod made_lately;
-pub(crate) mod newer;
+pub(crate) mod newer_claims;
 pub(crate) mod orphans;
 pub(crate) mod picture;
 pub(crate) mod readers;
@@ -34,10 +34,10 @@ use crate::stripes::picture::Picture;
 use crate::stripes::state::codes::Codes;
 use crate::stripes::state::condemned::Condemned;
 use crate::stripes::state::contradictions::Contradictions;
-use crate::stripes::state::given::Given;
+use crate::stripes::state::described::DescribedStripes;
 use crate::stripes::state::holdings::Inventory;
 use crate::stripes::state::made_lately::MadeLately;
-use crate::stripes::state::newer::Newer;
+use crate::stripes::state::newer_claims::NewerClaims;
 use crate::stripes::state::orphans::Orphans;
 use crate::stripes::state::readers::Readers;
 use crate::stripes::state::store_news::StoreNews;
@@ -51,12 +51,12 @@ pub(crate) struct Stripes {
     pub picture: Picture,
     pub codes: Codes,
     pub contradictions: Contradictions,
-    pub given: Given,
+    pub given: DescribedStripes,
     pub orphans: Orphans,
     /// The differences between each connected helper's blocks and the catalog.
     pub inventory: Inventory,
     pub condemned: Condemned,
-    pub newer: Newer,
+    pub newer: NewerClaims,
     pub unjudged: UnjudgedStripes,
     pub news: StoreNews,
     /// Blocks found bad, with the state that is not yet recorded. They are not read, and no other copy of them

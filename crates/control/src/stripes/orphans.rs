@@ -6,8 +6,8 @@ use repair::wire::control::ToNode;
 use repair::{BlockId, NodeId};
 
 use crate::facts::{Around, Facts};
+use crate::helper_queries::Subject;
 use crate::out::Out;
-use crate::questions::Subject;
 use crate::stripes::Stripes;
 
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -25,7 +25,7 @@ impl Stripes {
         self.orphans.due = around.base.now + LOOK_EVERY;
         for node in around.nodes.live_helpers().collect::<Vec<_>>() {
             if around.with(self).removable_orphans(node).next().is_some() {
-                let ask = out.questions.open(node, Subject::Tidying, around.base.now);
+                let ask = out.queries.open(node, Subject::Tidying, around.base.now);
                 around.nodes.send(node, ToNode::Describe { ask }, out);
             }
         }

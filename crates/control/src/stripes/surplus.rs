@@ -124,7 +124,7 @@ impl Surplus {
         for (&node, blocks) in &mut self.waiting {
             let now = facts.base.now;
             let is_busy = |reading: &Reading| {
-                now < reading.next || out.questions.subject(node, reading.question).is_some()
+                now < reading.next || out.queries.subject(node, reading.question).is_some()
             };
             if self.reading.get(&node).is_some_and(is_busy) {
                 continue;

@@ -5,8 +5,8 @@ use repair::{BlockId, BlockProblem, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState};
 
 use crate::facts::Around;
+use crate::helper_queries::state_for;
 use crate::out::Out;
-use crate::questions::state_for;
 use crate::stripes::Stripes;
 
 impl Stripes {
@@ -20,7 +20,7 @@ impl Stripes {
         known: BlockRecord,
         out: &mut Out,
     ) {
-        if !out.questions.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
+        if !out.queries.is_verifying_block(node, &known.id) && around.nodes.is_connected(node) {
             around.with(self).ask_for_block(node, stripe, index, known, false, out);
         }
     }

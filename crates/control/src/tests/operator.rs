@@ -149,7 +149,7 @@ fn maintenance_postpones_a_recovery_and_its_advice() {
 }
 
 #[test]
-fn settings_maintenance_and_absences_survive_a_restart() {
+fn settings_maintenance_and_outages_survive_a_restart() {
     let mut scene = Scene::new(6);
     let file = scene.put("f", 1);
     let (dead, tended) = (home(&file, 0), home(&file, 1));
@@ -207,7 +207,7 @@ fn a_cancelled_recovery_does_not_restart_automatically() {
     scene.come_back_without(&[&dead]);
     scene.wait(Duration::from_secs(60));
     assert_eq!(scene.gone(&dead).recovery, RecoveryState::Cancelled);
-    // A new absence starts a new recovery.
+    // A new outage starts a new recovery.
     scene.start(&dead);
     scene.kill(&dead);
     scene.wait(Duration::from_secs(10));

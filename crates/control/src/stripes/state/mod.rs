@@ -3,10 +3,10 @@
 pub(crate) mod codes;
 pub(crate) mod condemned;
 pub(crate) mod contradictions;
-pub(crate) mod given;
+pub(crate) mod described;
 pub(crate) mod holdings;
 pub(crate) mod made_lately;
-pub(crate) mod newer;
+pub(crate) mod newer_claims;
 pub(crate) mod orphans;
 pub(crate) mod readers;
 pub(crate) mod store_news;

@@ -15,7 +15,7 @@ use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
-use crate::stripes::state::newer::REJECTED;
+use crate::stripes::state::newer_claims::REJECTED;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
 /// The most blocks of a claim that the status names.

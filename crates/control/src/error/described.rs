@@ -7,7 +7,7 @@ use crate::error::{CORRECT_IT, ErrorKind};
 /// The reason that a plug-in's stripe cannot be described, read or repaired.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the error messages document the variants")]
-pub enum GivenError {
+pub enum DescriptionError {
     #[error("stripe {0} was not described to this coordinator, or its description has expired")]
     NotGiven(StripeId),
     #[error("stripe {0} is being read or repaired according to its earlier description")]
@@ -15,7 +15,7 @@ pub enum GivenError {
     #[error("{0} stripes are described already")]
     TooManyGiven(usize),
     #[error("the stripes described by {whose} exceed the memory limit of {most} bytes")]
-    GivenBytes { whose: String, most: u64 },
+    DescribedBytes { whose: String, most: u64 },
     #[error("`{0}` is in this cluster's own catalog")]
     Catalogued(String),
     #[error("a stripe of {code} has {needed} blocks, but {blocks} are described")]
@@ -39,13 +39,13 @@ pub enum GivenError {
     NoHomes(StripeId),
 }
 
-impl GivenError {
+impl DescriptionError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::NotGiven(_) => ErrorKind::NotFound,
             Self::Catalogued(_) | Self::NotLost { .. } => ErrorKind::Conflict,
             Self::GivenInUse(_) => ErrorKind::InUse,
-            Self::TooManyGiven(_) | Self::GivenBytes { .. } => ErrorKind::Unavailable,
+            Self::TooManyGiven(_) | Self::DescribedBytes { .. } => ErrorKind::Unavailable,
             Self::GivenBlocks { .. }
             | Self::GivenTwice(_)
             | Self::GivenTooLong { .. }
@@ -60,7 +60,7 @@ impl GivenError {
         match self {
             Self::NotGiven(_) => "describe the stripe again, then repeat the request".into(),
             Self::GivenInUse(_) => "wait until that ends, or use the earlier description".into(),
-            Self::TooManyGiven(_) | Self::GivenBytes { .. } => {
+            Self::TooManyGiven(_) | Self::DescribedBytes { .. } => {
                 "try again in a few minutes: unused descriptions expire".into()
             }
             Self::Catalogued(_) => "request it without a description, or choose another name".into(),

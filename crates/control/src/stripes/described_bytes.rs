@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repair::StripeId;
 use store_api::{BlockRecord, StripeRecord};
 
-use crate::error::{GivenError, RequestError};
+use crate::error::{DescriptionError, RequestError};
 
 /// The limit per plug-in. A stripe of 14 blocks needs about 3 KiB, so 20,000 of them fit.
 const MOST_OF_ONE: u64 = 64 << 20;
@@ -14,13 +14,13 @@ const MOST_OF_ALL: u64 = 192 << 20;
 
 /// The memory that given stripes use, by owner.
 #[derive(Default)]
-pub(crate) struct GivenBytes {
+pub(crate) struct DescribedBytes {
     all: u64,
     by_owner: BTreeMap<String, u64>,
     of: BTreeMap<StripeId, (String, u64)>,
 }
 
-impl GivenBytes {
+impl DescribedBytes {
     /// Reserves the memory of a stripe that `owner` describes, and releases that of an earlier description.
     pub(crate) fn take(&mut self, record: &StripeRecord, owner: &str) -> Result<(), RequestError> {
         let bytes = bytes_of(record);
@@ -35,7 +35,7 @@ impl GivenBytes {
             if let Some((owner, bytes)) = before {
                 self.add(&record.id, owner, bytes);
             }
-            return Err(GivenError::GivenBytes { whose, most }.into());
+            return Err(DescriptionError::DescribedBytes { whose, most }.into());
         }
         self.add(&record.id, owner.to_owned(), bytes);
         Ok(())
@@ -103,7 +103,7 @@ mod tests {
     }
 
     /// Describes stripes until one is refused. Returns how many were accepted, and the error.
-    fn fill(bytes: &mut GivenBytes, first: u32, owner: &str) -> (u32, String) {
+    fn fill(bytes: &mut DescribedBytes, first: u32, owner: &str) -> (u32, String) {
         for name in first.. {
             if let Err(error) = bytes.take(&stripe(name), owner) {
                 return (name - first, error.to_string());
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn memory_is_limited_per_plug_in_and_in_total() {
-        let mut bytes = GivenBytes::default();
+        let mut bytes = DescribedBytes::default();
         let (of_one, error) = fill(&mut bytes, 0, "plug-in a");
         assert!((100..2_000).contains(&of_one), "{of_one}");
         assert!(error.contains("plug-in a") && error.contains(&MOST_OF_ONE.to_string()), "{error}");

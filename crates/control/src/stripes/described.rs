@@ -8,7 +8,7 @@ use repair::wire::control::MAX_OPEN_REQUESTS;
 use repair::{BlockId, Chunking, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
-use crate::error::{GivenError, LayoutError, RequestError};
+use crate::error::{DescriptionError, LayoutError, RequestError};
 use crate::facts::Around;
 use crate::facts::Facts;
 use crate::jobs::Jobs;
@@ -45,10 +45,10 @@ impl Stripes {
         let record = DescriptionCheck { facts: around.with(self) }.record(given)?;
         let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
-            return Err(GivenError::GivenInUse(record.id).into());
+            return Err(DescriptionError::GivenInUse(record.id).into());
         }
         if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
-            return Err(GivenError::TooManyGiven(MOST).into());
+            return Err(DescriptionError::TooManyGiven(MOST).into());
         }
         let view = around.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
@@ -115,15 +115,17 @@ impl DescriptionCheck<'_> {
         if told.is_some_and(|told| !self.facts.base.store.claims_stripes() || !is_same(&told, given))
             || is_to_come
         {
-            return Err(GivenError::Catalogued(given.stripe.clone()).into());
+            return Err(DescriptionError::Catalogued(given.stripe.clone()).into());
         }
         let spec: CodeSpec = given.code.parse()?;
         let code = self.facts.stripes.codes.get(&spec)?;
         let unit = code.sub_blocks() as u64;
         if given.block_bytes > MOST_BLOCK_BYTES {
-            return Err(
-                GivenError::GivenBlockBytes { asked: given.block_bytes, most: MOST_BLOCK_BYTES }.into()
-            );
+            return Err(DescriptionError::GivenBlockBytes {
+                asked: given.block_bytes,
+                most: MOST_BLOCK_BYTES,
+            }
+            .into());
         }
         if given.block_bytes == 0 || !given.block_bytes.is_multiple_of(unit) {
             let above = given.block_bytes.max(1).next_multiple_of(unit);
@@ -133,13 +135,13 @@ impl DescriptionCheck<'_> {
         let chunk_bytes = given_chunk(&*code, given)?;
         if given.blocks.len() != code.blocks() {
             let (blocks, needed) = (given.blocks.len(), code.blocks());
-            return Err(GivenError::GivenBlocks { code: given.code.clone(), needed, blocks }.into());
+            return Err(DescriptionError::GivenBlocks { code: given.code.clone(), needed, blocks }.into());
         }
         let mut names = BTreeSet::new();
         let mut blocks = Vec::with_capacity(given.blocks.len());
         for block in &given.blocks {
             if !names.insert(&block.block) {
-                return Err(GivenError::GivenTwice(block.block.clone()).into());
+                return Err(DescriptionError::GivenTwice(block.block.clone()).into());
             }
             blocks.push(self.block(&id, block, given.block_bytes)?);
         }
@@ -159,11 +161,11 @@ impl DescriptionCheck<'_> {
         if self.facts.stripes.picture.find_block(&id).is_ok_and(of_another)
             || self.facts.stripes.picture.is_from_the_future(&id)
         {
-            return Err(GivenError::Catalogued(given.block.clone()).into());
+            return Err(DescriptionError::Catalogued(given.block.clone()).into());
         }
         if given.bytes > block_bytes {
             let (block, bytes) = (given.block.clone(), given.bytes);
-            return Err(GivenError::GivenTooLong { block, bytes, block_bytes }.into());
+            return Err(DescriptionError::GivenTooLong { block, bytes, block_bytes }.into());
         }
         let node = given
             .node
@@ -172,7 +174,7 @@ impl DescriptionCheck<'_> {
             .transpose()?;
         let digest = match &given.digest {
             None => None,
-            Some(text) => Some(text.parse().map_err(|_| GivenError::NoDigest(text.clone()))?),
+            Some(text) => Some(text.parse().map_err(|_| DescriptionError::NoDigest(text.clone()))?),
         };
         let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
         Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
@@ -186,7 +188,8 @@ impl<'a> Facts<'a> {
         stripe: &StripeId,
         homes: &[views::Home],
     ) -> Result<BTreeMap<BlockIndex, NodeId>, RequestError> {
-        let record = self.stripes.given.get(stripe).ok_or_else(|| GivenError::NotGiven(stripe.clone()))?;
+        let record =
+            self.stripes.given.get(stripe).ok_or_else(|| DescriptionError::NotGiven(stripe.clone()))?;
         let mut named = BTreeMap::new();
         for home in homes {
             let index = BlockIndex(home.index);
@@ -196,14 +199,14 @@ impl<'a> Facts<'a> {
                 indexed(record).nth(usize::from(home.index)).expect("the index was just checked");
             if block.state == BlockState::Healthy {
                 let holder = block.node.map(|node| self.nodes.name(node)).unwrap_or_default();
-                return Err(GivenError::NotLost { block: block.id.to_string(), holder }.into());
+                return Err(DescriptionError::NotLost { block: block.id.to_string(), holder }.into());
             }
             if named.insert(index, node).is_some() {
-                return Err(GivenError::GivenTwice(block.id.to_string()).into());
+                return Err(DescriptionError::GivenTwice(block.id.to_string()).into());
             }
         }
         match named.is_empty() {
-            true => Err(GivenError::NoHomes(stripe.clone()).into()),
+            true => Err(DescriptionError::NoHomes(stripe.clone()).into()),
             false => Ok(named),
         }
     }
@@ -220,7 +223,7 @@ fn is_same(told: &StripeRecord, given: &GivenStripe) -> bool {
 
 fn check_name(name: &str) -> Result<(), RequestError> {
     let is_plain = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
-    if is_plain { Ok(()) } else { Err(GivenError::NoName(name.escape_default().to_string()).into()) }
+    if is_plain { Ok(()) } else { Err(DescriptionError::NoName(name.escape_default().to_string()).into()) }
 }
 
 /// The chunk size of a given stripe, if its blocks have several chunks.

@@ -20,7 +20,7 @@ pub(in crate::stripes) const REJECTED: &str = "rejected/";
 
 /// The claims of each helper.
 #[derive(Default)]
-pub(crate) struct Newer {
+pub(crate) struct NewerClaims {
     pub(crate) claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers whose claims an operator has rejected.
     pub(in crate::stripes) rejected: BTreeSet<NodeId>,
@@ -28,7 +28,7 @@ pub(crate) struct Newer {
     pub(in crate::stripes) confirmed: BTreeSet<String>,
 }
 
-impl Newer {
+impl NewerClaims {
     /// Restores the rejections that an earlier coordinator recorded.
     pub(crate) fn recall(&mut self, picture: &Picture, records: &[(String, Value)]) {
         for (name, _) in recall::<Value>(records, REJECTED) {

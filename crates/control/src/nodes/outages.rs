@@ -1,6 +1,6 @@
 //! Absent helpers. After a grace period, their blocks are rebuilt elsewhere: automatically, and once.
 //!
-//! The start of an absence is kept in the records, and a restarted coordinator continues to count from there.
+//! The start of an outage is kept in the records, and a restarted coordinator continues to count from there.
 //! Automatic recovery does not begin in four cases: helpers are still registering after a start, the catalog
 //! is outdated, the helper is in maintenance, or more block holders are absent than connected. The last case
 //! points to a broken network, and rebuilding half of all blocks on the other half would make it worse.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::Base;
-use crate::nodes::node::{Absence, Node};
+use crate::nodes::node::{Node, Outage};
 use crate::nodes::registry::Registry;
 use crate::out::Out;
 use crate::records::recall;
@@ -25,7 +25,7 @@ const PREFIX: &str = "gone/";
 /// shorter.
 pub(crate) const START_GRACE: Duration = Duration::from_secs(120);
 
-/// An absence, as the records store it.
+/// An outage, as the records store it.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     since_unix_ms: u64,
@@ -33,20 +33,20 @@ struct Kept {
 }
 
 impl Registry {
-    /// Restores the absences that an earlier coordinator recorded. Only here are times taken from the wall
+    /// Restores the outages that an earlier coordinator recorded. Only here are times taken from the wall
     /// clock. If that clock is wrong, a repair starts too early or too late, which does no harm.
-    pub(crate) fn recall_absences(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
+    pub(crate) fn recall_outages(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.known(name)) else {
                 out.forget_record(format!("{PREFIX}{name}"));
                 continue;
             };
             let before = Duration::from_millis(base.unix_ms.saturating_sub(kept.since_unix_ms));
-            let absence = Absence {
+            let outage = Outage {
                 cancelled: kept.cancelled,
-                ..Absence::new(kept.since_unix_ms, before, Duration::ZERO)
+                ..Outage::new(kept.since_unix_ms, before, Duration::ZERO)
             };
-            self.set_absence(node, absence);
+            self.set_outage(node, outage);
         }
     }
 
@@ -55,46 +55,46 @@ impl Registry {
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
         // Servers that have no helper by configuration are not missing.
         let is_missed = |node: &NodeId| {
-            !self.is_up(*node) && !self.has_no_helper(base, *node) && self.absence(*node).is_none()
+            !self.is_up(*node) && !self.has_no_helper(base, *node) && self.outage(*node).is_none()
         };
         for node in self.ids().filter(is_missed).collect::<Vec<_>>() {
             let since = base.unix_ms.saturating_sub(base.now.as_millis() as u64);
-            self.begin_absence(
+            self.begin_outage(
                 node,
-                Absence::new(since, base.now, base.now),
+                Outage::new(since, base.now, base.now),
                 "it did not reconnect after the coordinator's start",
                 out,
             );
         }
     }
 
-    /// A helper has disconnected: its absence begins.
+    /// A helper has disconnected: its outage begins.
     pub(crate) fn note_gone(&mut self, base: &Base, node: NodeId, why: &str, out: &mut Out) {
-        self.begin_absence(node, Absence::new(base.unix_ms, Duration::ZERO, base.now), why, out);
+        self.begin_outage(node, Outage::new(base.unix_ms, Duration::ZERO, base.now), why, out);
     }
 
-    fn begin_absence(&mut self, node: NodeId, absence: Absence, why: &str, out: &mut Out) {
-        self.set_absence(node, absence);
-        self.keep_absence(node, out);
+    fn begin_outage(&mut self, node: NodeId, outage: Outage, why: &str, out: &mut Out) {
+        self.set_outage(node, outage);
+        self.keep_outage(node, out);
         out.tell(Signal::Gone { node, why: why.to_owned() });
     }
 
-    fn set_absence(&mut self, node: NodeId, absence: Absence) {
+    fn set_outage(&mut self, node: NodeId, outage: Outage) {
         if let Some(node) = self.get_mut(node) {
-            node.begin_absence(absence);
+            node.begin_outage(outage);
         }
     }
 
     /// An operator cancelled the recovery of an absent helper.
     pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
         if self.get_mut(node).is_some_and(Node::cancel_recovery) {
-            self.keep_absence(node, out);
+            self.keep_outage(node, out);
         }
     }
 }
 
 impl Registry {
-    /// A helper has reconnected, and its absence has ended. The history gets an entry if `is_told`.
+    /// A helper has reconnected, and its outage has ended. The history gets an entry if `is_told`.
     pub(crate) fn note_back(&self, node: NodeId, away: Duration, is_told: bool, out: &mut Out) {
         let name = self.name(node);
         out.forget_record(format!("{PREFIX}{name}"));
@@ -103,15 +103,15 @@ impl Registry {
         }
     }
 
-    fn keep_absence(&self, node: NodeId, out: &mut Out) {
-        let Some(absence) = self.absence(node) else { return };
-        let kept = Kept { since_unix_ms: absence.since_unix_ms, cancelled: absence.cancelled };
+    fn keep_outage(&self, node: NodeId, out: &mut Out) {
+        let Some(outage) = self.outage(node) else { return };
+        let kept = Kept { since_unix_ms: outage.since_unix_ms, cancelled: outage.cancelled };
         out.keep_record(format!("{PREFIX}{}", self.name(node)), &kept);
     }
 
-    /// Removes the record of a node's absence, because the node is being forgotten.
-    pub(super) fn forget_absence(&self, node: NodeId, out: &mut Out) {
-        if self.absence(node).is_some() {
+    /// Removes the record of a node's outage, because the node is being forgotten.
+    pub(super) fn forget_outage(&self, node: NodeId, out: &mut Out) {
+        if self.outage(node).is_some() {
             out.forget_record(format!("{PREFIX}{}", self.name(node)));
         }
     }

@@ -1,4 +1,4 @@
-//! Given stripes: a plug-in of another system describes a stripe, then has it read or repaired by name.
+//! DescribedStripes stripes: a plug-in of another system describes a stripe, then has it read or repaired by name.
 //!
 //! The plug-in is responsible for the description: it states which node has which block, and **which blocks
 //! are lost**. A block without a node is not readable and is not searched for. Findings about its blocks
@@ -18,18 +18,18 @@ use store_api::{BlockState, StripeRecord};
 
 use crate::out::Out;
 use crate::signal::Signal;
-use crate::stripes::given_bytes::GivenBytes;
+use crate::stripes::described_bytes::DescribedBytes;
 
 /// The given stripes.
 #[derive(Default)]
-pub(crate) struct Given {
+pub(crate) struct DescribedStripes {
     pub(in crate::stripes) stripes: BTreeMap<StripeId, StripeRecord>,
     /// The time at which each stripe is dropped, unless it is in use.
     pub(in crate::stripes) until: BTreeMap<StripeId, Duration>,
-    pub(in crate::stripes) bytes: GivenBytes,
+    pub(in crate::stripes) bytes: DescribedBytes,
 }
 
-impl Given {
+impl DescribedStripes {
     /// A job has stored blocks of a given stripe.
     pub(crate) fn note_stored(&mut self, stripe: &StripeId, blocks: &[(BlockIndex, NodeId)], out: &mut Out) {
         for &(block, node) in blocks {

@@ -1,4 +1,4 @@
-//! Given stripes, which a plug-in describes.
+//! DescribedStripes stripes, which a plug-in describes.
 
 use crate::commands::{RepairCommand, StripeCommand};
 use views::{GivenBlock, GivenStripe, Home, StripeView};

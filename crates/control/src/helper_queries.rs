@@ -1,4 +1,4 @@
-//! Questions to helpers about their blocks, and the effects of the answers.
+//! Queries to helpers about their blocks, and the effects of the answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
 
 /// A question without an answer so far.
-pub(crate) struct Question {
+pub(crate) struct Query {
     pub node: NodeId,
     pub subject: Subject,
     /// The time at which the question expires.
@@ -50,17 +50,17 @@ pub(crate) fn patience(bytes: u64) -> Duration {
 
 /// The open questions to helpers, by number.
 #[derive(Default)]
-pub(crate) struct Questions {
-    open: BTreeMap<u64, Question>,
+pub(crate) struct Queries {
+    open: BTreeMap<u64, Query>,
     last: u64,
 }
 
-impl Questions {
+impl Queries {
     /// Opens a question. Returns its number.
     pub(crate) fn open(&mut self, node: NodeId, subject: Subject, now: Duration) -> u64 {
         self.last += 1;
         let until = now + subject.patience();
-        self.open.insert(self.last, Question { node, subject, until });
+        self.open.insert(self.last, Query { node, subject, until });
         self.last
     }
 
@@ -84,7 +84,7 @@ impl Questions {
     }
 
     /// Closes and returns the questions that have expired.
-    pub(crate) fn expire(&mut self, now: Duration) -> Vec<(u64, Question)> {
+    pub(crate) fn expire(&mut self, now: Duration) -> Vec<(u64, Query)> {
         self.open.extract_if(.., |_, question| question.until <= now).collect()
     }
 
@@ -95,7 +95,7 @@ impl Questions {
 
     /// Whether a node is verifying any block.
     pub(crate) fn is_verifying(&self, node: NodeId) -> bool {
-        let verifies = |question: &Question| matches!(question.subject, Subject::Block { .. });
+        let verifies = |question: &Query| matches!(question.subject, Subject::Block { .. });
         self.open.values().any(|question| question.node == node && verifies(question))
     }
 

@@ -41,7 +41,7 @@ impl Found {
 
 /// The rates of one node. In arrays of two, the uplink comes first, then the downlink.
 #[derive(Clone, Debug, Default)]
-struct NodeFigures {
+struct NodeBandwidth {
     stated: StatedRates,
     measured: [Option<Found>; 2],
     seen: [Option<Found>; 2],
@@ -50,20 +50,20 @@ struct NodeFigures {
 
 /// The rates of all nodes, from every source.
 #[derive(Clone, Debug)]
-pub(crate) struct Figures {
-    nodes: BTreeMap<NodeId, NodeFigures>,
+pub(crate) struct Bandwidth {
+    nodes: BTreeMap<NodeId, NodeBandwidth>,
     pairs: BTreeMap<(NodeId, NodeId), Found>,
     /// The rate assumed for ports without a configured or measured rate.
     assumed: f64,
 }
 
-impl Default for Figures {
+impl Default for Bandwidth {
     fn default() -> Self {
         Self { nodes: BTreeMap::new(), pairs: BTreeMap::new(), assumed: Rates::default().up }
     }
 }
 
-impl Figures {
+impl Bandwidth {
     /// Sets the rates that a node's own configuration states. Returns whether the assumed rate has changed.
     pub fn state(&mut self, node: NodeId, stated: StatedRates) -> bool {
         let given = |rate: Option<u64>| rate.filter(|&rate| rate > 0);
@@ -75,11 +75,11 @@ impl Figures {
 
     /// Sets the measured rates of a node's ports. Returns whether the assumed rate has changed.
     pub fn measure(&mut self, node: NodeId, rates: [Option<Found>; 2]) -> bool {
-        let figures = self.node(node);
-        for (known, found) in figures.measured.iter_mut().zip(rates) {
+        let bandwidth = self.node(node);
+        for (known, found) in bandwidth.measured.iter_mut().zip(rates) {
             *known = found.or(*known);
         }
-        figures.slow = None;
+        bandwidth.slow = None;
         self.assume()
     }
 
@@ -90,14 +90,14 @@ impl Figures {
 
     /// Notes the throughput of transfers at a node's ports. Returns whether the assumed rate has changed.
     pub fn see(&mut self, node: NodeId, rates: [u64; 2], now_ms: u64) -> bool {
-        let figures = self.node(node);
-        for (seen, rate) in figures.seen.iter_mut().zip(rates) {
+        let bandwidth = self.node(node);
+        for (seen, rate) in bandwidth.seen.iter_mut().zip(rates) {
             let rate = rate as f64;
             let known = seen.and_then(|seen| seen.within(SEEN_FOR_MS, now_ms));
             if rate > 0.0 && known.is_none_or(|known| known.rate <= rate) {
                 *seen = Some(Found { rate, at_unix_ms: now_ms });
             }
-            figures.slow = figures.slow.filter(|slow| rate < slow.rate * FASTER);
+            bandwidth.slow = bandwidth.slow.filter(|slow| rate < slow.rate * FASTER);
         }
         self.assume()
     }
@@ -109,12 +109,12 @@ impl Figures {
 
     /// Whether a node counts as slow.
     pub fn is_slow(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|figures| figures.slow.is_some())
+        self.nodes.get(&node).is_some_and(|bandwidth| bandwidth.slow.is_some())
     }
 
     /// Whether this observed rate would clear a node that counts as slow.
     pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
-        let slow = self.nodes.get(&node).and_then(|figures| figures.slow);
+        let slow = self.nodes.get(&node).and_then(|bandwidth| bandwidth.slow);
         slow.is_some_and(|slow| rate >= slow.rate * FASTER)
     }
 
@@ -126,13 +126,13 @@ impl Figures {
     /// Drops rates that are too old. Returns the nodes whose rates have changed.
     pub fn expire(&mut self, now_ms: u64) -> Vec<NodeId> {
         let mut changed = Vec::new();
-        for (&node, figures) in &mut self.nodes {
-            let was = (figures.measured, figures.slow);
+        for (&node, bandwidth) in &mut self.nodes {
+            let was = (bandwidth.measured, bandwidth.slow);
             let fresh = |found: Option<Found>, age_ms| found.and_then(|found| found.within(age_ms, now_ms));
-            figures.measured = figures.measured.map(|found| fresh(found, MEASURED_FOR_MS));
-            figures.seen = figures.seen.map(|found| fresh(found, SEEN_FOR_MS));
-            figures.slow = fresh(figures.slow, SLOW_FOR_MS);
-            changed.extend((was != (figures.measured, figures.slow)).then_some(node));
+            bandwidth.measured = bandwidth.measured.map(|found| fresh(found, MEASURED_FOR_MS));
+            bandwidth.seen = bandwidth.seen.map(|found| fresh(found, SEEN_FOR_MS));
+            bandwidth.slow = fresh(bandwidth.slow, SLOW_FOR_MS);
+            changed.extend((was != (bandwidth.measured, bandwidth.slow)).then_some(node));
         }
         self.pairs.retain(|_, found| found.within(MEASURED_FOR_MS, now_ms).is_some());
         if self.assume() {
@@ -154,26 +154,26 @@ impl Figures {
 
     /// Measured rates of nodes' ports.
     pub fn measured(&self) -> impl Iterator<Item = (NodeId, [Option<Found>; 2])> + '_ {
-        let measured = self.nodes.iter().map(|(&node, figures)| (node, figures.measured));
+        let measured = self.nodes.iter().map(|(&node, bandwidth)| (node, bandwidth.measured));
         measured.filter(|(_, found)| found.iter().any(Option::is_some))
     }
 
     /// The highest recent throughput of a node's ports, in bytes per second.
     pub fn seen(&self, node: NodeId) -> [Option<u64>; 2] {
-        let seen = self.nodes.get(&node).map(|figures| figures.seen).unwrap_or_default();
+        let seen = self.nodes.get(&node).map(|bandwidth| bandwidth.seen).unwrap_or_default();
         seen.map(|seen| seen.map(|seen| seen.rate as u64))
     }
 
     /// The rates that a node's configuration states.
     pub fn stated(&self, node: NodeId) -> StatedRates {
-        self.nodes.get(&node).map(|figures| figures.stated).unwrap_or_default()
+        self.nodes.get(&node).map(|bandwidth| bandwidth.stated).unwrap_or_default()
     }
 
     /// Whether the rates of a node's links are configured or measured, not assumed.
     pub fn knows_links(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|figures| {
-            let measured = figures.measured.iter().all(Option::is_some);
-            measured || (figures.stated.up.is_some() && figures.stated.down.is_some())
+        self.nodes.get(&node).is_some_and(|bandwidth| {
+            let measured = bandwidth.measured.iter().all(Option::is_some);
+            measured || (bandwidth.stated.up.is_some() && bandwidth.stated.down.is_some())
         })
     }
 
@@ -185,12 +185,12 @@ impl Figures {
 
     /// Like [`rates`](Self::rates), with the source of each: uplink, downlink, reading and writing.
     pub fn views(&self, node: NodeId) -> [RateView; 4] {
-        let empty = NodeFigures::default();
-        let figures = self.nodes.get(&node).unwrap_or(&empty);
+        let empty = NodeBandwidth::default();
+        let bandwidth = self.nodes.get(&node).unwrap_or(&empty);
         let port = |at: usize, stated: Option<u64>| {
-            let seen = figures.seen[at].map_or(0.0, |seen| seen.rate);
-            let measured = figures.measured[at].map(|found| match seen > found.rate * FASTER {
-                true => figures.seen[at].expect("the higher rate is one that was seen"),
+            let seen = bandwidth.seen[at].map_or(0.0, |seen| seen.rate);
+            let measured = bandwidth.measured[at].map(|found| match seen > found.rate * FASTER {
+                true => bandwidth.seen[at].expect("the higher rate is one that was seen"),
                 false => found,
             });
             let known = match (stated, measured) {
@@ -198,15 +198,15 @@ impl Figures {
                 (None, Some(found)) => view(found.rate, RateSource::Measured, Some(found.at_unix_ms)),
                 (None, None) => view(self.assumed, RateSource::Assumed, None),
             };
-            figures.slowed(known)
+            bandwidth.slowed(known)
         };
         let disk = |stated: Option<u64>, otherwise: f64| {
-            figures.slowed(match stated {
+            bandwidth.slowed(match stated {
                 Some(rate) => view(rate as f64, RateSource::Configured, None),
                 None => view(otherwise, RateSource::Assumed, None),
             })
         };
-        let (stated, default) = (figures.stated, Rates::default());
+        let (stated, default) = (bandwidth.stated, Rates::default());
         let [read, write] = [disk(stated.read, default.read), disk(stated.write, default.write)];
         [port(0, stated.up), port(1, stated.down), read, write]
     }
@@ -220,8 +220,9 @@ impl Figures {
     /// least the doubled rate. If half of the helpers have known rates, the fastest of these is the limit.
     /// Returns whether the assumed rate has changed.
     fn assume(&mut self) -> bool {
-        let busiest =
-            |figures: &NodeFigures| figures.seen.iter().flatten().map(|seen| seen.rate).fold(0.0, f64::max);
+        let busiest = |bandwidth: &NodeBandwidth| {
+            bandwidth.seen.iter().flatten().map(|seen| seen.rate).fold(0.0, f64::max)
+        };
         let mut seen: Vec<f64> = self.nodes.values().map(busiest).collect();
         seen.sort_by(f64::total_cmp);
         let median = seen.get(seen.len() / 2).copied().unwrap_or(0.0);
@@ -229,19 +230,19 @@ impl Figures {
         while median >= 2.0 * rate {
             rate *= 2.0;
         }
-        let known: Vec<f64> = self.nodes.values().filter_map(NodeFigures::known).collect();
+        let known: Vec<f64> = self.nodes.values().filter_map(NodeBandwidth::known).collect();
         if !known.is_empty() && known.len() * 2 >= self.nodes.len() {
             rate = known.into_iter().fold(0.0, f64::max).min(rate);
         }
         std::mem::replace(&mut self.assumed, rate) != rate
     }
 
-    fn node(&mut self, node: NodeId) -> &mut NodeFigures {
+    fn node(&mut self, node: NodeId) -> &mut NodeBandwidth {
         self.nodes.entry(node).or_default()
     }
 }
 
-impl NodeFigures {
+impl NodeBandwidth {
     /// The rate of the faster port, if the rates of both are known.
     fn known(&self) -> Option<f64> {
         let port = |at: usize, stated: Option<u64>| {
@@ -272,70 +273,70 @@ mod tests {
 
     const N: NodeId = NodeId(1);
 
-    fn up(figures: &Figures) -> (u64, RateSource) {
-        let view = figures.views(N)[0];
+    fn up(bandwidth: &Bandwidth) -> (u64, RateSource) {
+        let view = bandwidth.views(N)[0];
         (view.bytes_per_s, view.source)
     }
 
     #[test]
     fn configured_rates_precede_measured_and_assumed_ones() {
-        let mut figures = Figures::default();
-        assert_eq!(up(&figures), (125_000_000, RateSource::Assumed));
-        figures.measure(N, [Some(Found { rate: 50e6, at_unix_ms: 1000 }), None]);
-        assert_eq!(up(&figures), (50_000_000, RateSource::Measured));
-        assert_eq!(figures.views(N)[1].source, RateSource::Assumed, "the other port was not");
-        figures.see(N, [70_000_000, 0], 2000);
-        assert_eq!(up(&figures), (70_000_000, RateSource::Measured), "it carries more than was measured");
-        figures.state(N, StatedRates { up: Some(10), down: Some(0), ..StatedRates::default() });
-        assert_eq!(up(&figures), (10, RateSource::Configured));
-        assert_eq!(figures.views(N)[1].source, RateSource::Assumed, "0 says nothing");
-        figures.state(N, StatedRates::default());
-        assert_eq!(figures.expire(1000 + MEASURED_FOR_MS), [N]);
-        assert_eq!(up(&figures), (125_000_000, RateSource::Assumed), "what was measured is stale");
+        let mut bandwidth = Bandwidth::default();
+        assert_eq!(up(&bandwidth), (125_000_000, RateSource::Assumed));
+        bandwidth.measure(N, [Some(Found { rate: 50e6, at_unix_ms: 1000 }), None]);
+        assert_eq!(up(&bandwidth), (50_000_000, RateSource::Measured));
+        assert_eq!(bandwidth.views(N)[1].source, RateSource::Assumed, "the other port was not");
+        bandwidth.see(N, [70_000_000, 0], 2000);
+        assert_eq!(up(&bandwidth), (70_000_000, RateSource::Measured), "it carries more than was measured");
+        bandwidth.state(N, StatedRates { up: Some(10), down: Some(0), ..StatedRates::default() });
+        assert_eq!(up(&bandwidth), (10, RateSource::Configured));
+        assert_eq!(bandwidth.views(N)[1].source, RateSource::Assumed, "0 says nothing");
+        bandwidth.state(N, StatedRates::default());
+        assert_eq!(bandwidth.expire(1000 + MEASURED_FOR_MS), [N]);
+        assert_eq!(up(&bandwidth), (125_000_000, RateSource::Assumed), "what was measured is stale");
     }
 
     #[test]
     fn a_slow_node_is_cleared_by_time_or_by_a_faster_transfer() {
-        let mut figures = Figures::default();
-        figures.state(N, StatedRates { up: Some(100_000_000), ..StatedRates::default() });
-        figures.slow(N, 10e6, 1000);
-        assert_eq!(figures.views(N).map(|view| view.source), [RateSource::Slow; 4]);
-        figures.see(N, [10_500_000, 0], 2000);
-        assert_eq!(up(&figures).1, RateSource::Slow, "about as slow");
-        assert!(figures.expire(1000 + SLOW_FOR_MS - 1).is_empty());
-        assert_eq!(figures.expire(1000 + SLOW_FOR_MS), [N]);
-        assert_eq!(up(&figures), (100_000_000, RateSource::Configured));
-        figures.slow(N, 10e6, 1000);
-        figures.see(N, [90_000_000, 0], 2000);
-        assert_eq!(up(&figures).1, RateSource::Configured);
+        let mut bandwidth = Bandwidth::default();
+        bandwidth.state(N, StatedRates { up: Some(100_000_000), ..StatedRates::default() });
+        bandwidth.slow(N, 10e6, 1000);
+        assert_eq!(bandwidth.views(N).map(|view| view.source), [RateSource::Slow; 4]);
+        bandwidth.see(N, [10_500_000, 0], 2000);
+        assert_eq!(up(&bandwidth).1, RateSource::Slow, "about as slow");
+        assert!(bandwidth.expire(1000 + SLOW_FOR_MS - 1).is_empty());
+        assert_eq!(bandwidth.expire(1000 + SLOW_FOR_MS), [N]);
+        assert_eq!(up(&bandwidth), (100_000_000, RateSource::Configured));
+        bandwidth.slow(N, 10e6, 1000);
+        bandwidth.see(N, [90_000_000, 0], 2000);
+        assert_eq!(up(&bandwidth).1, RateSource::Configured);
     }
 
     #[test]
     fn the_assumed_rate_follows_half_of_the_helpers() {
-        let mut figures = Figures::default();
+        let mut bandwidth = Bandwidth::default();
         for node in 1..=5 {
-            figures.state(NodeId(node), StatedRates::default());
+            bandwidth.state(NodeId(node), StatedRates::default());
         }
-        figures.see(NodeId(2), [900_000_000, 1], 1000);
-        figures.see(NodeId(3), [1, 1_100_000_000], 1000);
-        assert_eq!(up(&figures).0, 125_000_000, "two of five are no half");
-        figures.see(NodeId(4), [600_000_000, 1], 1000);
-        assert_eq!(up(&figures).0, 500_000_000);
+        bandwidth.see(NodeId(2), [900_000_000, 1], 1000);
+        bandwidth.see(NodeId(3), [1, 1_100_000_000], 1000);
+        assert_eq!(up(&bandwidth).0, 125_000_000, "two of five are no half");
+        bandwidth.see(NodeId(4), [600_000_000, 1], 1000);
+        assert_eq!(up(&bandwidth).0, 500_000_000);
     }
 
     #[test]
     fn the_fastest_known_helper_limits_the_assumed_rate() {
-        let mut figures = Figures::default();
+        let mut bandwidth = Bandwidth::default();
         let both = |rate: u64| StatedRates { up: Some(rate), down: Some(rate), ..StatedRates::default() };
         for node in 2..=5 {
-            figures.state(NodeId(node), StatedRates::default());
+            bandwidth.state(NodeId(node), StatedRates::default());
         }
-        assert!(!figures.state(NodeId(2), both(20_000_000)), "one of four is no half");
-        assert!(figures.state(NodeId(3), both(25_000_000)));
-        assert_eq!(up(&figures), (25_000_000, RateSource::Assumed), "as the fastest of them");
-        figures.measure(NodeId(4), [Some(Found { rate: 30e6, at_unix_ms: 1000 }), None]);
-        assert_eq!(up(&figures).0, 25_000_000, "its other port may be anything");
-        assert!(figures.state(NodeId(2), both(1_250_000_000)));
-        assert_eq!(up(&figures).0, 125_000_000, "no more than without them");
+        assert!(!bandwidth.state(NodeId(2), both(20_000_000)), "one of four is no half");
+        assert!(bandwidth.state(NodeId(3), both(25_000_000)));
+        assert_eq!(up(&bandwidth), (25_000_000, RateSource::Assumed), "as the fastest of them");
+        bandwidth.measure(NodeId(4), [Some(Found { rate: 30e6, at_unix_ms: 1000 }), None]);
+        assert_eq!(up(&bandwidth).0, 25_000_000, "its other port may be anything");
+        assert!(bandwidth.state(NodeId(2), both(1_250_000_000)));
+        assert_eq!(up(&bandwidth).0, 125_000_000, "no more than without them");
     }
 }
