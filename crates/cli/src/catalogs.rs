@@ -149,7 +149,7 @@ fn rebuilt_text(held: &Inventories, found: &Rebuilt) -> String {
     text
 }
 
-/// What did not become a file, or is doubtful as one.
+/// Lists blocks and puts that became no file, and files that only one helper confirms.
 fn left_out_text(found: &Rebuilt) -> String {
     let mut text = String::new();
     let unconfirmed = found.unconfirmed.iter().map(|file| format!("{} (on {})", file.name, file.helper));

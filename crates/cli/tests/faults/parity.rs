@@ -127,7 +127,7 @@ fn parity_finds_and_repairs_a_block_replaced_with_its_checksums() {
     assert!(scrub.out.contains("parity of 3 of 3 stripes checked: no unresolved contradiction"), "{scrub:?}");
 }
 
-/// A rebuilt catalog contains the forged digests, and a restored one has forgotten what parity has shown.
+/// A rebuilt catalog contains the forged digests, and a restored one lacks the results of parity checks.
 #[test]
 fn a_rebuilt_or_restored_catalog_is_safe_only_after_its_parity_was_compared() {
     let (mut cluster, contents) = stored();

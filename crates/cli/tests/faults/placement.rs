@@ -177,7 +177,7 @@ fn spoil(file: &Path) {
     fs::write(file, bytes).unwrap();
 }
 
-/// The copy that stays and two further blocks are rotten, and nobody has noticed when the helper with the good
+/// The copy that stays and two further blocks are rotten, unnoticed, when the helper with the good
 /// copy returns. The stripe is readable only with that copy.
 #[test]
 fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
