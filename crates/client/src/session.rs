@@ -96,7 +96,7 @@ impl DataSession {
         request: ClientRequest,
         ends: Ends,
     ) -> Result<Option<Ended>, ClientError> {
-        let _turn = self.turns.acquire().await.expect("it is never closed");
+        let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let Some((tag, closed)) = self.requests.open(ends) else { return Ok(None) };
         let _given_up = CloseOnDrop { tag, requests: &self.requests, reports: &self.reports };
         if self.reports.send(FromNode::Open { tag, request }).is_err() {

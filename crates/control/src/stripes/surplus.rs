@@ -186,7 +186,7 @@ impl Surplus {
                 && facts.nodes.is_helper(node)
                 && facts.survives_without(&record, *index, node)
             {
-                tracing::info!(block = %block.id, node = %facts.nodes.name(node), "removing a copy that is one too many");
+                tracing::info!(block = %block.id, node = %facts.nodes.name(node), "removing a surplus copy");
                 out.store(Write::Records(RecordWrite::Discard(node, block.id.clone())), Then::Nothing);
             }
         }

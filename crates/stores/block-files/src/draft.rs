@@ -69,7 +69,9 @@ impl<T> Draft<T> {
     /// [`BlockError::Corrupt`].
     pub fn check_complete(&self) -> Result<(), BlockError> {
         if self.broken {
-            return Err(self.corrupt("an earlier write to it failed; make it anew".to_owned()));
+            return Err(
+                self.corrupt("an earlier write to it failed; write it again from the beginning".to_owned())
+            );
         }
         let Some(gap) = self.written.first_gap(self.bytes) else { return Ok(()) };
         Err(self.corrupt(format!("bytes {} to {} were never written", gap.start, gap.end)))

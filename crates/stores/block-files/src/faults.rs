@@ -44,7 +44,7 @@ pub fn corrupt(block: &BlockId, path: &Path, detail: String) -> BlockError {
 pub fn range_end(path: &Path, offset: u64, length: usize, block_bytes: u64) -> Result<u64, BlockError> {
     let end = offset.checked_add(length as u64).filter(|&end| end <= block_bytes);
     end.ok_or_else(|| {
-        let text = format!("{length} bytes from {offset} on reach beyond the block's {block_bytes} bytes");
+        let text = format!("{length} bytes from offset {offset} exceed the block's {block_bytes} bytes");
         fault(path)(io::Error::new(io::ErrorKind::InvalidInput, text))
     })
 }

@@ -16,8 +16,7 @@ use super::commit::{self};
 use super::place::{CHECKSUMS_SUFFIX, Place, TEMPORARY_PREFIX, is_block_name, parse_intent};
 
 const LOCK_NAME: &str = ".lock";
-const TAKEN: &str =
-    "another helper keeps its blocks in this folder; stop it, or give this helper a folder of its own";
+const TAKEN: &str = "another helper uses this folder; stop it, or give this helper a folder of its own";
 const SHARDS: usize = 256;
 
 /// A folder that is locked against other helpers until this is dropped.

@@ -73,7 +73,7 @@ pub(crate) enum Adopt {
 
 impl HelperSettings for HdfsHelper {
     fn contradiction(&self) -> Option<(&'static str, String)> {
-        let message = "`adopt`: nobody to push to; write the DataNode's address, `datanode = \"IP:PORT\"`";
+        let message = "`adopt`: there is no DataNode to push to; add its address, `datanode = \"IP:PORT\"`";
         (self.adopt == Adopt::Push && self.datanode.is_none()).then(|| ("adopt", message.to_owned()))
     }
 }

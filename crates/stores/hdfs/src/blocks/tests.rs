@@ -214,7 +214,7 @@ fn every_flipped_bit_is_found() {
     // Undamaged chunks can still be read.
     flip(&node.path("a", "blk_-9223372036854775792"), 8 * 650);
     assert_eq!(read(&blocks, NAME, 0, 600).expect("untouched"), bytes[..600]);
-    says(read(&blocks, NAME, 599, 2), "bytes 600 to 700 differ");
+    says(read(&blocks, NAME, 599, 2), "bytes 600 to 700 do not match");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_stale_generation_is_neither_read_nor_removed_nor_replaced() {
     let (node, later) = (DataNode::new(), "blk_-9223372036854775792_1002");
     node.put("a", NAME, ChecksumFormat::default(), &pattern(900));
     let blocks = node.open();
-    says(read(&blocks, later, 0, 1), "generation stamp [1001]");
+    says(read(&blocks, later, 0, 1), "generation stamp is [1001]");
     assert!(!blocks.remove(&id(later)).expect("nothing is to be done"));
     says(make(&blocks, later, &pattern(900)), "generation stamp 1001");
     assert_eq!(node.names("a"), ["blk_-9223372036854775792", "blk_-9223372036854775792_1001.meta"]);

@@ -12,7 +12,7 @@ use store_api::BlockError;
 
 use super::name::ReplicaName;
 
-const TAKEN: &str = "another helper works in this folder: start one helper for each DataNode";
+const TAKEN: &str = "another helper uses this folder: start one helper for each DataNode";
 /// The layout version of Hadoop 2.8 and later, which has 32 × 32 folders.
 const LAYOUT: &str = "-57";
 const FOLDERS: u8 = 32;

@@ -17,7 +17,7 @@ use super::vif::VolumeInfo;
 
 /// Mend's own files end in this. SeaweedFS ignores them: none ends in `.ec` and digits.
 const TEMPORARY_SUFFIX: &str = ".tmp";
-const TAKEN: &str = "another helper works in this folder: start one helper for each volume server";
+const TAKEN: &str = "another helper uses this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
 
 /// The folders of a volume server, in the server's order, locked against other helpers while this value

@@ -11,11 +11,12 @@ use crate::blocks::{ShardName, VolumeName};
 use crate::listing::ServerId;
 use crate::volumes::{Generation, Standing, Volume, Volumes};
 
-const MIXED_NEXT: &str = "find out which encoding has the data that counts (encodeTsNs in the .vif beside the shards is when \
-    it was made), move the files of the other one out of the servers' folders, and restart these servers";
-const UNREAD_NEXT: &str = "look at the .vif of the volume on the servers that have its shards";
-const LEFT_OVER_NEXT: &str = "if these servers have no .vif of the volume that counts beside the shards, restart them once it is \
-    there; otherwise move these shards out of their folders and restart the servers";
+const MIXED_NEXT: &str = "find out which encoding has the current data (encodeTsNs in the .vif next to the \
+    shards is the time of the encoding), move the files of the other encoding out of the servers' folders, and \
+    restart these servers";
+const UNREAD_NEXT: &str = "check the .vif of the volume on the servers that have its shards";
+const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the shards, restart them once \
+    it is there; otherwise move these shards out of their folders and restart the servers";
 
 /// The volumes that are not told, since their state is unknown.
 pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged> {
@@ -51,7 +52,8 @@ pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
             .collect();
         let name = VolumeName::new(&volume.collection, id)?;
         let line = format!(
-            "beside volume {name}, shards of another encoding are served: {}; {LEFT_OVER_NEXT}",
+            "servers also serve outdated shards of another encoding of volume {name}: {}; \
+                 {LEFT_OVER_NEXT}",
             found.join("; ")
         );
         (!found.is_empty()).then_some(line)
@@ -65,7 +67,7 @@ fn mixed(volume: &Volume) -> String {
     let found: Vec<String> =
         generations.map(|(encoding, it)| format!("encodeTsNs {}: {}", encoding.0, listed(it))).collect();
     format!(
-        "it has shards of several encodings, and none of them, or more than one, can be read ({})",
+        "it has shards of several encodings, and not exactly one of them is readable ({})",
         found.join("; ")
     )
 }
