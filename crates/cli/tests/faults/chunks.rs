@@ -81,8 +81,9 @@ fn chunked_files_are_read_repaired_and_found_again() {
         let all = ["put", film.to_str().unwrap(), "--as", "other", "--chunk", chunk];
         cluster.mend(&[&all[..], more].concat())
     };
-    put("1000", &["--code", "clay-6-4-5"]).fails_with(&["chunks of 1000 bytes", "multiple of 512"]);
-    put("48KiB", &["--code", "clay-6-4-5"]).fails_with(&["blocks of 65536 bytes", "multiple of 49152"]);
+    put("1000", &["--code", "clay-6-4-5"]).fails_with(&["chunks cannot have 1000 bytes", "multiple of 512"]);
+    put("48KiB", &["--code", "clay-6-4-5"])
+        .fails_with(&["blocks cannot have 65536 bytes", "multiple of 49152"]);
     // Codes without sub-blocks ignore the chunk size.
     put("1000", &[]).ok();
     cluster.assert_reads("other", &contents[0], &[]);

@@ -147,7 +147,7 @@ fn a_rebuild_names_the_files_that_it_leaves_out() {
     let film = cluster.put("film", 300_000);
     cluster.put("gone", 100_000);
     let stat = cluster.mend(&["stat", "gone", "--output", "json"]).ok().json();
-    let stripe = stat["layout"][0]["stripe"]["stripe"].as_str().unwrap().to_owned();
+    let stripe = stat["layout"][0]["stripe"].as_str().unwrap().to_owned();
     for index in 0..3 {
         fs::remove_file(cluster.block_file(&format!("{stripe}.{index}"))).unwrap();
     }

@@ -92,7 +92,7 @@ fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
     let line = first_line(&cluster);
     assert!(line.starts_with("READ-ONLY") && line.contains("AT RISK"), "{line}");
     let stop = ["node", "ok-to-stop", &holders[2], "--leave", "0"];
-    cluster.mend(&stop).fails_with(&["NOT OK", "could not be read"]);
+    cluster.mend(&stop).fails_with(&["NOT OK", "would become unreadable"]);
     let stat = cluster.mend(&["stat", "1", "--output", "json"]).ok().json();
     assert_eq!((stat["survives"].as_u64(), stat["blocks"][0]["state"].as_str()), (Some(0), Some("missing")));
     let safe = cluster.mend(&["node", "safe-to-remove", &holders[0], "--output", "json"]).json();

@@ -1,8 +1,9 @@
 //! Surplus copies: a block that was rebuilt or moved may still be on its earlier node.
 //!
 //! A surplus copy is removed only if the stripe is whole without it and tolerates as many node failures, no
-//! job works on the stripe, and the copy that stays was verified less than a minute ago. Copies are held
-//! while blocks of the stripe contradict each other, and for some time after a read of the stripe has failed.
+//! job works on the stripe, and the copy that stays was verified less than a minute ago, or written and read
+//! back by a job just now. Copies are held while blocks of the stripe contradict each other, and for some time
+//! after a read of the stripe has failed.
 //!
 //! Each helper verifies one block at a time, within a rate. A restart forgets the verifications, so they are
 //! repeated.
@@ -25,6 +26,8 @@ use crate::stripes::indices::indexed;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a verification counts.
 const FRESH: Duration = Duration::from_secs(60);
+/// How long the read-back of a job counts: a drain removes the earlier copy of a block right after its job.
+const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 /// How long the copies of a stripe are held after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);
 /// The most bytes per second that a helper reads for these verifications.
@@ -199,7 +202,8 @@ impl Surplus {
         homes: &BTreeMap<BlockIndex, NodeId>,
         now: Duration,
     ) {
-        let made = homes.iter().map(|(&index, &home)| ((stripe.clone(), index), (home, now + FRESH)));
+        let made =
+            homes.iter().map(|(&index, &home)| ((stripe.clone(), index), (home, now + READ_BACK_COUNTS)));
         self.verified.extend(made);
     }
 

@@ -123,7 +123,8 @@ impl ShardWriter {
         };
         let bytes = self.draft.bytes();
         if expected.bytes() != bytes {
-            let detail = format!("it has {bytes} bytes, and {} by its volume's .ecsum", expected.bytes());
+            let detail =
+                format!("it has {bytes} bytes, but {} according to its volume's .ecsum", expected.bytes());
             return Err(self.draft.corrupt(detail));
         }
         let found = self.found(expected.block_bytes() as u32);
