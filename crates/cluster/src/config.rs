@@ -764,7 +764,7 @@ limits = { up = "500mbit", repair = "10MB/s" }
             "\"h1\"",
             "\"h1\"\nadvertise = \"node2:7411\"",
             16,
-            "already dialled for [[helper]] number 1",
+            "already the advertised address of [[helper]] number 1",
         );
     }
 

@@ -441,7 +441,7 @@ rates = [["-", "32mbit"], ["-", "-"]]
             ),
             (
                 "[[link]]\nfrom = \"h1\"\nto = \"h2\"\nrate = \"1mbit\"\n[[matrix]]\nnames = [\"h1\", \"h2\"]\nrates = [[\"-\", \"2mbit\"], [\"-\", \"-\"]]\n",
-                "has 2mbit, and 1mbit elsewhere",
+                "has 2mbit here, but 1mbit elsewhere",
             ),
         ];
         for (text, expected) in cases {

@@ -93,7 +93,10 @@ fn bad_descriptions_are_refused_with_the_reason() {
     }
     assert!(refused(&mut scene, homes(&[(1, "h5")])).contains("was not described"));
     describe(&mut scene, &described(&[1])).unwrap();
-    assert!(refused(&mut scene, homes(&[(0, "h5")])).contains("block foreign-0 is not lost: h1 has it"));
+    assert!(
+        refused(&mut scene, homes(&[(0, "h5")]))
+            .contains("block foreign-0 is not lost: the description of its stripe places it on h1")
+    );
     assert!(refused(&mut scene, homes(&[(9, "h5")])).contains("no b9"));
     assert!(refused(&mut scene, homes(&[(1, "h9")])).contains("there is no helper `h9`"));
 }
