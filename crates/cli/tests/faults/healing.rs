@@ -17,10 +17,10 @@ fn status(cluster: &Cluster) -> String {
 /// A stripe without damage that the helper holds a block of, and the indices of its other blocks.
 fn stripe_on(cluster: &Cluster, helper: &str) -> (String, Vec<usize>) {
     let layout = cluster.mend(&["stat", "film", "--output", "json"]).ok().json()["layout"].clone();
-    let stripes = layout.as_array().unwrap().iter();
+    let mut stripes = layout.as_array().unwrap().iter();
     let is_there =
         |stripe: &&Value| stripe["blocks"].as_array().unwrap().iter().any(|block| block["node"] == helper);
-    let stripe = stripes.filter(is_there).last().expect("the helper has blocks");
+    let stripe = stripes.rfind(is_there).expect("the helper has blocks");
     let blocks = stripe["blocks"].as_array().unwrap().iter().enumerate();
     let others = blocks.filter(|(_, block)| block["node"] != helper).map(|(index, _)| index).collect();
     (stripe["stripe"].as_str().unwrap().to_owned(), others)
@@ -56,7 +56,7 @@ fn slow_drain() -> (Cluster, Vec<u8>, String) {
 fn state_of(cluster: &Cluster, repair: &str) -> String {
     let status = cluster.mend(&["status", "--output", "json"]).ok().json();
     let repairs = status["repairs"].as_array().unwrap().clone();
-    let view = repairs.into_iter().find(|view| view["repair"].to_string() == repair);
+    let view = repairs.into_iter().find(|view| view["repair"].as_u64() == repair.parse().ok());
     view.map_or("ended".to_owned(), |view| view["state"].as_str().unwrap().to_owned())
 }
 

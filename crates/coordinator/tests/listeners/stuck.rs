@@ -111,7 +111,7 @@ async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     });
     let (refused, made) = fill(&running).await;
     let said = refused["error"].as_str().unwrap();
-    assert!(said.contains("storage") && said.contains("wait"), "{said}");
+    assert!(said.contains("too slow") && said.contains("waiting"), "{said}");
     let number =
         said.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<usize>().ok()).max();
     assert!(number.is_some_and(|waiting| (WAITING..WAITING + UNDER_WAY).contains(&waiting)), "{said}");

@@ -392,7 +392,7 @@ mod tests {
         let two = text(topology.set_pair(NodeId(1), NodeId(2), 30e6));
         assert_eq!(
             two,
-            "the link from n1 to n2 has two rates, 40000000 and 30000000 bytes per second: say one"
+            "the link from n1 to n2 has two rates, 40000000 and 30000000 bytes per second: keep one of them"
         );
         assert!(text(topology.set_pair(NodeId(1), NodeId(1), 1.0)).contains("n1 to itself"));
         assert!(text(topology.set_between("a", "b", f64::NAN)).contains("NaN is not a rate"));
