@@ -9,7 +9,6 @@ use seaweedfs::{ShardName, Standing, VolumeName};
 use testbed::eventually;
 
 use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
-use crate::side_files::files_of;
 use crate::world::World;
 
 /// Moves a volume's files with the wanted extensions; shards have the extension `.ecNN`.
@@ -53,13 +52,6 @@ pub fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName
     world.shards(volume).into_iter().filter(|name| world.holder(name).0 == at).collect()
 }
 
-fn have_equal_indexes(world: &World, volume: &VolumeName) -> bool {
-    let files = (0..world.servers.len()).flat_map(|at| files_of(world, at, volume, "ecx"));
-    let mut indexes = files.map(|path| fs::read(path).expect("an index"));
-    let first = indexes.next();
-    indexes.all(|index| Some(&index) == first.as_ref())
-}
-
 pub fn an_index_folder(world: &mut World) {
     let volume = world.pictures.clone();
     let most = (0..world.servers.len()).max_by_key(|&at| shards_at(world, &volume, at).len());
@@ -68,10 +60,6 @@ pub fn an_index_folder(world: &mut World) {
     // Mend has not been told of the folder.
     let mend = world.attach_plain(GRACE);
     mend.wait_until_safe(2);
-    // The `ec.rebuild` of an earlier case may have copied an index without later deletions. A scrub has it
-    // replaced.
-    mend.ask(&["scrub"]).expect("it reports");
-    eventually("all indexes of the volume are equal", || have_equal_indexes(world, &volume).then_some(()));
     let lost = shards_at(world, &volume, at);
     let before: Vec<_> = lost.iter().map(|name| world.lose(name).1).collect();
     for (name, before) in lost.iter().zip(&before) {

@@ -41,8 +41,9 @@ const CASES: &[(&str, Case<World>)] = &[
     ("status_counts_one_lost_shard_of_a_server_with_several", judging::one_shard_of_several),
     ("status_names_a_volume_of_unknown_state", judging::a_volume_that_nobody_can_judge),
     ("shards_of_a_returning_server_are_surplus_and_removed", healing::a_server_that_goes),
-    ("mend_killed_during_a_repair_next_to_ec_rebuild", healing::killed_in_the_middle),
     ("shards_are_stored_next_to_a_servers_index_files", layout::an_index_folder),
+    // `ec.rebuild` may leave indexes that differ, and Mend replaces none while the volume needs all shards.
+    ("mend_killed_during_a_repair_next_to_ec_rebuild", healing::killed_in_the_middle),
     ("corrupt_small_files_are_replaced", side_files::small_files_that_rot),
     ("a_large_index_is_replaced", side_files::an_index_that_is_large),
     ("a_shard_is_repaired_elsewhere_if_its_server_refuses_it", side_files::a_home_that_takes_nothing),
