@@ -54,6 +54,7 @@ mod history;
 mod jobs;
 mod nodes;
 mod out;
+mod pace;
 mod records;
 mod repairs;
 mod routes;

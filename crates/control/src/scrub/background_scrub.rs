@@ -19,7 +19,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::scrub::parity_checks::Asker;
-use crate::scrub::parity_scrub::{Obstacle, note_unchecked};
+use crate::scrub::parity_scrub::{Obstacle, YIELD_AT_MOST, note_unchecked};
 use crate::scrub::state::Place;
 use crate::scrub::state::Scrubs;
 use crate::storing::then::Then;
@@ -29,11 +29,6 @@ const KEY: &str = "scrub/steady";
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The shortest time between the starts of two rounds, for clusters with little data.
 const ROUND_AT_LEAST: Duration = Duration::from_secs(60);
-/// The most unused time that is made up after a pause.
-const CREDIT: Duration = Duration::from_secs(1);
-
-/// The longest time that a parity check waits for busy helpers.
-const YIELD_AT_MOST: Duration = Duration::from_secs(10);
 
 /// The entry for the parity check of a stripe. It sorts after the blocks of the stripe.
 const PARITY: (BlockIndex, NodeId) = (BlockIndex(u16::MAX), NodeId(u32::MAX));
@@ -51,11 +46,11 @@ impl Scrubs {
         if !facts.nodes.settled || facts.stripes.is_behind() || self.is_scrubbing() {
             return;
         }
-        self.background.due = self.background.due.max(facts.base.now.saturating_sub(CREDIT));
-        while self.background.due <= facts.base.now {
+        let now = facts.base.now;
+        while self.background.pace.is_due(now) {
             let Some(place) = self.next_place(facts, out) else { break };
             let Some(bytes) = self.read_place(facts, jobs, &place, out) else { break };
-            self.background.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
+            self.background.pace.spend(bytes, rate, now);
         }
         self.keep_place(facts.base, out);
     }
@@ -65,7 +60,7 @@ impl Scrubs {
     fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
         if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
-            if self.background.due > facts.base.now {
+            if !self.background.pace.is_due(facts.base.now) {
                 return None;
             }
         }
@@ -84,7 +79,7 @@ impl Scrubs {
         if !resumes {
             if self.background.left.is_some() {
                 self.background.kept.last_round_ended_unix_ms = Some(facts.base.unix_ms);
-                self.background.due = self.background.due.max(facts.base.now + ROUND_AT_LEAST);
+                self.background.pace.rest_until(facts.base.now + ROUND_AT_LEAST);
             }
             self.background.kept.after = None;
             self.background.is_fresh = true;

@@ -28,7 +28,7 @@ use crate::stripes::state::condemned::contradicts_parity;
 const LOOK_AHEAD: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest time that a check waits for reads, puts and repairs on its helpers.
-const YIELD_AT_MOST: Duration = Duration::from_secs(10);
+pub(super) const YIELD_AT_MOST: Duration = Duration::from_secs(10);
 /// The most stripes that are named per reason for not checking them.
 const NAMED: usize = 20;
 /// The most contradictory stripes that are listed.

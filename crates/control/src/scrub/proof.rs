@@ -22,7 +22,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::scrub::parity_checks::Asker;
-use crate::scrub::parity_scrub::Obstacle;
+use crate::scrub::parity_scrub::{Obstacle, YIELD_AT_MOST};
 use crate::scrub::state::{Proof, Scrubs};
 use crate::stripes::indices::indexed;
 
@@ -32,10 +32,6 @@ const BYTES_PER_S: u64 = 64 << 20;
 const KEEP_EVERY: Duration = Duration::from_secs(30);
 /// The pause before stripes that could not be checked are retried.
 const RETRY: Duration = Duration::from_secs(10);
-/// The longest time that a check waits for busy helpers.
-const YIELD_AT_MOST: Duration = Duration::from_secs(10);
-/// The most unused time that is made up after a pause.
-const CREDIT: Duration = Duration::from_secs(1);
 
 impl Proof {
     /// Restores what an earlier coordinator left to do.
@@ -138,11 +134,10 @@ impl Scrubs {
             return;
         }
         let rate = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0).unwrap_or(BYTES_PER_S);
-        self.proof.due = self.proof.due.max(now.saturating_sub(CREDIT));
-        while self.proof.due <= now {
+        while self.proof.pace.is_due(now) {
             let Some(stripe) = self.next_unproven(now) else { return };
             let Some(bytes) = self.prove(facts, jobs, stripe, out) else { return };
-            self.proof.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
+            self.proof.pace.spend(bytes, rate, now);
         }
     }
 
@@ -155,7 +150,7 @@ impl Scrubs {
             }
         }
         proof.queue = proof.left.iter().cloned().collect();
-        proof.due = now + RETRY;
+        proof.pace.rest_until(now + RETRY);
         None
     }
 

@@ -1,5 +1,6 @@
-//! What is known of the scrubs that run, and of those that ran.
+//! The state of running scrubs, and the results of earlier ones.
 
+use crate::pace::Pace;
 use crate::scrub::parity_checks::ParityChecks;
 use codes::BlockIndex;
 use repair::{NodeId, StripeId};
@@ -71,7 +72,7 @@ pub(crate) struct BackgroundScrub {
     /// The rest of the round; `None` before the first round since the start.
     pub(super) left: Option<VecDeque<Place>>,
     /// The time at which the next block may be requested.
-    pub(super) due: Duration,
+    pub(super) pace: Pace,
     pub(super) keep_due: Duration,
     /// Whether the position has changed since it was recorded.
     pub(super) changed: bool,
@@ -98,7 +99,7 @@ pub(crate) struct Proof {
     /// The stripes that this pass still has to check.
     pub(super) queue: VecDeque<StripeId>,
     /// The time at which the next check may start.
-    pub(super) due: Duration,
+    pub(super) pace: Pace,
     pub(super) keep_due: Duration,
     /// The time since which the next stripe has been waiting for busy helpers.
     pub(super) yields_since: Option<Duration>,

@@ -18,6 +18,7 @@ use store_api::{BlockRecord, RecordWrite, StripeRecord, Write};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::out::Out;
+use crate::pace::Pace;
 use crate::signal::Signal;
 use crate::storing::then::Then;
 use crate::stripes::indices::indexed;
@@ -32,8 +33,6 @@ const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 const HELD: Duration = Duration::from_secs(60);
 /// The most bytes per second that a helper reads for these verifications.
 const BYTES_PER_S: u64 = 64 << 20;
-/// The most unused time that is made up after a pause.
-const CREDIT: Duration = Duration::from_secs(1);
 
 type Key = (StripeId, BlockIndex);
 
@@ -55,8 +54,7 @@ struct Reading {
     question: u64,
     key: Key,
     copies: BTreeSet<NodeId>,
-    /// The time at which the next one may start.
-    next: Duration,
+    pace: Pace,
 }
 
 impl Surplus {
@@ -127,7 +125,7 @@ impl Surplus {
         for (&node, blocks) in &mut self.waiting {
             let now = facts.base.now;
             let is_busy = |reading: &Reading| {
-                now < reading.next || out.queries.subject(node, reading.question).is_some()
+                !reading.pace.is_due(now) || out.queries.subject(node, reading.question).is_some()
             };
             if self.reading.get(&node).is_some_and(is_busy) {
                 continue;
@@ -138,11 +136,10 @@ impl Surplus {
                 let Some(block) = block.filter(|block| facts.readable_at(block) == Some(node)) else {
                     continue; // It is reported again.
                 };
-                let cost = Duration::from_secs_f64(block.bytes as f64 / BYTES_PER_S as f64);
-                let last = self.reading.get(&node).map_or(Duration::ZERO, |reading| reading.next);
-                let next = last.max(now.saturating_sub(CREDIT)) + cost;
+                let mut pace = self.reading.get(&node).map_or(Pace::default(), |reading| reading.pace);
+                pace.spend(block.bytes, BYTES_PER_S, now);
                 let question = facts.ask_for_block(node, key.0.clone(), key.1, block, false, out);
-                self.reading.insert(node, Reading { question, key, copies, next });
+                self.reading.insert(node, Reading { question, key, copies, pace });
                 break;
             }
         }
