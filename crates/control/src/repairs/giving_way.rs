@@ -18,7 +18,9 @@ impl Repairs {
             let order = &repair.order;
             repair.is_open() && !order.paused && order.heals()
         });
-        let waits = |item| self.scheduler.state(item) == ItemState::Waiting;
+        // A repair that waits for room or budget gains nothing, and the move would be cancelled at each start.
+        let waits =
+            |item| self.scheduler.state(item) == ItemState::Waiting && self.scheduler.lack(item).is_none();
         let items = heals.flat_map(|repair| &repair.items);
         let stripes: Vec<StripeId> =
             items.filter(|(_, item)| waits(item.id)).map(|(stripe, _)| stripe.clone()).collect();
