@@ -1,4 +1,4 @@
-//! Regenerates `fuzz/seeds` with the encoders that a cluster uses: `cargo run -p fuzz --example seeds`.
+//! Regenerates `fuzz/seeds` with the encoders that a cluster uses: `cargo run -p fuzz --example corpus`.
 //!
 //! Inputs found by fuzzing are kept; their names start with `found-`.
 

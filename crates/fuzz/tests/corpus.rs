@@ -35,7 +35,7 @@ fn every_seed_is_taken_by_its_decoder() {
             let accepted = (target.run)(&bytes);
             assert!(
                 accepted || !is_ours,
-                "{} is refused; make the seeds anew: cargo run -p fuzz --example seeds",
+                "{} is refused; regenerate the seeds: cargo run -p fuzz --example corpus",
                 path.display()
             );
         }
