@@ -36,7 +36,7 @@ pub struct RackConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionConfig {
-    /// Its name, as used by racks.
+    /// The region's name. Racks refer to their region by it.
     pub name: String,
     /// Total bandwidth from its nodes to the outside.
     #[serde(default)]

@@ -43,7 +43,7 @@ pub enum RsFamily {
     Isal,
     /// A Vandermonde matrix over 1, 2, 4, 8, … made systematic: Swift's `isa_l_rs_vand_inv`.
     IsalInverse,
-    /// The same over 0, 1, 2, 4, …: zfec, hence Tahoe-LAFS.
+    /// The same over 0, 1, 2, 4, …, as in zfec, which Tahoe-LAFS uses.
     Zfec,
 }
 

@@ -83,7 +83,7 @@ commands! {
         Queue(RepairRequest, Reply<RepairView>),
         List(Reply<Vec<RepairView>>),
         State(u64, ItemPage, Reply<RepairView>),
-        /// Like `State`, for a plug-in, which sees only repairs of given stripes.
+        /// Like `State`, but answers only for repairs of stripes that plug-ins described.
         GivenState(u64, Reply<RepairView>),
         /// Waits until a repair ends or its version differs from this one, at most this long.
         Change(u64, Option<u64>, Duration, Reply<()>),

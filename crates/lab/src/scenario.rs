@@ -102,7 +102,8 @@ pub struct Effort {
     pub retries: u32,
 }
 
-/// Rejects keys that are left after all others were read; the last field of a struct.
+/// Rejects unknown keys. It must be the last, flattened field of a struct, because serde does not combine
+/// `flatten` with `deny_unknown_fields`.
 #[derive(Debug, Clone, PartialEq)]
 struct NoOtherKeys;
 

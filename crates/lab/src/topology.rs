@@ -87,7 +87,7 @@ pub enum TopologyError {
     /// Not `COUNT:RATE`.
     #[error("`{0}` are no racks: write COUNT:RATE, such as 3:400mbit")]
     Racks(String),
-    /// More racks than nodes, or one.
+    /// More racks than nodes, or only one rack.
     #[error("{racks} racks for {nodes} nodes: there are at least 2 racks, and a node in each")]
     RackCount {
         /// The requested number of racks.

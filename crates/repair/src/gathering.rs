@@ -17,7 +17,8 @@ pub struct Gathering {
     chunking: Chunking,
     geometry: Geometry,
     outputs: Vec<SubBlock>,
-    /// The outputs of each block delivered here, ascending; empty if they are written separately.
+    /// For each block that is delivered to this node, its sub-blocks in ascending order. Empty if sub-blocks
+    /// are written one by one instead of being gathered.
     of_block: BTreeMap<BlockIndex, Vec<SubBlock>>,
     waiting: BTreeMap<(u32, BlockIndex), BTreeMap<u16, Buffer>>,
 }

@@ -29,7 +29,8 @@ fn blocks_lost(cluster: &Cluster) -> u64 {
     cluster.mend(&["status", "--output", "json"]).json()["stripes"]["blocks_lost"].as_u64().unwrap()
 }
 
-/// First no write works at all, then only the header can be written.
+/// With a file size limit of 0 no write to the catalog succeeds; with 4096 only the file's header can be
+/// written.
 #[test]
 fn the_status_reports_an_unwritable_catalog_and_writes_resume() {
     for limit in [0, 4096] {

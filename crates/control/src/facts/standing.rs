@@ -1,4 +1,4 @@
-//! What stripes have lost, and what they can still lose.
+//! The losses of stripes, and the losses that they still tolerate.
 //!
 //! The picture's counts omit two facts: blocks found bad whose state is not recorded yet, and contradictions.
 //! The status, the checks before a stop, and the views of stripes all count them here, so that their answers

@@ -1,4 +1,4 @@
-//! Who wants a job.
+//! Owners of jobs: reads, puts, repairs, probes and trials.
 
 use repair::NodeId;
 use store_api::PutId;

@@ -19,7 +19,7 @@ use views::{RateSource, RateView};
 
 /// How long a measured rate counts. Links change only when people change them, which is rare.
 const MEASURED_FOR_MS: u64 = 30 * 24 * 3600 * 1000;
-/// How long an observed throughput counts for a port.
+/// How long an observed throughput is used as a node's rate.
 const SEEN_FOR_MS: u64 = 3600 * 1000;
 /// How long a node counts as slow.
 const SLOW_FOR_MS: u64 = 5 * 60 * 1000;

@@ -83,7 +83,7 @@ impl NodeRecovery {
         Some(facts.nodes.due_in(facts.base, node)?.max(self.absent.wait(node, facts.base.now)))
     }
 
-    /// Whether an absent helper may have blocks that it must remove.
+    /// Whether an absent helper still has blocks to remove, and its recovery is not due yet.
     fn is_discarding(&self, facts: Facts<'_>, node: NodeId) -> bool {
         facts.stripes.picture.files().discard_count(node) > 0
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
@@ -230,7 +230,7 @@ impl NodeRecovery {
         room
     }
 
-    /// The result of the latest check for an absent or drained helper.
+    /// Whether other helpers had room for the blocks of an absent or drained helper at the latest check.
     pub(crate) fn room_of(&self, node: NodeId) -> Room {
         self.rooms.get(node).unwrap_or_default()
     }

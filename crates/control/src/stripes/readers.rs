@@ -28,7 +28,7 @@ impl Stripes {
         }
     }
 
-    /// A stripe was removed from the catalog.
+    /// Keeps a stripe that was removed from the catalog until the leases of its readers end.
     pub(crate) fn retire_stripe(&mut self, base: &Base, stripe: StripeRecord) {
         self.readers.retire(stripe, base.now);
     }

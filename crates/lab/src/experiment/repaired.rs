@@ -59,7 +59,7 @@ pub(crate) fn measure(
     Ok(Repaired { time: begun.elapsed(), usage: watching.stop()? })
 }
 
-/// Measures from the start of a program to the return of `until`, and waits for the program.
+/// Starts a program, measures time and resources until `until` returns, and waits for the program to end.
 ///
 /// # Errors
 /// [`LabError`], also if the program fails.

@@ -93,7 +93,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Single blocks that the NameNode has DataNodes rebuild.
+    /// Measures the repair of single blocks that the NameNode commands DataNodes to rebuild.
     fn losses(&mut self, who: &'static str, mend: Option<&Mend>) -> Result<(), LabError> {
         self.scene.shape(Rate::Unshaped)?;
         self.scene.command(Commands::Default);

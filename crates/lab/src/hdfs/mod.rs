@@ -25,7 +25,7 @@ use crate::topology::Rate;
 /// The actions on the cluster.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Measure lost blocks, whole DataNodes and small reads, and write a page
+    /// Measure repairs of single blocks and of whole DataNodes, and small reads, and write a page
     Bench(BenchArgs),
 }
 

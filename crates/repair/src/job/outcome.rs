@@ -52,7 +52,7 @@ impl ParityOutcome {
     }
 }
 
-/// Why a job failed. What it delivered and did not publish is dropped.
+/// Why a job failed. Blocks that it delivered but did not publish are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     /// No plan is possible.
@@ -138,7 +138,7 @@ pub struct JobState {
     pub replanned: Vec<String>,
 }
 
-/// What a job is doing.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -152,7 +152,7 @@ impl Job {
         let verb = if slow.len() == 1 { "is" } else { "or the link between them is" };
         let reason = format!("{} {verb} slow: {:.1} MB/s", names.join(", "), fastest / 1e6);
         self.stragglers.note_detour(slow, finding.rate);
-        // Detours are bounded in number, so they do not count against the plans that may fail.
+        // Detours have a limit of their own, so they do not use up the limit on failed plans.
         self.fruitless = self.fruitless.saturating_sub(1);
         self.drop_plan(reason, topology, now);
     }

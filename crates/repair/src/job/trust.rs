@@ -48,7 +48,7 @@ struct Doubt {
     suspects: VecDeque<BlockIndex>,
     by: Strength,
     fault: Fault,
-    /// Whether the job's history already names the block left out.
+    /// Whether the job's history already says which block was left out.
     named: bool,
 }
 

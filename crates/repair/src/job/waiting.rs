@@ -140,7 +140,8 @@ fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeS
     ends
 }
 
-/// The order in which to try the ends of a dead edge: a helper before a requestor, and never a client.
+/// Sort key for choosing the end of a dead edge to leave out: the least blamed first, helpers before
+/// requestors, and clients last.
 fn cheapness(worth: Worth) -> (bool, u32, Standing) {
     (worth.standing == Standing::Client, worth.blamed, worth.standing)
 }

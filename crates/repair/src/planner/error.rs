@@ -156,7 +156,7 @@ pub struct Missing {
     pub unreachable: Vec<(BlockIndex, NodeId)>,
     /// Their holders are on the policy's avoid list.
     pub avoided: Vec<(BlockIndex, NodeId)>,
-    /// Their holders have no route to a requestor.
+    /// Blocks whose holders have no route to a requestor, each with the holder.
     pub cut_off: Vec<(BlockIndex, NodeId)>,
 }
 

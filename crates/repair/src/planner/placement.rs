@@ -44,7 +44,8 @@ impl Helper {
         reads
     }
 
-    /// The most streams that its own contribution needs: one per sub-block read, or one per sum it feeds.
+    /// The number of streams that its own contribution needs: one per sub-block that it reads, or one per sum
+    /// that it feeds, whichever is fewer.
     pub fn streams(&self) -> usize {
         self.reads().len().min(self.rows())
     }

@@ -44,7 +44,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// A route that ends where its moves end.
+    /// A route whose result is complete at `root` after `moves`, without gathering or relays.
     pub fn new(moves: Vec<(usize, usize)>, root: usize) -> Self {
         Self { moves, gather: Vec::new(), root, relays: Vec::new() }
     }

@@ -69,7 +69,7 @@ pub(super) struct Program {
     mixed_uses: Lists<(usize, u8)>,
     /// For each sum with received inputs, its local inputs.
     locals_of: Vec<Vec<(usize, u8)>>,
-    /// The groups, which compute all sums of two or more local inputs without received ones.
+    /// The groups. Together they compute every sum that has at least two local inputs and no received ones.
     groups: Vec<Group>,
     /// For each local input, the groups that read it.
     groups_of: Lists<usize>,

@@ -62,7 +62,7 @@ impl<'a> Group<'a> {
         self.free += self.chunks[chunk].needs;
     }
 
-    /// Finds one more helper for the chunk. Other chunks may change a helper to free one.
+    /// Finds one more helper for the chunk. Other chunks may switch to different helpers to free one.
     fn augment(&mut self, chunk: usize) -> bool {
         let nodes = &self.chunks[chunk].nodes;
         if let Some(&free) = nodes.iter().find(|&&node| self.helps[node].is_none()) {

@@ -21,7 +21,7 @@ use super::operator::{Operator, Wanted};
 
 /// Interval between the operator's looks at the status.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Time limit for all repairs: many times the sum of all pauses that the coordinator makes.
+/// Time limit for all repairs: many times the sum of the coordinator's timeouts and retry delays.
 const BOUND: Duration = Duration::from_secs(3600);
 /// Limits on concurrent jobs and on waiting writes.
 const MOST_JOBS: usize = 512;

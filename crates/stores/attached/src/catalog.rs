@@ -42,8 +42,8 @@ pub trait System: Send + Sync + 'static {
     /// The stripe that a write concerns, if the write calls the store's servers; otherwise `None`.
     fn asks_about(&self, write: &Write) -> Option<StripeId>;
 
-    /// Makes the calls of a write to the store's servers. If the write is a record, the caller stores the
-    /// record afterwards.
+    /// Sends the calls that a write requires to the store's servers. The caller stores the coordinator's own
+    /// records afterwards.
     ///
     /// # Errors
     /// [`StoreError`].

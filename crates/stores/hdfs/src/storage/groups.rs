@@ -67,7 +67,7 @@ impl Held {
         self.asked >= self.settles || indices.all(|index| has(index) || self.last_home(index).is_some())
     }
 
-    /// Who had a block that nobody has, and since when nobody has it.
+    /// The last DataNode that held a lost block, and the time since which the block is lost.
     pub fn last_home(&self, index: u8) -> Option<(NodeId, Duration)> {
         self.former.iter().find(|&&(other, ..)| other == index).map(|&(_, node, since)| (node, since))
     }

@@ -37,7 +37,7 @@ struct Told {
     fingerprint: u64,
 }
 
-/// The view; see the module's documentation.
+/// The groups and DataNodes as the NameNode last listed them, and findings about copies.
 #[derive(Default)]
 pub(super) struct View {
     groups: Groups,

@@ -1,4 +1,4 @@
-//! What the files of encodings say. Pure, as [`view`](super::view) is.
+//! The parsed `.vif` and `.ecsum` files of the encodings. Pure, like [`view`](super::view).
 
 use std::collections::BTreeMap;
 

@@ -31,7 +31,7 @@ pub(super) struct Knowledge {
     state: Mutex<State>,
 }
 
-/// What the threads share.
+/// The state that the storage's threads share.
 pub struct Shared {
     pub(super) known: Arc<Knowledge>,
     pub(super) lock: ClusterLock,
@@ -40,7 +40,7 @@ pub struct Shared {
     mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// What is known, behind one lock.
+/// The knowledge about the cluster, behind one lock.
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,

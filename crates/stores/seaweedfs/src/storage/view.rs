@@ -43,7 +43,7 @@ impl View {
         &self.volumes
     }
 
-    /// What the files of encodings say.
+    /// The parsed `.vif` and `.ecsum` files of the encodings.
     pub fn files(&self) -> &EncodingFiles {
         &self.files
     }
