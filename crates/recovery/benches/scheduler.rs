@@ -90,6 +90,7 @@ impl Bench {
             let facts = NodeFacts {
                 alive: true,
                 rack: view.rack.clone(),
+                host: None,
                 free_bytes: 1 << 44,
                 blocks: 1400,
                 budget: Budget::of(&view),

@@ -19,8 +19,10 @@ pub(super) type NodeNo = u32;
 pub struct NodeFacts {
     /// Whether it accepts tasks now.
     pub alive: bool,
-    /// Its failure domain.
+    /// Its rack, if known: blocks in one rack may be lost together.
     pub rack: Option<String>,
+    /// Its host, if known. A host with several helpers may lose their blocks together.
+    pub host: Option<String>,
     /// Free space for blocks, in bytes.
     pub free_bytes: u64,
     /// Number of blocks that it holds.
@@ -53,6 +55,7 @@ pub(super) struct Node {
     /// Effective budget: that of the facts, stretched if blocks are large.
     pub budget: Budget,
     pub rack: Option<usize>,
+    pub host: Option<usize>,
     pub in_flight: InFlight,
     pub done: Done,
     /// Bytes that users move there, as its heartbeat reports.
@@ -143,6 +146,8 @@ pub(super) struct NodeTable {
     nodes: Vec<Node>,
     numbers: BTreeMap<NodeId, NodeNo>,
     racks: Vec<Rack>,
+    /// Names of the hosts.
+    hosts: Vec<String>,
     /// Reservations of foreground repairs.
     foreground: BTreeMap<ReservationId, Booking>,
     /// Number of foreground reservations made so far.
@@ -163,6 +168,7 @@ impl Default for NodeTable {
             nodes: Vec::new(),
             numbers: BTreeMap::new(),
             racks: Vec::new(),
+            hosts: Vec::new(),
             foreground: BTreeMap::new(),
             reservations: 0,
             repairs: 0,
@@ -200,10 +206,11 @@ impl NodeTable {
 
     pub fn set(&mut self, id: NodeId, facts: NodeFacts) -> NodeNo {
         let rack = facts.rack.as_deref().map(|name| self.rack(name));
+        let host = facts.host.as_deref().map(|name| self.host(name));
         let no = self.number(id);
         let stretch = self.stretch;
         let node = self.get_mut(no);
-        (node.facts, node.rack) = (facts, rack);
+        (node.facts, node.rack, node.host) = (facts, rack, host);
         node.set_stretch(stretch);
         self.stretch();
         no
@@ -255,6 +262,13 @@ impl NodeTable {
             let trunk = TrunkBudget { up_bytes: u64::MAX, down_bytes: u64::MAX };
             self.racks.push(Rack { name: name.to_owned(), trunk, up_bytes: 0, down_bytes: 0 });
             self.racks.len() - 1
+        })
+    }
+
+    fn host(&mut self, name: &str) -> usize {
+        self.hosts.iter().position(|host| host == name).unwrap_or_else(|| {
+            self.hosts.push(name.to_owned());
+            self.hosts.len() - 1
         })
     }
 
@@ -457,6 +471,7 @@ impl Node {
         let facts = NodeFacts {
             alive: false,
             rack: None,
+            host: None,
             free_bytes: 0,
             blocks: 0,
             budget: Budget::default(),
@@ -467,6 +482,7 @@ impl Node {
             facts,
             budget: Budget::default(),
             rack: None,
+            host: None,
             in_flight: InFlight::default(),
             done: Done::default(),
             stripes: BTreeSet::new(),

@@ -1,11 +1,13 @@
-//! Chooses the node for a repaired block: first spread over racks, then even load.
+//! Chooses the node for a repaired block: first spread over racks, then over hosts, then even load.
 //!
 //! A node never gets two blocks of a stripe. In clusters with fewer nodes than blocks, it never gets more
 //! than an even share.
 //!
 //! A block returns to its old node if that is up and has space. Otherwise it goes to a node without a block
-//! of the stripe. It is worth waiting for a rack with fewer blocks of the stripe, because the location of a
+//! of the stripe. It is worth waiting for a rack or a host with fewer blocks of the stripe, because the location of a
 //! block matters for longer than the start time of its repair.
+
+use std::collections::BTreeMap;
 
 use codes::BlockIndex;
 use repair::{NodeId, Wanted};
@@ -78,14 +80,14 @@ impl<'a> Placer<'a> {
         if chosen.iter().any(|&(_, node)| !self.has_room(node)) {
             return Placement::Busy;
         }
-        let mut racks = self.racks();
+        let mut domains = self.domains();
         for block in moving {
             let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
-            let Some((node, roomy)) = self.best(&racks, taken) else { break };
+            let Some((node, roomy)) = self.best(&domains, taken) else { break };
             if !roomy {
                 return Placement::Busy;
             }
-            count_in(&mut racks, self.table.get(node).rack);
+            domains.add(self.table.get(node));
             chosen.push((block, node));
         }
         if chosen.is_empty() {
@@ -104,16 +106,13 @@ impl<'a> Placer<'a> {
         let others = self.survivors_on(home);
         let fits = match self.shares_nodes {
             true => others < self.share(),
-            false => others == 0 || self.best(&[], |_| 0).is_none(),
+            false => others == 0 || self.best(&Domains::default(), |_| 0).is_none(),
         };
         (fits && self.may_take(self.table.get(home))).then_some(home)
     }
 
     /// The best node for one more block of the stripe, and whether it has room now.
-    fn best(&self, racks: &[(usize, u32)], taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
-        let in_rack = |rack: Option<usize>| {
-            racks.iter().find(|&&(other, _)| rack == Some(other)).map_or(0, |&(_, blocks)| blocks)
-        };
+    fn best(&self, domains: &Domains, taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
         let fit = self.table.all().filter(|(_, node)| self.may_take(node));
         let share = if self.shares_nodes { self.share() } else { 1 };
         let on = |no| if self.shares_nodes { self.survivors_on(no) + taken(no) } else { 0 };
@@ -128,7 +127,7 @@ impl<'a> Placer<'a> {
             let used = if self.policy.waits_for_requestor() { 0 } else { used };
             let level = self.policy.requestor_level(node);
             let preferred = self.policy.requestor_rank(node, self.stripe);
-            let rank = (in_rack(node.rack), on(no), full_now, level, used, preferred, node.id);
+            let rank = (domains.beside(node), on(no), full_now, level, used, preferred, node.id);
             (rank, (no, !full))
         })
         .min_by_key(|&(rank, _)| rank)
@@ -171,20 +170,34 @@ impl<'a> Placer<'a> {
         self.table.get(no).has_room(0, bytes, bytes) && !self.claims.keep(no, self.class)
     }
 
-    /// Number of readable blocks of the stripe in each rack.
-    fn racks(&self) -> Vec<(usize, u32)> {
-        let mut racks = Vec::new();
+    /// The failure domains of the stripe's readable blocks.
+    fn domains(&self) -> Domains {
+        let mut domains = Domains::default();
         for (_, node) in self.stripe.survivors(self.table) {
-            count_in(&mut racks, self.table.get(node).rack);
+            domains.add(self.table.get(node));
         }
-        racks
+        domains
     }
 }
 
-fn count_in(racks: &mut Vec<(usize, u32)>, rack: Option<usize>) {
-    let Some(rack) = rack else { return };
-    match racks.iter_mut().find(|(other, _)| *other == rack) {
-        Some((_, blocks)) => *blocks += 1,
-        None => racks.push((rack, 1)),
+/// Number of the stripe's blocks in each rack and on each host.
+#[derive(Default)]
+struct Domains {
+    racks: BTreeMap<usize, u32>,
+    hosts: BTreeMap<usize, u32>,
+}
+
+impl Domains {
+    fn add(&mut self, node: &Node) {
+        node.rack.into_iter().for_each(|rack| *self.racks.entry(rack).or_default() += 1);
+        node.host.into_iter().for_each(|host| *self.hosts.entry(host).or_default() += 1);
+    }
+
+    /// Number of blocks in the node's rack and on its host.
+    fn beside(&self, node: &Node) -> (u32, u32) {
+        let blocks = |counts: &BTreeMap<usize, u32>, domain: Option<usize>| {
+            domain.and_then(|domain| counts.get(&domain)).copied().unwrap_or(0)
+        };
+        (blocks(&self.racks, node.rack), blocks(&self.hosts, node.host))
     }
 }

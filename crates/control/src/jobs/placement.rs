@@ -1,5 +1,5 @@
-//! Places the blocks of a new stripe: spread over racks first, then on the least used helpers, then at
-//! random.
+//! Places the blocks of a new stripe: spread over racks first, then over hosts, then on the least used
+//! helpers, then at random.
 
 use std::collections::BTreeMap;
 
@@ -7,40 +7,80 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use repair::NodeId;
 
+use crate::nodes::Nodes;
+use crate::stripes::picture::host_of;
+
 /// A live helper that may get a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     /// The helper's id.
     pub node: NodeId,
-    /// Its rack, if known.
-    pub rack: Option<String>,
-    /// Blocks that it holds or will soon receive.
+    /// The helper's rack and host.
+    pub domains: Domains,
+    /// Number of blocks that the helper holds or will soon receive.
     pub used: usize,
 }
 
+/// The failure domains of a helper, as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Domains {
+    /// The helper's rack.
+    pub rack: Option<String>,
+    /// The helper's host: one machine may run several helpers.
+    pub host: Option<String>,
+}
+
+/// Number of the stripe's blocks in each rack and on each host.
+#[derive(Default)]
+struct Counts {
+    racks: BTreeMap<String, usize>,
+    hosts: BTreeMap<String, usize>,
+}
+
 /// Chooses `count` of the candidates, in random order so data and parity blocks mix. Returns `None` if there
-/// are fewer candidates. `racks` is the number of blocks of the stripe that each rack already has.
+/// are fewer candidates. `holders` are the domains of the helpers that already have blocks of the stripe.
 pub(crate) fn spread(
     mut candidates: Vec<Candidate>,
-    mut racks: BTreeMap<String, usize>,
+    holders: impl IntoIterator<Item = Domains>,
     count: usize,
     rng: &mut impl Rng,
 ) -> Option<Vec<NodeId>> {
+    let mut counts = Counts::default();
+    holders.into_iter().for_each(|domains| counts.add(domains));
     candidates.shuffle(rng); // Breaks ties at random.
     let mut chosen = Vec::with_capacity(count);
     while chosen.len() < count {
-        let in_rack = |candidate: &Candidate| {
-            candidate.rack.as_ref().and_then(|rack| racks.get(rack)).copied().unwrap_or(0)
-        };
-        let best = (0..candidates.len()).min_by_key(|&at| (in_rack(&candidates[at]), candidates[at].used))?;
-        let best = candidates.swap_remove(best);
-        if let Some(rack) = best.rack {
-            *racks.entry(rack).or_default() += 1;
-        }
+        let rank = |&at: &usize| (counts.beside(&candidates[at].domains), candidates[at].used);
+        let best = candidates.swap_remove((0..candidates.len()).min_by_key(rank)?);
+        counts.add(best.domains);
         chosen.push(best.node);
     }
     chosen.shuffle(rng);
     Some(chosen)
+}
+
+impl Nodes {
+    /// The rack and the host of a helper, as far as they are known.
+    pub(crate) fn domains(&self, node: NodeId) -> Domains {
+        let Some(profile) = self.topology.get(node) else { return Domains::default() };
+        let host = profile.reach.address().map(|address| host_of(address).to_owned());
+        Domains { rack: profile.rack.clone(), host }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, domains: Domains) {
+        domains.rack.into_iter().for_each(|rack| *self.racks.entry(rack).or_default() += 1);
+        domains.host.into_iter().for_each(|host| *self.hosts.entry(host).or_default() += 1);
+    }
+
+    /// Number of blocks in the same rack and on the same host.
+    fn beside(&self, domains: &Domains) -> (usize, usize) {
+        let blocks = |counts: &BTreeMap<String, usize>, domain: &Option<String>| {
+            domain.as_ref().and_then(|domain| counts.get(domain)).copied().unwrap_or(0)
+        };
+        (blocks(&self.racks, &domains.rack), blocks(&self.hosts, &domains.host))
+    }
 }
 
 #[cfg(test)]
@@ -51,11 +91,12 @@ mod tests {
     use super::*;
 
     fn candidate(node: u32, rack: Option<&str>, used: usize) -> Candidate {
-        Candidate { node: NodeId(node), rack: rack.map(str::to_owned), used }
+        let domains = Domains { rack: rack.map(str::to_owned), host: None };
+        Candidate { node: NodeId(node), domains, used }
     }
 
     fn chosen(candidates: Vec<Candidate>, count: usize) -> Option<Vec<NodeId>> {
-        let mut nodes = spread(candidates, BTreeMap::new(), count, &mut StdRng::seed_from_u64(7))?;
+        let mut nodes = spread(candidates, [], count, &mut StdRng::seed_from_u64(7))?;
         nodes.sort();
         Some(nodes)
     }
@@ -77,8 +118,18 @@ mod tests {
     #[test]
     fn racks_that_have_blocks_already_come_last() {
         let candidates = vec![candidate(0, Some("a"), 0), candidate(1, Some("b"), 9)];
-        let racks = BTreeMap::from([("a".to_owned(), 1)]);
-        assert_eq!(spread(candidates, racks, 1, &mut StdRng::seed_from_u64(7)), Some(vec![NodeId(1)]));
+        let holder = Domains { rack: Some("a".to_owned()), host: None };
+        assert_eq!(spread(candidates, [holder], 1, &mut StdRng::seed_from_u64(7)), Some(vec![NodeId(1)]));
+    }
+
+    #[test]
+    fn hosts_are_spread_within_racks_before_use_counts() {
+        let candidates = (0..9).map(|node| {
+            let domains = Domains { rack: None, host: Some(format!("m{}", node / 3)) };
+            Candidate { node: NodeId(node), domains, used: 10 * (node as usize / 3) }
+        });
+        let nodes = chosen(candidates.collect(), 6).unwrap();
+        assert_eq!(nodes.iter().map(|node| node.0 / 3).collect::<Vec<_>>(), [0, 0, 1, 1, 2, 2]);
     }
 
     #[test]
@@ -92,7 +143,7 @@ mod tests {
         let mut used = [0; 18];
         for _ in 0..900 {
             let candidates = (0..18).map(|node| candidate(node, None, used[node as usize])).collect();
-            for node in spread(candidates, BTreeMap::new(), 14, &mut rng).unwrap() {
+            for node in spread(candidates, [], 14, &mut rng).unwrap() {
                 used[node.0 as usize] += 1;
             }
         }

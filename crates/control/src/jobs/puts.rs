@@ -1,7 +1,7 @@
 //! Puts: begun and committed through the API. The client's control connection carries the requests for
 //! stripes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -349,7 +349,7 @@ impl Jobs {
     ) -> Result<Vec<NodeId>, RequestError> {
         let candidates = self.candidates(facts, block_bytes);
         let (usable, needed) = (candidates.len(), code.blocks());
-        spread(candidates, BTreeMap::new(), needed, &mut out.rng).ok_or_else(|| {
+        spread(candidates, [], needed, &mut out.rng).ok_or_else(|| {
             match facts.nodes.may_yet_register(facts.base) {
                 true => RequestError::Settling,
                 false => RequestError::from(FileError::TooFewHelpers {
@@ -368,8 +368,8 @@ impl Jobs {
     /// Live helpers with room for a block, after the blocks that are on their way to them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
-        let rack = |node| facts.nodes.topology.get(node).and_then(|view| view.rack.clone());
-        roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(facts, node) }).collect()
+        let domains = |node| facts.nodes.domains(node);
+        roomy.map(|node| Candidate { node, domains: domains(node), used: self.used(facts, node) }).collect()
     }
 
     /// Helpers that accept new blocks, with the free bytes of each.

@@ -63,7 +63,8 @@ impl Jobs {
             record.blocks.iter().flat_map(BlockRecord::holders).map(|holder| holder.node).collect();
         let mut free = self.candidates(facts, record.block_bytes);
         free.retain(|candidate| !holders.contains(&candidate.node));
-        let chosen = spread(free, BTreeMap::new(), count, &mut out.rng);
+        let taken = holders.into_iter().map(|node| facts.nodes.domains(node));
+        let chosen = spread(free, taken, count, &mut out.rng);
         chosen.unwrap_or_else(|| vec![SOME_CLIENT; count])
     }
 }

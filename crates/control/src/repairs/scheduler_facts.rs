@@ -8,6 +8,7 @@ use repair::{Job, NodeId, Policy, StripeId};
 use crate::facts::Facts;
 use crate::jobs::RunningJob;
 use crate::jobs::owner::Owner;
+use crate::jobs::placement::Domains;
 use crate::repairs::Repairs;
 use crate::stripes::indices::indexed;
 
@@ -15,10 +16,12 @@ impl Repairs {
     /// A helper has connected, or its facts have changed.
     pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
         let Some(view) = facts.nodes.topology.get(node) else { return };
+        let Domains { rack, host } = facts.nodes.domains(node);
         let facts = NodeFacts {
             alive: facts.nodes.is_helper(node)
                 && (!facts.base.store.reports_service() || facts.stripes.picture.is_up(node)),
-            rack: view.rack.clone(),
+            rack,
+            host,
             free_bytes: view.free_bytes,
             blocks: facts.stripes.picture.block_count(node) as u64,
             budget: facts.nodes.budget(facts.base, node),

@@ -404,6 +404,16 @@ fn blocks_go_where_racks_are_spread_and_load_is_even() {
     assert_eq!(scene.place("s", &[1]), Placement::Chosen(wanted(&[(0, 7), (3, 5)])));
 }
 
+#[test]
+fn blocks_go_where_hosts_are_spread() {
+    let host = |node: u32| NodeFacts { host: Some(format!("m{}", (node - 1) / 3)), ..facts() };
+    let mut scene = Scene::with(9, Limits::default(), host);
+    scene.kill(7);
+    scene.repair(REPAIR, &[("s", [1, 2, 4, 7])]);
+    scene.work();
+    assert_eq!(requestors(scene.proposal("s")), [8], "the host m2 has no block left");
+}
+
 fn wanted(blocks: &[(u16, u32)]) -> Vec<repair::Wanted> {
     let wanted = |&(block, node)| repair::Wanted { block: BlockIndex(block), requestor: NodeId(node) };
     blocks.iter().map(wanted).collect()

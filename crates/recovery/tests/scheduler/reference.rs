@@ -371,8 +371,8 @@ impl Slow {
         if chosen.iter().any(|wanted| !free(wanted.requestor)) {
             return None;
         }
-        let mut racks: Vec<Option<String>> =
-            self.survivors(item.stripe).iter().map(|(_, node)| self.nodes[node].rack.clone()).collect();
+        let holders = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
+        let mut near: Vec<NodeFacts> = holders.map(|node| self.nodes[&node].clone()).collect();
         for block in wanted.into_iter().filter(|&block| !takes(home(block))) {
             let unused = self.nodes.keys().copied().filter(|&node| {
                 takes(node)
@@ -381,10 +381,12 @@ impl Slow {
             });
             let Some(requestor) = unused.min_by_key(|&node| {
                 let facts = &self.nodes[&node];
-                let in_rack = racks.iter().filter(|rack| **rack == facts.rack).count();
+                let in_rack = near.iter().filter(|holder| holder.rack == facts.rack).count();
+                let on_host = near.iter().filter(|holder| holder.host == facts.host).count();
                 let used = facts.blocks + self.coming(node).len() as u64;
                 (
                     in_rack,
+                    on_host,
                     !free(node),
                     used,
                     self.received.get(&node).copied().unwrap_or(0),
@@ -397,7 +399,7 @@ impl Slow {
             if !free(requestor) {
                 return None;
             }
-            racks.push(self.nodes[&requestor].rack.clone());
+            near.push(self.nodes[&requestor].clone());
             chosen.push(Wanted { block, requestor });
         }
         chosen.sort_by_key(|wanted| wanted.block);
@@ -426,6 +428,7 @@ fn node_facts(node: u32) -> NodeFacts {
     NodeFacts {
         alive: true,
         rack: Some(format!("r{}", node % 4)),
+        host: Some(format!("m{}", node % 12)),
         free_bytes: if node.is_multiple_of(5) { 2 * BLOCK } else { 100 * BLOCK },
         blocks: (node * 7 % 5).into(),
         budget: Budget { jobs: 2, up_bytes: 2 * BLOCK, down_bytes: 3 * BLOCK, disk_bytes: 2 * BLOCK },

@@ -31,6 +31,7 @@ pub fn facts() -> NodeFacts {
     NodeFacts {
         alive: true,
         rack: None,
+        host: None,
         free_bytes: 1 << 40,
         blocks: 0,
         budget: Budget::jobs(2),

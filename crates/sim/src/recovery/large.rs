@@ -335,6 +335,7 @@ impl<'a> Run<'a> {
             let facts = NodeFacts {
                 alive,
                 rack,
+                host: None,
                 free_bytes: u64::MAX / 2,
                 blocks: 0,
                 budget,

@@ -25,8 +25,8 @@ use store_api::{CatalogError, Eras, NodeRecord, StoreChange, StripeRecord, is_fr
 
 use census::Counts;
 pub(crate) use census::Kind;
-use domains::{Fleet, host_of};
-pub(crate) use domains::{Survives, Together};
+use domains::Fleet;
+pub(crate) use domains::{Survives, Together, host_of};
 use entry::{Entry, Shared};
 use files::FilesPicture;
 
