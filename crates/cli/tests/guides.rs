@@ -6,8 +6,8 @@
 //! with the session.
 
 use std::fmt::Write as _;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -80,9 +80,7 @@ fn session(script: &str) -> String {
     fs::create_dir_all(&tools).expect("a folder");
     fs::create_dir_all(&release).expect("a folder");
     for (name, text) in PROGRAMS {
-        let path = tools.join(name);
-        fs::write(&path, text).expect("written");
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("executable");
+        write_program(&tools.join(name), text);
     }
     strip(Path::new(env!("CARGO_BIN_EXE_mend")), &release.join("mend"));
     let file = scratch.path().join("session");
@@ -100,6 +98,18 @@ fn session(script: &str) -> String {
     let output = command.current_dir(&checkout).stdin(Stdio::null()).output().expect("it starts");
     let said = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Writes a script that can be executed at once.
+///
+/// Another process writes it. If this process wrote it, a concurrent test could fork meanwhile, and its child
+/// would keep the file open for writing: executing the script would fail with "Text file busy".
+fn write_program(path: &Path, text: &str) {
+    let script = r#"cat > "$0" && chmod 755 "$0""#;
+    let mut writer = Command::new("sh");
+    let mut writer = writer.args(["-c", script]).arg(path).stdin(Stdio::piped()).spawn().expect("sh starts");
+    writer.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+    assert!(writer.wait().is_ok_and(|status| status.success()), "{} must be written", path.display());
 }
 
 /// Copies the program without its debugging symbols, as a release build has none and every machine gets a

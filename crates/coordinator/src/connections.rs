@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Cluster, Name, Role, expiry, peer_role};
+use cluster::{Cluster, Name, Role, expiry};
 use repair::wire::control::{self, ControlError, FromNode, ToNode};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::server::TlsStream;
 
-use crate::door::{Door, TELL_EVERY};
+use crate::door::{Admitted, Door, Place, TELL_EVERY};
 use crate::inbox::{Inbox, Room, Rooms};
 use crate::incoming::{Incoming, OUTBOX_MESSAGES, Outbox};
 use ::control::{ConnectionId, Event};
@@ -122,10 +122,8 @@ impl ControlServer {
 
 impl Shared {
     async fn connection(self: Arc<Self>, socket: TcpStream, address: SocketAddr) {
-        let Some((stream, _place)) = self.door.enter(socket, address).await else { return };
-        let shown = stream.get_ref().1.peer_certificates();
-        let role = shown.and_then(peer_role);
-        let expires = shown.and_then(|shown| expiry(shown.first()?));
+        let Some(Admitted { stream, role, place }) = self.door.enter(socket, address).await else { return };
+        let expires = stream.get_ref().1.peer_certificates().and_then(|shown| expiry(shown.first()?));
         if let (Some(role), Some(expires)) = (&role, expires) {
             // An error means that the coordinator is stopping.
             let _ =
@@ -136,7 +134,7 @@ impl Shared {
             None => {
                 self.refuse(writer, address, "its certificate is neither a helper's nor a client's").await
             }
-            Some(role) => self.converse(role, address, reader, writer).await,
+            Some(role) => self.converse(role, address, place, reader, writer).await,
         }
     }
 
@@ -144,6 +142,7 @@ impl Shared {
         &self,
         role: Role,
         address: SocketAddr,
+        place: Place,
         reader: ReadHalf<Stream>,
         writer: WriteHalf<Stream>,
     ) {
@@ -183,6 +182,7 @@ impl Shared {
                 }
                 Err(why) => why,
             },
+            () = place.displaced() => EndReason::Dropped,
         };
         tracing::debug!(%role, %address, %why, "a control connection ended");
         let left = Event::Left { connection, why: why.to_string() };

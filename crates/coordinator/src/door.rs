@@ -6,6 +6,9 @@
 //! slots. When these are full, a newcomer displaces a handshake of the address that has the most of them: the
 //! oldest that has sent nothing, otherwise the oldest. A member sends data at once and finishes within
 //! milliseconds, whereas an idle stranger would occupy its slot for the whole timeout.
+//!
+//! When the members' slots are full, a newcomer displaces the oldest connection of the member that has the
+//! most of them. One member, a faulty plug-in for instance, therefore cannot shut the others out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,11 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
+
+use cluster::{Role, peer_role};
 
 /// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -39,7 +44,8 @@ pub(crate) struct Door {
     /// The listener's name, for the log.
     name: &'static str,
     tls: TlsAcceptor,
-    members: Arc<Semaphore>,
+    /// The maximum number of members' connections.
+    members: usize,
     /// The maximum number of concurrent handshakes.
     strangers: usize,
     state: Mutex<State>,
@@ -47,15 +53,46 @@ pub(crate) struct Door {
 
 #[derive(Default)]
 struct State {
-    shaking: Handshakes,
+    /// Handshakes in progress, by the peer's address.
+    shaking: Slots<IpAddr>,
+    /// Members' connections, by the role in the certificate.
+    members: Slots<Option<Role>>,
     /// Refused connections since the last log message.
     refused: u64,
     last: String,
     told: Option<Instant>,
 }
 
+/// A connection of a member.
+pub(crate) struct Admitted {
+    pub stream: TlsStream<TcpStream>,
+    /// The role in the peer's certificate; `None` if the certificate names no role.
+    pub role: Option<Role>,
+    pub place: Place,
+}
+
 /// A member's slot, freed when dropped.
-pub(crate) type Place = OwnedSemaphorePermit;
+pub(crate) struct Place {
+    door: Arc<Door>,
+    member: Option<Role>,
+    number: u64,
+    given_up: Arc<Notify>,
+}
+
+impl Place {
+    /// Returns once the connection must be closed, because a newcomer needs the slot.
+    pub(crate) async fn displaced(&self) {
+        self.given_up.notified().await;
+        let member = self.member.as_ref().map_or_else(|| "a member".to_owned(), Role::to_string);
+        self.door.refused(member, "closed its oldest connection, because it has the most of all members");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.door.state().members.end(&self.member, self.number);
+    }
+}
 
 impl Door {
     /// Admission control for a process with this limit of file descriptors.
@@ -65,20 +102,16 @@ impl Door {
         Arc::new(Self {
             name,
             tls: TlsAcceptor::from(tls),
-            members: Arc::new(Semaphore::new((connections - strangers) as usize)),
+            members: (connections - strangers) as usize,
             strangers: strangers as usize,
             state: Mutex::default(),
         })
     }
 
     /// Performs the handshake with a new connection. A failure is counted as refused.
-    pub(crate) async fn enter(
-        &self,
-        socket: TcpStream,
-        address: SocketAddr,
-    ) -> Option<(TlsStream<TcpStream>, Place)> {
+    pub(crate) async fn enter(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) -> Option<Admitted> {
         match self.shake(socket, address.ip()).await {
-            Ok(entered) => Some(entered),
+            Ok(stream) => Some(self.admit(stream)),
             Err(why) => {
                 self.refused(address, &why);
                 None
@@ -86,11 +119,23 @@ impl Door {
         }
     }
 
-    async fn shake(
-        &self,
-        socket: TcpStream,
-        address: IpAddr,
-    ) -> Result<(TlsStream<TcpStream>, Place), String> {
+    /// Gives a member's connection a slot.
+    fn admit(self: &Arc<Self>, stream: TlsStream<TcpStream>) -> Admitted {
+        let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
+        let mut state = self.state();
+        if state.members.count() >= self.members {
+            state.members.give_up_one();
+        }
+        let (number, given_up) = state.members.begin(role.clone());
+        drop(state);
+        Admitted {
+            stream,
+            role: role.clone(),
+            place: Place { door: self.clone(), member: role, number, given_up },
+        }
+    }
+
+    async fn shake(&self, socket: TcpStream, address: IpAddr) -> Result<TlsStream<TcpStream>, String> {
         let shaking = Shaking::begin(self, address);
         let _ = socket.set_nodelay(true); // A failure only makes the connection slower.
         let handshake = async {
@@ -102,13 +147,11 @@ impl Door {
             shaken = timeout(HANDSHAKE_LIMIT, handshake) => shaken,
             () = shaking.given_up.notified() => return Err("too many handshakes at once".into()),
         };
-        let stream = match shaken {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(error.to_string()),
-            Err(_) => return Err(format!("the handshake took longer than {} s", HANDSHAKE_LIMIT.as_secs())),
-        };
-        let place = self.members.clone().try_acquire_owned();
-        Ok((stream, place.map_err(|_| "the cluster's members have too many connections open".to_owned())?))
+        match shaken {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("the handshake took longer than {} s", HANDSHAKE_LIMIT.as_secs())),
+        }
     }
 
     /// Counts a refused connection, and logs the number at intervals.
@@ -147,55 +190,61 @@ impl Door {
     }
 }
 
-/// Handshakes in progress, by the peer's address.
-#[derive(Default)]
-struct Handshakes {
+/// Occupied slots, by the peer that occupies them.
+struct Slots<Peer> {
+    /// The number of slots that were ever occupied.
     begun: u64,
     /// In the order of displacement: handshakes without any received bytes first, and among these the oldest.
-    by_address: BTreeMap<IpAddr, BTreeMap<Standing, Arc<Notify>>>,
+    by_peer: BTreeMap<Peer, BTreeMap<Standing, Arc<Notify>>>,
 }
 
-/// Whether the peer has sent something, and the sequence number of the handshake.
+/// Whether the peer has sent something during its handshake, and the sequence number of the connection.
 type Standing = (bool, u64);
 
-impl Handshakes {
+impl<Peer> Default for Slots<Peer> {
+    fn default() -> Self {
+        Self { begun: 0, by_peer: BTreeMap::new() }
+    }
+}
+
+impl<Peer: Ord + Clone> Slots<Peer> {
     fn count(&self) -> usize {
-        self.by_address.values().map(BTreeMap::len).sum()
+        self.by_peer.values().map(BTreeMap::len).sum()
     }
 
-    fn begin(&mut self, address: IpAddr) -> (u64, Arc<Notify>) {
+    fn begin(&mut self, peer: Peer) -> (u64, Arc<Notify>) {
         self.begun += 1;
         let given_up = Arc::new(Notify::new());
-        self.by_address.entry(address).or_default().insert((false, self.begun), given_up.clone());
+        self.by_peer.entry(peer).or_default().insert((false, self.begun), given_up.clone());
         (self.begun, given_up)
     }
 
-    fn speaks(&mut self, address: IpAddr, number: u64) {
-        if let Some(here) = self.by_address.get_mut(&address)
+    fn speaks(&mut self, peer: &Peer, number: u64) {
+        if let Some(here) = self.by_peer.get_mut(peer)
             && let Some(given_up) = here.remove(&(false, number))
         {
             here.insert((true, number), given_up);
         }
     }
 
-    fn end(&mut self, address: IpAddr, number: u64) {
-        if let Some(here) = self.by_address.get_mut(&address) {
+    fn end(&mut self, peer: &Peer, number: u64) {
+        if let Some(here) = self.by_peer.get_mut(peer) {
             here.remove(&(false, number));
             here.remove(&(true, number));
             if here.is_empty() {
-                self.by_address.remove(&address);
+                self.by_peer.remove(peer);
             }
         }
     }
 
-    /// Cancels a handshake of the address with the most handshakes.
+    /// Displaces a connection of the peer with the most connections.
     fn give_up_one(&mut self) {
-        let most = self.by_address.iter().max_by_key(|(_, here)| here.len()).map(|(&address, _)| address);
-        let Some(address) = most else { return };
-        let here = self.by_address.get_mut(&address).expect("the address was just found");
+        let most = self.by_peer.iter().max_by_key(|(_, here)| here.len()).map(|(peer, _)| peer.clone());
+        let Some(peer) = most else { return };
+        let here = self.by_peer.get_mut(&peer).expect("the peer was just found");
         if let Some(((_, number), given_up)) = here.pop_first() {
             given_up.notify_one(); // The notification is kept if the task is not waiting yet.
-            self.end(address, number);
+            self.end(&peer, number);
         }
     }
 }
@@ -220,13 +269,13 @@ impl<'a> Shaking<'a> {
 
     /// Notes that the peer has sent something.
     fn speaks(&self) {
-        self.door.state().shaking.speaks(self.address, self.number);
+        self.door.state().shaking.speaks(&self.address, self.number);
     }
 }
 
 impl Drop for Shaking<'_> {
     fn drop(&mut self) {
-        self.door.state().shaking.end(self.address, self.number);
+        self.door.state().shaking.end(&self.address, self.number);
     }
 }
 
@@ -236,30 +285,30 @@ mod tests {
 
     #[test]
     fn the_oldest_handshake_of_the_busiest_address_is_displaced() {
-        let mut shaking = Handshakes::default();
+        let mut shaking = Slots::default();
         let [busy, calm] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         shaking.begin(calm);
         let (oldest, given_up) = shaking.begin(busy);
         shaking.begin(busy);
         shaking.give_up_one();
         assert_eq!(shaking.count(), 2);
-        assert!(!shaking.by_address[&busy].contains_key(&(false, oldest)));
+        assert!(!shaking.by_peer[&busy].contains_key(&(false, oldest)));
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
-        shaking.end(busy, oldest); // As its task does when it is notified.
+        shaking.end(&busy, oldest); // As its task does when it is notified.
         assert_eq!(shaking.count(), 2);
     }
 
     #[test]
     fn silent_handshakes_are_displaced_before_active_ones() {
-        let mut shaking = Handshakes::default();
+        let mut shaking = Slots::default();
         let here = IpAddr::from([10, 0, 0, 1]);
         let [speaking, silent] = [(); 2].map(|()| shaking.begin(here).0);
-        shaking.speaks(here, speaking);
+        shaking.speaks(&here, speaking);
         shaking.give_up_one();
-        assert_eq!(shaking.by_address[&here].keys().collect::<Vec<_>>(), [&(true, speaking)]);
-        shaking.speaks(here, silent); // A cancelled handshake stays cancelled.
+        assert_eq!(shaking.by_peer[&here].keys().collect::<Vec<_>>(), [&(true, speaking)]);
+        shaking.speaks(&here, silent); // A cancelled handshake stays cancelled.
         assert_eq!(shaking.count(), 1);
-        shaking.end(here, speaking);
+        shaking.end(&here, speaking);
         assert_eq!(shaking.count(), 0);
     }
 }

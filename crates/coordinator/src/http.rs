@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use cluster::{Role, peer_role};
+use cluster::Role;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 use tokio_rustls::server::TlsStream;
 
-use crate::door::{Door, TELL_EVERY};
+use crate::door::{Admitted, Door, TELL_EVERY};
 
 /// A connection is closed after this long without traffic and without a request in progress.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
@@ -51,8 +51,13 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
                     let (door, router) = (door.clone(), router.clone());
                     connections.spawn(async move {
                         // The handshake runs in the connection's own task, so a slow one delays no other.
-                        let Some((stream, _place)) = door.enter(socket, address).await else { return };
-                        converse(stream, router).await;
+                        let Some(Admitted { stream, role, place }) = door.enter(socket, address).await else {
+                            return;
+                        };
+                        tokio::select! {
+                            () = converse(stream, role, router) => {}
+                            () = place.displaced() => {}
+                        }
                     });
                 }
                 Err(error) => door.pause_after(error).await,
@@ -63,8 +68,7 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, router: Router
     }
 }
 
-async fn converse(stream: TlsStream<TcpStream>, router: Router) {
-    let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
+async fn converse(stream: TlsStream<TcpStream>, role: Option<Role>, router: Router) {
     let activity = Arc::new(Activity::default());
     activity.moved();
     let watched = Watched { stream, activity: activity.clone() };

@@ -94,18 +94,35 @@ impl Cluster {
     pub fn apart(helpers: u16, code: &str, block_size: &str) -> Self {
         let mut cluster = Self::init(helpers, code, block_size);
         let network = Network::make(usize::from(helpers) + 1);
-        let (path, base) = (cluster.folder().join("mend.toml"), cluster.base_port());
-        let mut text = std::fs::read_to_string(&path).unwrap();
-        let heads = [base, base + 1].map(|port| (port, Seat::Head));
-        let servers = (base + 2..).zip((0..helpers.into()).map(Seat::Server));
-        for (port, seat) in heads.into_iter().chain(servers) {
-            text =
-                text.replace(&format!("\"127.0.0.1:{port}\""), &format!("\"{}:{port}\"", network.host(seat)));
-        }
-        std::fs::write(path, text).unwrap();
+        cluster.move_to(2 + helpers, |port| {
+            network.host(port.checked_sub(2).map_or(Seat::Head, |helper| Seat::Server(helper.into())))
+        });
         cluster.network = Some(network);
         cluster.run_all(helpers);
         cluster
+    }
+
+    /// A running cluster with `per_host` helpers on each loopback address.
+    pub fn on_hosts(hosts: u16, per_host: u16, code: &str, block_size: &str) -> Self {
+        let helpers = hosts * per_host;
+        let mut cluster = Self::init(helpers, code, block_size);
+        cluster.move_to(2 + helpers, |port| match port.checked_sub(2) {
+            Some(helper) => format!("127.0.0.{}", 2 + helper / per_host),
+            None => "127.0.0.1".to_owned(),
+        });
+        cluster.run_all(helpers);
+        cluster
+    }
+
+    /// Replaces the hosts of the first `ports` ports in `mend.toml`.
+    fn move_to(&self, ports: u16, host: impl Fn(u16) -> String) {
+        let path = self.folder().join("mend.toml");
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        for offset in 0..ports {
+            let port = self.base_port() + offset;
+            text = text.replace(&format!("\"127.0.0.1:{port}\""), &format!("\"{}:{port}\"", host(offset)));
+        }
+        std::fs::write(path, text).unwrap();
     }
 
     /// The network of [`Cluster::apart`].
@@ -138,7 +155,10 @@ impl Cluster {
     pub fn mend_as_nobody(&self, arguments: &[&str]) -> Option<Said> {
         const NOBODY: u32 = 65534;
         let program = self.path("mend");
-        std::fs::copy(env!("CARGO_BIN_EXE_mend"), &program).unwrap();
+        // Another process copies: a child forked by a concurrent test would keep our copy open for writing, and
+        // executing it would fail with "Text file busy".
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_mend")).arg(&program).status().unwrap();
+        assert!(copied.success(), "cp must copy the program");
         let mut command = Command::new(&program);
         command.args(arguments).env("MEND_CLUSTER", self.folder()).current_dir("/").stdin(Stdio::null());
         match command.uid(NOBODY).gid(NOBODY).output() {

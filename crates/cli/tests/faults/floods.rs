@@ -306,3 +306,36 @@ fn members_get_in_through_a_burst_of_strangers_from_their_own_address() {
     assert!(log.contains("refused connections"), "{log}");
     cluster.mend(&["status"]).ok();
 }
+
+/// A plug-in opens more connections than the coordinator has slots for members, and keeps them idle.
+#[test]
+fn a_member_with_very_many_connections_does_not_shut_others_out() {
+    let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
+    cluster.start_limited(&["coordinator"], 1024);
+    for helper in 1..=4 {
+        cluster.start(&["helper", &format!("h{helper}")]);
+    }
+    cluster.await_ready();
+    let content = cluster.put("film", 300_000);
+    cluster.mend(&["issue", "plugin", "leaky"]).ok();
+    let leaky = Role::Plugin("leaky".parse().unwrap());
+    runtime().block_on(async {
+        let mut held = Vec::new();
+        for port in [cluster.base_port(), cluster.base_port() + 1] {
+            for _ in 0..300 {
+                held.push(connect(&cluster, &leaky, port).await);
+            }
+        }
+        for _ in 0..3 {
+            cluster.mend(&["status"]).ok();
+            cluster.assert_reads("film", &content, &[]);
+        }
+        // Helpers also reconnect.
+        cluster.kill("h1");
+        cluster.start(&["helper", "h1"]);
+        cluster.await_ready();
+        drop(held);
+    });
+    let log = cluster.log("coordinator");
+    assert!(log.contains("plugin leaky: closed its oldest connection"), "{log}");
+}

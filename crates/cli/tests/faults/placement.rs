@@ -207,3 +207,32 @@ fn a_good_copy_is_kept_if_the_rebuilt_block_is_rotten() {
     cluster.assert_reads("film", &content, &[]);
     cluster.mend(&["scrub"]).ok();
 }
+
+/// Number of blocks of stripe 1 on each host, where a host has three helpers.
+fn on_hosts(cluster: &Cluster) -> [usize; 3] {
+    let mut blocks = [0; 3];
+    for home in homes(cluster) {
+        let helper: usize = home.trim_start_matches('h').parse().unwrap();
+        blocks[(helper - 1) / 3] += 1;
+    }
+    blocks
+}
+
+/// Three hosts with three helpers each: a put and a repair leave at most two blocks of a stripe on a host, so
+/// the loss of a host costs no data.
+#[test]
+fn blocks_of_a_stripe_are_spread_over_hosts() {
+    let mut cluster = Cluster::on_hosts(3, 3, "rs-6-4", "64KiB");
+    let content = cluster.put("film", 4 * BLOCK);
+    assert_eq!(on_hosts(&cluster), [2, 2, 2]);
+    let line = first_line(&cluster);
+    assert!(line.contains("2 blocks, but only 1 host"), "{line}");
+    let lost = cluster.holder("1.0");
+    cluster.kill(&lost);
+    cluster.mend(&["node", "recover", &lost]).ok();
+    assert_eq!(on_hosts(&cluster), [2, 2, 2], "the rebuilt block is on the host that lost one");
+    for helper in (4..=6).map(|helper| format!("h{helper}")).filter(|helper| *helper != lost) {
+        cluster.kill(&helper);
+    }
+    cluster.assert_reads("film", &content, &[]);
+}
