@@ -121,7 +121,9 @@ impl OpenError {
     /// Whether a retry may succeed.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Io { .. } | Self::Locked { .. } | Self::Catalog(CatalogError::Storage { .. }) => true,
+            Self::Io { .. }
+            | Self::Locked { .. }
+            | Self::Catalog(CatalogError::Storage { .. } | CatalogError::Moved { .. }) => true,
             Self::Missing { .. }
             | Self::Exists { .. }
             | Self::Newer { .. }

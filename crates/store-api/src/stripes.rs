@@ -203,6 +203,18 @@ pub enum CatalogError {
         /// The storage's error message.
         detail: String,
     },
+    /// The catalog's file is no longer at its path, so nothing that is written to it would be found again.
+    #[error(
+        "the catalog {place} was moved, replaced or removed while the coordinator uses it: move the same file \
+         back. If it was deleted, copy it from /proc/{process}/fd before the coordinator stops (`ls -l` marks \
+         it as deleted)"
+    )]
+    Moved {
+        /// The path.
+        place: String,
+        /// The coordinator's process id.
+        process: u32,
+    },
     /// The catalog's storage returns bytes that differ from those written.
     #[error("the catalog {place} is damaged: {detail}; {remedy}")]
     Damaged {

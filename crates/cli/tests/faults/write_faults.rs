@@ -132,3 +132,28 @@ fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {
     let log = cluster.log("coordinator");
     assert!(log.contains("no longer holds this coordinator's last commit"), "{log}");
 }
+
+/// What a coordinator writes to a file that is no longer at the catalog's path would be lost at its end.
+#[test]
+fn nothing_is_confirmed_while_the_catalog_is_moved_away() {
+    let cluster = cluster();
+    let catalog = cluster.folder().join("coordinator/catalog.redb");
+    let content = cluster.put("film", 1 << 20);
+    let file = cluster.path("film").to_str().unwrap().to_owned();
+    let away = cluster.path("away");
+    std::fs::rename(&catalog, &away).unwrap();
+    cluster.mend(&["put", &file, "--as", "more"]).fails_with(&["was moved, replaced or removed"]);
+    let check = cluster.mend(&["status", "--check"]);
+    assert!(
+        check.code == 2 && check.out.contains("READ-ONLY") && check.out.contains("move the"),
+        "{check:?}"
+    );
+    cluster.assert_reads("film", &content, &[]);
+    std::fs::rename(&away, &catalog).unwrap();
+    cluster.eventually("the catalog is back", |cluster| first_line(cluster).starts_with("safe"));
+    cluster.mend(&["put", &file, "--as", "more"]).ok();
+    // Without any write, the status changes by itself.
+    std::fs::copy(&catalog, &away).unwrap();
+    std::fs::rename(&away, &catalog).unwrap();
+    cluster.eventually("the status reports it", |cluster| first_line(cluster).starts_with("READ-ONLY"));
+}

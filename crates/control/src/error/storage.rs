@@ -30,15 +30,21 @@ impl StorageError {
             Self::Catalog(
                 CatalogError::Storage { .. } | CatalogError::Damaged { .. } | CatalogError::NumbersUsedUp,
             ) => ErrorKind::Internal,
-            Self::StorageBehind { .. } | Self::StorageFails(_) | Self::Fenced { .. } | Self::Store(_) => {
-                ErrorKind::Unavailable
-            }
+            Self::Catalog(CatalogError::Moved { .. })
+            | Self::StorageBehind { .. }
+            | Self::StorageFails(_)
+            | Self::Fenced { .. }
+            | Self::Store(_) => ErrorKind::Unavailable,
         }
     }
 
     pub(crate) fn next_step(&self) -> String {
         let step = match self {
             Self::StorageBehind { .. } => "try again later; look at the coordinator's disk",
+            Self::Catalog(CatalogError::Moved { .. })
+            | Self::StorageFails(StoreError::Catalog(CatalogError::Moved { .. })) => {
+                "move the catalog file back: the coordinator then continues automatically"
+            }
             Self::StorageFails(_) => {
                 "free space on the coordinator's disk or repair it: the coordinator then continues \
                  automatically (see `mend status`)"

@@ -9,22 +9,18 @@ use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
 impl Control {
-    /// The storage was asked whether it works again, and this is the result. The driver stops the coordinator
-    /// if the error is permanent.
+    /// The storage was asked whether it works, and this is the result. The driver stops the coordinator if the
+    /// error is permanent.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {
-                tracing::warn!("the catalog can be written again; check its disk");
                 let refused = self.jobs.unknown_puts(&changes);
                 self.abort_puts(&refused);
                 self.take_changes(changes);
                 let held = self.storing.write_path.works();
                 self.storing.put_back(held.into_iter().map(|(number, write)| Ask::Write { number, write }));
             }
-            Err(error) => {
-                tracing::debug!(%error, "still cannot write the catalog");
-                self.storing.write_path.still_fails(self.base.now);
-            }
+            Err(error) => self.storing.write_path.fails(error, self.base.now),
         }
     }
 

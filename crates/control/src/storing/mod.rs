@@ -162,10 +162,13 @@ impl Storing {
         passing.into()
     }
 
-    /// The next request to the storage; during a fault, only a recovery check.
+    /// The next request to the storage; during a fault, only the question whether it works again.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Ask> {
+        if self.write_path.is_due(now) {
+            return Some(Ask::Recover);
+        }
         if self.write_path.is_failing() {
-            return self.write_path.is_due(now).then_some(Ask::Recover);
+            return None;
         }
         let ask = self.out.pop_front()?;
         if let Ask::Write { number, write } = &ask

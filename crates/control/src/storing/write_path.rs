@@ -1,23 +1,28 @@
 //! Faults of the storage, and the writes that wait for the recovery.
 //!
-//! While the storage fails, it is asked every second whether it works again, and gets no other requests. API
+//! The storage is asked at intervals whether it works, so that a fault shows even when nothing is written.
+//! While it fails, it is asked every second whether it works again, and gets no other requests. API
 //! requests are refused with the reason. Writes that must not be lost, such as the states of bad blocks, wait
 //! here and are stored in order after the recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use store_api::{CatalogError, StoreError, Write};
+use store_api::{CatalogError, OpenError, StoreError, Write};
 
 use crate::error::StorageError;
 
 /// How often a failing storage is asked again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// How often a working storage is asked.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// The current fault, and the writes that must survive it.
 #[derive(Default)]
 pub(crate) struct WritePath {
     failing: Option<Failing>,
+    /// When a working storage is asked next.
+    check_at: Duration,
     /// Writes in flight that must not be lost, by number.
     in_flight: BTreeMap<u64, Write>,
     /// Writes that failed because of the fault and wait for the recovery.
@@ -52,45 +57,64 @@ impl WritePath {
 
     /// The storage failed to carry out a write. Returns whether the write is kept.
     fn failed(&mut self, number: u64, why: &StoreError, now: Duration) -> bool {
-        self.failing.get_or_insert_with(|| Failing { why: why.clone(), retry_at: now, asked: false });
+        self.begin(why, now);
         let held = self.in_flight.remove(&number).map(|write| self.held.insert(number, write));
         held.is_some()
     }
 
-    /// Whether it is time to ask the storage whether it works again.
+    /// Whether it is time to ask the storage whether it works.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
-        let Some(failing) = &mut self.failing else { return false };
+        let Some(failing) = &mut self.failing else {
+            let due = now >= self.check_at;
+            self.check_at = if due { now + CHECK_EVERY } else { self.check_at };
+            return due;
+        };
         let due = !failing.asked && now >= failing.retry_at;
         failing.asked |= due;
         due
     }
 
-    /// The storage still fails.
-    pub(crate) fn still_fails(&mut self, now: Duration) {
-        if let Some(failing) = &mut self.failing {
-            (failing.asked, failing.retry_at) = (false, now + RETRY_EVERY);
+    /// The storage has answered that it does not work.
+    pub(crate) fn fails(&mut self, error: OpenError, now: Duration) {
+        match (&mut self.failing, error) {
+            (Some(failing), error) => {
+                tracing::debug!(%error, "still cannot write the catalog");
+                (failing.asked, failing.retry_at) = (false, now + RETRY_EVERY);
+            }
+            (None, OpenError::Catalog(error)) => self.begin(&error.into(), now),
+            // The driver stops the coordinator, because the error is permanent.
+            (None, _) => {}
         }
     }
 
-    /// The storage works again. Returns the writes that were kept.
+    /// The storage has answered that it works. Returns the writes that were kept.
     pub(crate) fn works(&mut self) -> BTreeMap<u64, Write> {
-        self.failing = None;
+        if self.failing.take().is_some() {
+            tracing::warn!("the catalog can be written again; check its disk");
+        }
         std::mem::take(&mut self.held)
     }
 
-    /// Handles an error of a write. Returns whether the write is kept until the recovery.
-    pub(crate) fn hold(&mut self, number: u64, error: &StoreError, now: Duration) -> bool {
-        let is_fault =
-            matches!(error, StoreError::Catalog(CatalogError::Storage { .. }) | StoreError::Fenced { .. });
-        if !is_fault {
-            self.answered(number);
-            return false;
-        }
-        if !self.is_failing() {
+    fn begin(&mut self, error: &StoreError, now: Duration) {
+        if self.failing.is_none() {
             tracing::error!(
                 %error,
                 "cannot write the catalog; nothing is stored, repaired or removed until writing works again"
             );
+        }
+        self.failing.get_or_insert_with(|| Failing { why: error.clone(), retry_at: now, asked: false });
+    }
+
+    /// Handles an error of a write. Returns whether the write is kept until the recovery.
+    pub(crate) fn hold(&mut self, number: u64, error: &StoreError, now: Duration) -> bool {
+        let is_fault = matches!(
+            error,
+            StoreError::Catalog(CatalogError::Storage { .. } | CatalogError::Moved { .. })
+                | StoreError::Fenced { .. }
+        );
+        if !is_fault {
+            self.answered(number);
+            return false;
         }
         self.failed(number, error, now)
     }

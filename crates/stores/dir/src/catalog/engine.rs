@@ -110,8 +110,11 @@ impl DirCatalog {
     /// See [`Records::recover`](store_api::Records::recover).
     pub(super) fn reopen_if_failed(&mut self, term: Term) -> Result<Vec<StoreChange>, OpenError> {
         if matches!(self.engine, Engine::Open(_)) {
-            self.check_taken(term)?;
-            return Ok(Vec::new());
+            self.check_in_place()?;
+            match self.check_taken(term) {
+                Err(OpenError::Catalog(error)) if self.close_after(&error.clone().into()) => {}
+                checked => return checked.map(|()| Vec::new()),
+            }
         }
         let done = self.reopen(term)?.unwrap_or_default();
         Ok(done.into_iter().flat_map(|done| done.changes).collect())
@@ -122,6 +125,7 @@ impl DirCatalog {
     fn reopen(&mut self, term: Term) -> Result<Option<Vec<Done>>, OpenError> {
         self.medium.forget_cached(&self.path)?;
         self.engine = Engine::Open(self.medium.open(&self.path)?);
+        self.file = self.medium.file_at(&self.path);
         let settled = self.settle_doubt(term);
         if let Err(error) = &settled {
             let (place, detail) = (self.path.display().to_string(), error.to_string());
@@ -148,6 +152,17 @@ impl DirCatalog {
         }
         let done = self.in_doubt.take();
         Ok(done.filter(|_| is_durable))
+    }
+
+    /// Checks that the path still leads to the open file.
+    pub(super) fn check_in_place(&self) -> Result<(), CatalogError> {
+        match self.file.is_none() || self.medium.file_at(&self.path) == self.file {
+            true => Ok(()),
+            false => Err(CatalogError::Moved {
+                place: self.path.display().to_string(),
+                process: std::process::id(),
+            }),
+        }
     }
 
     pub(super) fn mark_found(&self) -> Result<u64, CatalogError> {

@@ -88,6 +88,9 @@ impl DirCatalog {
         if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
             return Tried::Done(done); // Nothing has changed: drop the transaction.
         }
+        if let Err(error) = self.check_in_place() {
+            return Tried::Failed(error.into());
+        }
         let (path, mark) = (&self.path, self.marks.next());
         let committed = tables::guard(path, || {
             Change::shared(&group, path).put(META, MARK, &mark)?;

@@ -3,7 +3,8 @@
 //! A simulation keeps the catalog in memory, drops unsynced writes, and makes writes fail. The code above the
 //! medium is the same.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use block_files::forget_all;
@@ -23,12 +24,29 @@ pub(super) enum Medium {
     Backend(Box<dyn Fn() -> Result<Database, DatabaseError> + Send>),
 }
 
+/// The identity of a file, which stays the same when the file is renamed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
 impl Medium {
     /// Opens the database and checks its pages.
     pub(super) fn open(&self, path: &Path) -> Result<Database, OpenError> {
         match self {
             Self::File => open_whole(path),
             Self::Backend(open) => check_whole(path, open),
+        }
+    }
+
+    /// The identity of the file at the path; `None` if there is no file.
+    pub(super) fn file_at(&self, path: &Path) -> Option<FileId> {
+        match self {
+            Self::File => {
+                fs::metadata(path).ok().map(|file| FileId { device: file.dev(), inode: file.ino() })
+            }
+            Self::Backend(_) => None,
         }
     }
 

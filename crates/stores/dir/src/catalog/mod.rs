@@ -35,7 +35,7 @@ pub use open::CATALOG_VERSION;
 pub use rebuild::{Rebuilt, Rival, Stranger, Unconfirmed};
 
 use engine::{Engine, MARK, Marks};
-use medium::Medium;
+use medium::{FileId, Medium};
 use tables::{Change, META, View};
 
 /// The catalog of the `dir` store.
@@ -63,6 +63,8 @@ pub struct DirCatalog {
     /// The path of the file, or the name of another medium.
     path: PathBuf,
     medium: Medium,
+    /// The file that is open; `None` for another medium.
+    file: Option<FileId>,
     cluster: String,
     engine: Engine,
     marks: Marks,
