@@ -12,7 +12,7 @@ pub type Buffer = AVec<u8, ConstAlign<64>>;
 #[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Buffer>,
-    /// The most buffers kept.
+    /// The maximum number of free buffers to keep.
     kept: usize,
     /// Results that relays share through the pool.
     pub(crate) covers: Covers,
@@ -34,7 +34,7 @@ impl BufferPool {
         self.kept = buffers.max(Self::KEPT);
     }
 
-    /// A buffer of `bytes` bytes with unspecified contents.
+    /// Returns a buffer of `bytes` bytes with unspecified contents.
     pub fn take(&mut self, bytes: usize) -> Buffer {
         let mut buffer = self.free.pop().unwrap_or_else(|| AVec::new(64));
         buffer.resize(bytes, 0);
@@ -50,7 +50,7 @@ impl BufferPool {
         });
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool, which drops the buffer if it has enough.
     pub fn give(&mut self, buffer: Buffer) {
         if self.free.len() < self.kept {
             self.free.push(buffer);
