@@ -34,14 +34,15 @@ pub enum ParityOutcome {
     NotAsked,
     /// Too few blocks survive for a check.
     NoSpareBlock,
-    /// It holds, for equations that would expose any single wrong survivor.
+    /// The check holds: the equations would show any single wrong survivor.
     Holds,
-    /// It does not hold, but digests prove that the rebuilt blocks are right: a block that they were not made of is wrong.
+    /// The check fails, but digests prove that the rebuilt blocks are correct: a block that the repair did
+    /// not use is wrong.
     Overruled,
 }
 
 impl ParityOutcome {
-    /// Its text, as in JSON.
+    /// The name of the outcome, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotAsked => "not-asked",
@@ -164,7 +165,7 @@ pub enum JobPhase {
 }
 
 impl JobPhase {
-    /// Its text, as in JSON.
+    /// The name of the phase, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MovingSlices => "moving-slices",

@@ -22,10 +22,11 @@ const PATIENT_SLICES: u32 = 16;
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always be idle this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
-/// The patience grows by its base value for every so many additional jobs on a node.
+/// The time that an edge may be idle grows by its base value with every `CROWD` additional jobs on a node.
 const CROWD: u32 = 8;
-/// The assumed number of background repairs per node. Many start at the same time, before they are counted.
-/// There may be more in the end, but neighbours should notice a stopped node before its pings time out.
+/// The number of jobs that a background repair expects on its busiest node, because many such repairs start
+/// at the same time, before they are counted. There may be more in the end, but with a higher number
+/// neighbours would notice a stopped node only after its pings time out.
 const BESIDE: u32 = 16;
 /// The maximum number of times that the patience doubles.
 const MAX_DOUBLINGS: u32 = 5;
@@ -50,7 +51,7 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // No plan is possible now without this suspect; one may be possible without another.
+            // No plan is possible without the current suspect; one may be possible without another suspect.
             self.trust.postpone();
             if self.trust.used_suspect() {
                 // Slices that are delivered a second time are no progress.
