@@ -1,6 +1,7 @@
 //! Collective reconstruction read: reductions over a hypercube of helpers.
 //!
-//! Both printed algorithms hang or overrun unless the number of helpers is a power of two. These forms are
+//! Both algorithms, as printed, hang or overrun unless the number of helpers is a power of two. These forms
+//! are
 //! corrected for any number; `docs/reference/schemes.md` lists the corrections.
 
 use super::helper_order::HelperOrder;
@@ -91,7 +92,8 @@ fn gathering(fragment: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(fragment), clear)
 }
 
-/// The helpers; if the only requestor is one of them, it comes first, where sums end.
+/// The helpers as ranks. If the only requestor is one of them, it comes first, because rank 0 collects the
+/// sums.
 fn ranks(placement: &Placement, order: &HelperOrder) -> Vec<Rank> {
     let end = placement.sole_requestor().and_then(|node| placement.helper_at(node));
     let others = order.helpers.iter().copied().filter(|&helper| Some(helper) != end);

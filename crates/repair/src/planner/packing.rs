@@ -6,8 +6,8 @@
 //! the basis if it costs less than it brings. At the end the prices bound the optimum: with `q` the cost of
 //! the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
 //!
-//! Most resources never become full. So only rows that were tight once are in the basis matrix, whose inverse
-//! stays dense and small; all other rows are checked when a step is measured.
+//! Most resources never become full. So the basis matrix contains only rows that were tight at some point,
+//! and its dense inverse stays small; all other rows are checked when the length of a step is determined.
 
 /// The resources that a unit of a route uses: ascending by resource, each once, none zero.
 pub(super) type Use = Vec<(usize, f64)>;
@@ -21,7 +21,7 @@ pub(super) trait Oracle {
     fn cheapest(&mut self, prices: &[f64]) -> Option<(Self::Route, Use)>;
 }
 
-/// A packing.
+/// The result of a packing.
 pub(super) struct Packing<R> {
     /// Routes with their amounts, all positive.
     pub routes: Vec<(R, f64)>,
@@ -56,7 +56,7 @@ pub(super) fn pack<O: Oracle>(capacity: &[f64], oracle: &mut O) -> Packing<O::Ro
 }
 
 struct Column<R> {
-    /// `None` for the slack of a row.
+    /// The route; `None` for the slack of a row.
     route: Option<R>,
     uses: Use,
     worth: f64,
@@ -64,7 +64,7 @@ struct Column<R> {
 
 struct Simplex<R> {
     capacity: Vec<f64>,
-    /// The position of each row in the basis matrix.
+    /// The position of each row in the basis matrix; `None` for rows outside.
     position: Vec<Option<usize>>,
     rows: Vec<usize>,
     columns: Vec<Column<R>>,
