@@ -25,7 +25,7 @@ pub const LISTING_PART_BYTES: usize = 512 << 10;
 /// The number of leading bytes that suffice to recognise a message's kind.
 pub const KIND_BYTES: usize = 24;
 
-/// The maximum number of open requests on a client's connection; further ones are refused.
+/// The maximum number of open requests on a client's connection; further requests are refused.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// The maximum number of blocks described in one message.
@@ -39,28 +39,28 @@ pub enum FromNode {
     RegisterHelper {
         /// The sender's [`VERSION`].
         version: u32,
-        /// The id of the cluster that its blocks belong to.
+        /// The id of the cluster that the helper's blocks belong to.
         cluster_id: String,
-        /// The address of its data port.
+        /// The address of the helper's data port.
         address: String,
-        /// Its rack, if configured.
+        /// The helper's rack, if configured.
         rack: Option<String>,
-        /// The rates of its ports and disk, where configured.
+        /// The rates of the helper's ports and disk, where configured.
         #[serde(default)]
         rates: StatedRates,
-        /// The blocks it holds, or the first part of the list.
+        /// The blocks that the helper holds, or the first part of the list.
         blocks: Vec<HeldBlock>,
         /// Whether more blocks follow in [`Held`](Self::Held).
         #[serde(default)]
         more: bool,
-        /// Bytes free for blocks.
+        /// Free space for blocks, in bytes.
         free_bytes: u64,
     },
     /// Another part of the helper's block list, sent before it is registered.
     Held {
         /// The next blocks.
         blocks: Vec<HeldBlock>,
-        /// Whether more follow.
+        /// Whether more blocks follow.
         more: bool,
     },
     /// The first message of a client.
@@ -85,7 +85,7 @@ pub enum FromNode {
     },
     /// Answer to [`ToNode::Ping`].
     Pong {
-        /// Bytes free for blocks.
+        /// Free space for blocks, in bytes.
         free_bytes: u64,
         /// The number of running tasks.
         tasks: u32,
@@ -100,11 +100,11 @@ pub enum FromNode {
     },
     /// Answer to [`ToNode::Spare`].
     Unused {
-        /// The unused part of the cap on sending repairs, in thousandths; `None` without such a cap, or if it
-        /// is not known yet.
+        /// The unused part of the cap on sending repairs, in thousandths; `None` without such a cap, or if
+        /// the part is not known yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         up: Option<u16>,
-        /// The same for receiving.
+        /// The unused part of the cap on receiving repairs, likewise.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         down: Option<u16>,
     },
@@ -134,7 +134,7 @@ pub enum FromNode {
         ask: u64,
         /// All blocks held, or the next part of the list.
         blocks: Vec<HeldBlock>,
-        /// Whether more follow.
+        /// Whether more blocks follow.
         #[serde(default)]
         more: bool,
     },
@@ -170,7 +170,7 @@ pub enum FromNode {
     },
     /// A client cancels a request.
     Close {
-        /// The client's number for it.
+        /// The client's number for the request.
         tag: u64,
     },
     /// A client received a whole block whose bytes differ from its recorded digest. The block's node should
@@ -234,7 +234,7 @@ pub enum ToNode {
         /// The block: either one that the node holds, which must match this description, or a delivery of
         /// this job to the node.
         block: LocalBlock,
-        /// The layout of its sub-blocks; the answer has one fingerprint per sub-block.
+        /// The layout of the block's sub-blocks; the answer has one fingerprint per sub-block.
         chunking: Chunking,
         /// The range of offsets inside each sub-block to fingerprint.
         window: (u64, u64),
@@ -262,7 +262,7 @@ pub enum ToNode {
         /// The job.
         job: JobId,
     },
-    /// Apply these caps from now on; where the node's own caps are lower, they take precedence.
+    /// Apply these caps from now on; the node's own caps take precedence where they are lower.
     Limits(Caps),
     /// Report the unused part of the caps on repairs since the last such question or change of the caps
     /// ([`FromNode::Unused`]).
@@ -291,7 +291,7 @@ pub enum ToNode {
     },
     /// A client's request has ended.
     Closed {
-        /// The client's number for it.
+        /// The client's number for the request.
         tag: u64,
         /// The result.
         result: Result<Ended, super::RequestFailure>,
@@ -359,18 +359,18 @@ pub enum StoreProblem {
 /// A block that a helper holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlock {
-    /// Its name.
+    /// The block's name.
     pub id: BlockId,
-    /// Its length in bytes.
+    /// The block's length in bytes.
     pub bytes: u64,
 }
 
 /// The self-description of a block on a helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Its name.
+    /// The block's name.
     pub id: BlockId,
-    /// Its length in bytes.
+    /// The block's length in bytes.
     pub bytes: u64,
     /// The digest according to the block's own checksums; `None` if the store has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -417,8 +417,8 @@ pub enum ClientRequest {
     },
 }
 
-/// The maximum length of a node's message, recognised by its first [`KIND_BYTES`] bytes. If the name is not
-/// where [`encode`] writes it, the lowest limit applies.
+/// Returns the maximum length in bytes of a message from a node, whose kind is recognised by its first
+/// [`KIND_BYTES`] bytes. If the kind's name is not where [`encode`] writes it, the lowest limit applies.
 pub fn limit(start: &[u8]) -> usize {
     let start = start.strip_prefix(b"{").unwrap_or(start);
     let name = start.strip_prefix(b"\"").and_then(|rest| rest.split(|&byte| byte == b'"').next());
@@ -464,7 +464,7 @@ pub enum ControlError {
 /// Encodes a message, with its length in front.
 ///
 /// # Panics
-/// If it is longer than [`MAX_MESSAGE_BYTES`], which no message of ours is.
+/// If the message is longer than [`MAX_MESSAGE_BYTES`]; no message of this protocol is.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message).expect("messages have string keys and go to memory");
@@ -476,7 +476,7 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
 /// Decodes the length in front of a message.
 ///
 /// # Errors
-/// [`ControlError::TooLong`] if it exceeds the limit.
+/// [`ControlError::TooLong`] if the length exceeds [`MAX_MESSAGE_BYTES`].
 pub fn decode_length(bytes: [u8; 4]) -> Result<usize, ControlError> {
     match u32::from_be_bytes(bytes) {
         length if length > MAX_MESSAGE_BYTES => Err(ControlError::TooLong(length)),

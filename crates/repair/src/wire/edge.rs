@@ -47,7 +47,7 @@ pub struct Greeting {
     pub job: JobId,
     /// The epoch of the plan.
     pub epoch: Epoch,
-    /// The edge's key, which also names it.
+    /// The edge's key, which also identifies the edge.
     pub key: EdgeKey,
 }
 

@@ -140,7 +140,8 @@ fn codes_that_read_less_under_every_scheme() {
     assert_eq!(clay, [(3.25, 3.25), (4.0, 2.25), (4.75, 2.75), (7.75, 1.0), (4.75, 1.0), (4.0, 1.0)]);
 }
 
-/// Their cheap repair works for a single block; several are decoded from k whole blocks.
+/// The cheap repair of these codes works for a single block; several lost blocks are decoded from k whole
+/// blocks.
 #[test]
 fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
     for (code, k) in [("hitchhiker-xorplus-14-10", 10.0), ("clay-9-6-8", 6.0), ("rotated-16-12-4", 12.0)] {
