@@ -30,7 +30,7 @@ const SEARCH_WORK: u64 = 3_000_000_000;
 /// The verdict on a stripe's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeParity {
-    /// Nothing can be checked: no equation remains, because as many blocks are unread as the code tolerates.
+    /// No equation remains to be checked, because as many blocks are unread as the code tolerates.
     Unknown,
     /// All equations that remain without the unread blocks hold.
     Holds {

@@ -202,7 +202,7 @@ const KEPT_SLICES: usize = 2;
 /// so that data leaves soon after it was computed. A node that sends nothing stops receiving at this limit.
 const LEAVING_BYTES: usize = 1 << 20;
 
-/// What the arithmetic needs: buffers and a kernel.
+/// The buffers and the kernel that the arithmetic uses.
 #[derive(Debug)]
 struct Tools {
     pool: BufferPool,
