@@ -50,7 +50,7 @@ impl BufferPool {
         });
     }
 
-    /// Returns a buffer to the pool, which drops the buffer if it has enough.
+    /// Puts a buffer back into the pool, or frees it if the pool is full.
     pub fn give(&mut self, buffer: Buffer) {
         if self.free.len() < self.kept {
             self.free.push(buffer);

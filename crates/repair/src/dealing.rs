@@ -167,8 +167,7 @@ mod tests {
                     let had = counts[usize::from(lane)];
                     prop_assert_eq!(dealing.count(lane, slice), had);
                     let share = f64::from(weight) / f64::from(sum);
-                    // A lane deviates by half a slice, plus half a slice for every other lane that is half a
-                    // slice ahead.
+                    // A lane deviates by half a slice at most, plus its share of half a slice for every lane.
                     let most = 0.5 + 0.5 * share * weights.len() as f64 + 1e-9;
                     prop_assert!((f64::from(had) - share * f64::from(slice)).abs() <= most);
                 }

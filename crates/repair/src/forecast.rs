@@ -1,9 +1,9 @@
 //! Predicts how long a plan takes, and its bottleneck.
 //!
 //! Slices are pipelined, so a plan takes the time of its busiest [`Resource`], plus the time to fill the
-//! pipeline up to that resource and to drain it afterwards. Plans in which nodes run ahead take slightly
-//! longer. The forecast counts all bytes that pass a resource, including reservations of other plans, at
-//! nodes' ports and disks and on the links between nodes.
+//! pipeline up to that resource and to drain it afterwards. Plans in which nodes run ahead of their receivers
+//! (see `runs_ahead`) take slightly longer. The forecast counts all bytes that pass a resource, including
+//! reservations of other plans, at nodes' ports and disks and on the links between nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +14,9 @@ use crate::{Input, NodeCost, NodeId, Pacing, Plan, Resource, StreamRef, Task, To
 /// and a wake-up. Slices are large enough that this is small compared to their time on the wire.
 pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
 
-/// Extra time of plans in which nodes run ahead: the slice that is due sometimes waits behind later ones
-/// while the bottleneck idles. In the lab such plans take 3 to 8% longer than their busiest resource.
+/// The factor by which plans take longer if nodes run ahead (see `runs_ahead`): the slice that is due
+/// sometimes waits behind later slices while the bottleneck idles. In the lab such plans take 3 to 8% longer
+/// than their busiest resource.
 const RUNNING_AHEAD: f64 = 1.04;
 
 /// A measured link counts as slower than the ports at its ends only beyond this factor, because measurements

@@ -26,7 +26,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Creates the gathering of an assignment's deliveries.
+    /// Prepares to gather the deliveries of an assignment.
     pub fn new(assignment: &Assignment) -> Self {
         let mut of_block: BTreeMap<BlockIndex, Vec<SubBlock>> = BTreeMap::new();
         if assignment.chunking.part_bytes() < GAP_BYTES {

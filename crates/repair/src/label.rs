@@ -43,7 +43,7 @@ pub struct FilePart {
     /// The id of the put that wrote the file: the same in all its stripes, and different from that of every
     /// other put in the cluster.
     pub put: String,
-    /// When that put began, in milliseconds since 1970. If two puts wrote the same name, the later one is the
-    /// current version.
+    /// When the put that wrote the file began, in milliseconds since 1970. If two puts wrote the same name,
+    /// the later one is the current version.
     pub begun_unix_ms: u64,
 }

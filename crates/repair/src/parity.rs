@@ -37,8 +37,8 @@ pub enum StripeParity {
         /// Blocks that were read but in which some errors would go unnoticed.
         unproven: BTreeSet<BlockIndex>,
     },
-    /// Some equations fail, and all that remain when these blocks are eliminated hold: these blocks are
-    /// wrong.
+    /// Some equations fail, but all equations that remain when these blocks are eliminated hold: these blocks
+    /// are wrong.
     Wrong(BTreeSet<BlockIndex>),
     /// Some equations fail, and it cannot be determined which of these blocks are wrong.
     Contradictory(BTreeSet<BlockIndex>),

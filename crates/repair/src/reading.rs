@@ -110,7 +110,8 @@ impl Reading {
         slice / self.stretch
     }
 
-    /// The last stretch that must be announced before slice `slice` is read: the one half a stretch ahead.
+    /// The last stretch that must be announced before slice `slice` is read: announcements run half a stretch
+    /// ahead of reads.
     pub(crate) fn due_at(&self, slice: u32) -> u32 {
         self.stretch_of(slice.saturating_add(self.stretch / 2))
     }

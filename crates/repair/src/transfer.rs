@@ -74,8 +74,8 @@ impl Transfer {
     }
 
     /// Fills the buffers from the block. `read` is called with an offset in the block and the bytes to fill
-    /// from there; it returns false if they cannot be read without blocking. Then this method returns false
-    /// at once. Bytes beyond `block_bytes` are set to zero without a read.
+    /// from there. It returns false if it cannot read without blocking; then this method returns false at
+    /// once. Bytes beyond `block_bytes` are set to zero without a read.
     ///
     /// # Errors
     /// The first error of `read`.
@@ -210,7 +210,8 @@ pub(crate) fn together<'a>(
 pub(crate) fn joined(chunking: &Chunking, subs: &[u16], within: &Range<u64>, gap: u64) -> Vec<Range<u64>> {
     let (Some(&first), Some(&last)) = (subs.first(), subs.last()) else { return Vec::new() };
     let part = chunking.part_bytes();
-    // Runs of sub-blocks that are close enough to be joined in chunks of which whole parts are wanted.
+    // Where whole parts of a chunk are wanted, sub-blocks that are less than `gap` apart are joined into one
+    // run.
     let close = |a: &u16, b: &u16| u64::from(b - a - 1) * part < gap;
     let runs: Vec<(u16, u16)> = subs.chunk_by(close).map(|run| (run[0], run[run.len() - 1])).collect();
     let wraps = u64::from(first + (chunking.sub_blocks() - 1 - last)) * part < gap;

@@ -23,10 +23,11 @@ const STANDS_OUT: f64 = 0.5;
 const APART: f64 = 0.3;
 /// A node with fewer answers than this is not judged.
 const FEW: usize = 3;
-/// The number of most recent asks whose answers are kept, including asks of earlier examinations.
+/// The number of most recent asks (rounds of questions) whose answers are kept, including asks of earlier
+/// examinations.
 const REMEMBERED: u32 = 24;
 
-/// The answers of each node, by number of the ask.
+/// The answers of each node, by the number of the ask (round of questions).
 #[derive(Debug, Default)]
 pub(super) struct Answers(BTreeMap<NodeId, BTreeMap<u32, Answer>>);
 
@@ -42,7 +43,7 @@ struct Answer {
 /// The bottleneck: either links (sender and receiver) or one node; the other set is empty.
 pub(super) type Bottleneck = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
 
-/// The number of asks in which the next slice was on each link and in each node.
+/// The number of asks (rounds of questions) in which the next slice was on each link and in each node.
 #[derive(Debug, Default)]
 struct Counts {
     on_links: BTreeMap<(NodeId, NodeId), u32>,
@@ -52,7 +53,7 @@ struct Counts {
 }
 
 impl Answers {
-    /// Records a node's answer to the ask with number `ask`.
+    /// Records a node's answer to round `ask` of questions.
     pub fn take(&mut self, node: NodeId, report: &Report, ask: u32) {
         if let Some(answer) = Answer::from_report(report) {
             let answers = self.0.entry(node).or_default();
@@ -88,7 +89,8 @@ impl Answers {
         node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
     }
 
-    /// `count` divided by the number of asks that all of these nodes have answered; 0 if there are too few.
+    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if there
+    /// are too few.
     fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
         let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
         if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
@@ -135,7 +137,8 @@ impl Counts {
         }
         links.iter().for_each(|&link| *self.on_links.entry(link).or_default() += 1);
         self.links.push(links);
-        // Only the earliest of the slices held in nodes counts; later ones are a consequence.
+        // Only nodes that hold the earliest of these slices are counted; delays of later slices are a
+        // consequence.
         let lies = |&(node, slice): &(NodeId, u32)| {
             answers.at(ask, node).is_some_and(|answer| answer.has_all_of(slice))
         };
@@ -146,8 +149,8 @@ impl Counts {
         }
     }
 
-    /// The score of each node: the share of asks in which the next slice was on one of its links, minus the
-    /// share in which it was on another link.
+    /// The score of each node: the share of rounds in which the next slice was on one of the node's links,
+    /// minus the share in which it was on another link.
     fn around<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Vec<(f64, NodeId)> {
         let asks = self.links.len() as f64;
         let score = |node: NodeId| {

@@ -2,7 +2,6 @@
 //!
 //! A survivor may be wrong although its checksums hold. Blocks rebuilt from it are then wrong too, in ways
 //! that depend on the plans that delivered them. So the model of an error is: one surviving block and the
-//! that depend on the plans that delivered them. So the model of an error is: one surviving block and the
 //! rebuilt blocks are wrong, in an unknown way. Equations *show* an error if the error violates at least one
 //! equation. The check must show all errors of this kind, except those that leave the rebuilt blocks correct:
 //! such errors do no harm here, and a scrub finds them.

@@ -311,7 +311,7 @@ impl Ending {
             _ => {}
         }
         if !work.publish {
-            // The blocks that a read delivers are with its client, so they prove nothing about any disk.
+            // The blocks that a read delivers are at its client, so they prove nothing about any disk.
             return self.proven.clear();
         }
         if self.proven.is_empty() && work.is_proven_by_digests() {

@@ -106,7 +106,7 @@ pub struct Verify {
 
 impl Default for Verify {
     fn default() -> Self {
-        // A stretch costs each survivor a message and a file open.
+        // Smaller stretches cost more: each stretch costs every survivor a message and a file open.
         Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false }
     }
 }
@@ -130,7 +130,7 @@ pub enum JobAction {
         /// The digest of the copy, if the store has digests.
         digest: Option<Digest>,
     },
-    /// Record in the catalog that a block is missing or bad at its recorded place.
+    /// Record in the catalog that a block is missing or bad on the node recorded as its holder.
     BlockLost {
         /// The block.
         block: BlockIndex,
@@ -340,7 +340,8 @@ impl Job {
                 self.plan_when_stopped(topology, now);
             }
             (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
-                // Another requestor failed after this one was told to commit its verified block.
+                // Another requestor failed after the job had told this requestor to commit its verified
+                // block. The commit still counts.
                 self.work.publish_at(node);
             }
             (_, Report::SinkFailed { block, problem }) => {
@@ -466,14 +467,15 @@ impl Job {
 
     /// Handles the loss of a node: its process ended, or the coordinator cannot reach it.
     pub fn handle_node_lost(&mut self, node: NodeId, topology: &Topology, now: Duration) {
-        // A requestor matters even before it has its assignment.
+        // The loss of a requestor matters even before the node has received its assignment.
         let is_requestor = self.work.is_requestor(node);
         if self.is_finished() || !(self.work.touched.contains(&node) || is_requestor) {
             return;
         }
         match &mut self.phase {
             Phase::Running(running) if !is_requestor && !running.nodes.contains(&node) => {
-                // The node was asked for fingerprints only, or belonged to an earlier plan.
+                // The node was asked only for fingerprints, or belonged to an earlier plan, so only the
+                // parity check is lost.
                 running.proof = None;
             }
             Phase::Running(running) => {

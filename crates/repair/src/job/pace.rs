@@ -24,13 +24,13 @@ const BELOW_FIGURES: f64 = 0.6;
 /// The number of times that nodes are asked, at intervals of `ASK_EVERY`.
 const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
-/// The wait for answers after the last ask.
+/// The wait for answers after the last round of questions.
 const ANSWERS: Duration = Duration::from_millis(60);
 /// The pause after an examination without result; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_DOUBLINGS: u32 = 8;
 
-/// The pace of a running plan.
+/// Measures the rate of a running plan.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// Slices that each requestor will receive.
@@ -46,7 +46,7 @@ pub(super) struct Pace {
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
     answers: Answers,
-    /// The number of asks so far.
+    /// The number of rounds of questions so far.
     asks: u32,
     in_vain: u32,
     not_before: Duration,
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Answers every ask in the same way and returns the result.
+    /// Gives the same answers in every round of questions; returns the first other step and its time.
     fn inquire(pace: &mut Pace, mut now: Duration, answers: &[(u32, Report)]) -> (Step, Duration) {
         assert_eq!(pace.step(now), Step::Ask);
         for _ in 0..20 {

@@ -15,10 +15,10 @@ use crate::limits::Class;
 use crate::wire::control::ToNode;
 use crate::{Epoch, NodeId, Pacing, Plan, Topology};
 
-/// The least number of slice times that an edge may be idle.
+/// The number of slice times that an edge may be idle, unless the plan works in rounds.
 const PATIENT_SLICES: u32 = 16;
-/// The number of whole transfer times that an edge may be idle if the plan works in rounds: an edge is idle
-/// until its round, and links may be slower than assumed.
+/// The number of whole transfer times that an edge may be idle if the plan works in rounds of whole blocks:
+/// an edge is idle until its round, and links may be slower than assumed.
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always be idle this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
@@ -28,7 +28,7 @@ const CROWD: u32 = 8;
 /// at the same time, before they are counted. There may be more in the end, but with a higher number
 /// neighbours would notice a stopped node only after its pings time out.
 const BESIDE: u32 = 16;
-/// The maximum number of times that the patience doubles.
+/// The maximum number of times that the time an edge may be idle doubles.
 const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never be idle longer than this.
 const MAX_PATIENCE: Duration = Duration::from_secs(120);

@@ -20,7 +20,7 @@ use crate::wire::control::ToNode;
 use crate::{NodeId, Pacing, Plan, Topology};
 
 /// A detour, which is a plan that avoids slow nodes, pays off if the running plan needs at least this many
-/// times as long.
+/// times as long as the detour.
 const GAIN: f64 = 1.4;
 /// Replaces `GAIN` if the running plan was never faster, so that only predictions say that a detour would be.
 const GAIN_BY_FIGURES: f64 = 1.6;

@@ -101,7 +101,7 @@ impl Trust {
         self.used.extend(sources);
     }
 
-    /// Updates which wanted blocks are copies rather than rebuilt, as a plan starts.
+    /// Records, when a plan starts, which wanted blocks consist only of copied bytes.
     pub(super) fn begin(&mut self, plan: &Plan, work: &Work) {
         self.copied = Some(self.copied_after(plan, work));
     }
@@ -127,7 +127,7 @@ impl Trust {
         self.doubt.is_some()
     }
 
-    /// The number of plans to try, each without a different suspect.
+    /// The number of plans to try; each leaves out a different suspect.
     pub(super) fn turns(&self) -> usize {
         self.doubt.as_ref().map_or(1, |doubt| doubt.suspects.len())
     }

@@ -286,7 +286,8 @@ impl Running {
         Rules { in_rounds, patience_ms: self.patience.as_millis() as u32 }
     }
 
-    /// Nodes that are currently throttled by their caps; they report that twice within the plan's patience.
+    /// Nodes that are currently throttled by their caps. Such a node reports this at least twice within the
+    /// time that the plan allows an edge to be idle.
     fn limited_at(&self, now: Duration) -> BTreeSet<NodeId> {
         let lately = |&(_, &at): &(&NodeId, &Duration)| at + self.patience + GATHER * 4 >= now;
         self.limited.iter().filter(lately).map(|(&node, _)| node).collect()

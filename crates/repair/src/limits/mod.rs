@@ -187,7 +187,8 @@ impl Limits {
         self.repairs.retain(|&(other, _), _| other != job);
     }
 
-    /// The buckets that a job draws from, and its class in each: in its own bucket it has no competitors.
+    /// The buckets that a job draws from, each with the class to use. Where only repairs share a bucket, they
+    /// have no competitors of other classes, so they draw as the highest class.
     fn buckets(
         &mut self,
         meter: Meter,

@@ -61,7 +61,7 @@ fn requestors(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '
     })
 }
 
-/// The total rate from all other nodes into this one, in bytes per second.
+/// The total rate from all other nodes into node `to`, in bytes per second.
 fn into(candidates: &Candidates, to: usize) -> f64 {
     let network = &candidates.network;
     let others: f64 =

@@ -27,8 +27,8 @@ pub(super) fn cyclic(placement: &Placement, order: &HelperOrder) -> SumShape {
     SumShape { ranks, routes }
 }
 
-/// The helpers in chain order, followed by the requestor if there is only one; and the number of helpers
-/// before it.
+/// Returns the helpers in chain order, followed by the requestor if there is only one; and the number of
+/// helpers.
 ///
 /// A helper that is also a requestor comes last: the output that ends there saves a stream.
 fn ranks(placement: &Placement, order: &HelperOrder) -> (Vec<Rank>, usize) {

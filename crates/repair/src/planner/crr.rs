@@ -61,8 +61,8 @@ pub(super) fn splitting_direct(placement: &Placement, order: &HelperOrder) -> Su
 
 /// Adds the cube's corners beyond the helpers; returns the cube's dimensions.
 ///
-/// Such a corner starts empty. Its first partner, the helper half a cube below, plays its role as well, so
-/// their first exchange, which would be empty, needs no message.
+/// Such a corner starts empty. The helper half a cube below, which is the corner's first partner, plays the
+/// corner's role as well, so their first exchange, which would be empty, needs no message.
 fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     let dimensions = dimensions(ranks.len());
     let corners = 1 << dimensions;

@@ -28,7 +28,7 @@ pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route 
 
 /// Algorithm 2: the chain whose slowest link is fastest; `None` if no chain has a positive rate.
 ///
-/// Bisects over the link rates and searches, for each, a chain of links that are at least as fast. Exact
+/// Bisects over the link rates and searches, for each rate, a chain of links that are at least as fast. Exact
 /// unless a search exceeds its step limit, which random networks do not come near.
 pub(super) fn weighted(candidates: &Candidates) -> Option<Route> {
     if members(candidates) == 0 {
@@ -155,8 +155,7 @@ impl Search {
         self.try_each(&last, &mut trial, members).then_some(trial.chain)
     }
 
-    /// Extends the chain by one of the helpers `next` and on to its full length; returns false if none of
-    /// them leads there.
+    /// Tries to complete the chain through one of the helpers in `next`; returns whether that succeeded.
     fn try_each(&mut self, next: &[usize], trial: &mut Trial, members: usize) -> bool {
         let mut tried: Vec<usize> = Vec::new();
         for &helper in next {

@@ -46,7 +46,7 @@ pub(super) fn check(stripe: &Stripe, request: &PlanRequest) -> Result<(), PlanEr
     Ok(())
 }
 
-/// The geometry of a plan, and the slices it moves.
+/// Returns the geometry of a plan and the slices that the plan moves.
 pub(super) fn cut(
     builder: &PlanBuilder,
     request: &PlanRequest,

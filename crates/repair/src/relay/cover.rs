@@ -35,12 +35,12 @@ pub(super) type Row = Vec<(usize, u8)>;
 pub(super) struct Group {
     pub(super) locals: Vec<usize>,
     pub(super) outputs: Vec<usize>,
-    /// The computation; it numbers inputs and sums by their positions in this group.
+    /// The computation, in which inputs and sums are numbered by their positions in this group.
     pub(super) passes: Arc<Passes>,
 }
 
 impl Group {
-    /// The same group, for sums with other output numbers.
+    /// Returns the same group for sums with other output numbers.
     fn with_outputs(&self, outputs: &[usize]) -> Self {
         let outputs = self.outputs.iter().map(|&number| outputs[number]).collect();
         Self { locals: self.locals.clone(), outputs, passes: self.passes.clone() }
@@ -110,7 +110,8 @@ fn cover(rows: &[Row]) -> Vec<Group> {
     while !terms.is_empty() {
         let kinds = kinds(&terms);
         if kinds.len() > MOST_KINDS {
-            // Each pass reduces the number of kinds, so this can only happen before the first pass.
+            // Each pass reduces the number of different sets of sums, so this can only happen before the
+            // first pass.
             debug_assert!(passes.is_empty());
             return grouped(equal_sums(terms));
         }

@@ -30,7 +30,7 @@ pub(super) struct SumGroup {
     pub(super) sums: Vec<usize>,
     /// The inputs of these sums.
     pub(super) inputs: Vec<usize>,
-    /// The computation; it numbers sums and inputs by their positions in this part.
+    /// The computation, in which sums and inputs are numbered by their positions in this group.
     pub(super) passes: Passes,
 }
 

@@ -134,7 +134,7 @@ impl Step {
         Self { pass, begins, extras: Vec::new() }
     }
 
-    /// Carries more terms along for one of its sums.
+    /// Carries more terms along for one of the pass's sums.
     fn take_along(&mut self, terms: impl Iterator<Item = (usize, u8)>, target: usize) {
         let row = self.pass.targets.binary_search(&target).expect("the pass begins this sum");
         self.extras.extend(terms.map(|(source, coefficient)| Extra { row, coefficient, source }));

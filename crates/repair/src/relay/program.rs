@@ -68,7 +68,7 @@ pub(super) struct Program {
     single_uses: Lists<(usize, u8)>,
     /// For each local input, the sums that add this input to received inputs.
     mixed_uses: Lists<(usize, u8)>,
-    /// For each sum with received inputs, its local inputs.
+    /// For each sum with received inputs, the local inputs of the sum.
     locals_of: Vec<Vec<(usize, u8)>>,
     /// The groups. Together they compute every sum that has at least two local inputs and no received ones.
     groups: Vec<Group>,
@@ -76,8 +76,8 @@ pub(super) struct Program {
     groups_of: Lists<usize>,
     /// For each local input, the number of groups and other sums that need it.
     local_uses: Vec<u32>,
-    /// For each local input, its position in the order in which inputs are needed when groups are computed in
-    /// turn.
+    /// For each local input, its position in the order in which the groups, computed one after another, need
+    /// the inputs.
     rank_of: Vec<u16>,
 }
 

@@ -173,8 +173,8 @@ pub enum FromNode {
         /// The client's number for the request.
         tag: u64,
     },
-    /// A client received a whole block whose bytes differ from its recorded digest. The block's node should
-    /// verify it.
+    /// A client received a whole block whose bytes differ from the block's recorded digest. The node that
+    /// holds the block should verify it.
     Garbled {
         /// The stripe.
         stripe: StripeId,
@@ -423,13 +423,14 @@ pub fn limit(start: &[u8]) -> usize {
     let start = start.strip_prefix(b"{").unwrap_or(start);
     let name = start.strip_prefix(b"\"").and_then(|rest| rest.split(|&byte| byte == b'"').next());
     match name {
-        // Contains slice ranges, of a few bytes each.
+        // A report contains slice ranges, of a few bytes each.
         Some(b"report") => 16 << 20,
-        // One part of a list and the rest of the message.
+        // One part of a block list and the rest of the message.
         Some(b"register-helper" | b"held" | b"listed") => LISTING_PART_BYTES + (64 << 10),
-        // For each block a label, whose file name has up to 1 KiB and takes at most six bytes per character.
+        // A label for each block. The file name in a label has up to 1 KiB and takes at most six bytes per
+        // character.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
-        // Block indices, or errors reported by the system.
+        // Block indices, or errors reported by the operating system.
         Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,
         _ => 1 << 10,
     }

@@ -155,7 +155,7 @@ impl FrameHeader {
     /// Compares the checksum with the header and `payload`.
     ///
     /// # Errors
-    /// [`EdgeError::BadChecksum`] if it does not match.
+    /// [`EdgeError::BadChecksum`] if the checksum does not match.
     pub fn verify(&self, payload: &[u8]) -> Result<(), EdgeError> {
         check(self.checksum_of(payload), self.checksum)
     }
