@@ -67,7 +67,8 @@ pub(crate) trait Backend: Sync + RefUnwindSafe {
     fn run(&self, work: Work<'_, '_>);
 }
 
-/// A call, represented as a value. So a backend has a single entry point, where target features change once.
+/// One operation with its operands, represented as a value, so that a backend has a single entry point. That
+/// function enables the CPU features, once per call.
 ///
 /// All byte slices of one value have the same length.
 pub(crate) enum Work<'a, 'b> {

@@ -11,7 +11,8 @@
 use crate::kernel::{Pair, Single, Terms, Work};
 use crate::x86;
 
-/// A CPU's vector instructions over registers of `N` bytes. A value exists only if they were detected.
+/// A CPU's vector instructions over registers of `N` bytes. A value exists only if these instructions were
+/// detected.
 pub(crate) trait Vector<const N: usize>: Copy {
     /// `N` bytes of data.
     type Register: Copy;
@@ -288,7 +289,7 @@ fn add_product<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// The prefetch distance of reads.
+/// How far ahead of a read the source is prefetched, in bytes.
 const AHEAD_BYTES: usize = 512;
 
 /// Loads `U` registers of a source that is read for `R` targets.

@@ -70,7 +70,7 @@ struct Check {
 /// What the job must do after a step of its ending.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// The ending continues.
+    /// Nothing; the ending continues.
     On,
     /// The ending is complete and successful.
     Done,

@@ -61,7 +61,7 @@ pub enum JobError {
     Plan {
         /// The reason.
         error: PlanError,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// No node can replace a requestor that failed.
@@ -71,9 +71,9 @@ pub enum JobError {
         block: BlockId,
         /// The failed requestor.
         node: NodeId,
-        /// Its failure.
+        /// The requestor's failure.
         reason: String,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// The client that takes part is disconnected or cannot continue.
@@ -98,7 +98,7 @@ pub enum JobError {
     Contradiction {
         /// The contradicting blocks, at least one of them wrong.
         blocks: Vec<BlockId>,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// The store currently accepts no block of this stripe on any node.
@@ -106,7 +106,7 @@ pub enum JobError {
     StoreNotReady {
         /// The reason given by the last node that was asked.
         reason: String,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// The job was cancelled.

@@ -100,7 +100,7 @@ fn ranks(placement: &Placement, order: &HelperOrder) -> Vec<Rank> {
     end.into_iter().chain(others).map(|helper| placement.rank_of(helper)).collect()
 }
 
-/// ⌈log2 ranks⌉
+/// The dimensions of the smallest hypercube with a corner for every rank: ⌈log2 ranks⌉.
 fn dimensions(ranks: usize) -> u32 {
     ranks.next_power_of_two().trailing_zeros()
 }

@@ -25,7 +25,7 @@ pub struct Explanation {
 /// Makes the same plan as [`plan`](super::plan()) and explains it.
 ///
 /// # Errors
-/// Those of [`plan`](super::plan()).
+/// The errors of [`plan`](super::plan()).
 pub fn explain(
     stripe: &Stripe,
     request: &PlanRequest,

@@ -83,7 +83,7 @@ pub enum FromNode {
         /// The report.
         report: Report,
     },
-    /// Answer to [`ToNode::Ping`].
+    /// Answer to [`ToNode::Ping`]: the node is alive.
     Pong {
         /// Free space for blocks, in bytes.
         free_bytes: u64,
@@ -98,7 +98,7 @@ pub enum FromNode {
         /// Bytes per second received.
         down: u64,
     },
-    /// Answer to [`ToNode::Spare`].
+    /// Answer to [`ToNode::Spare`]: the unused parts of the caps on repairs.
     Unused {
         /// The unused part of the cap on sending repairs, in thousandths; `None` without such a cap, or if
         /// the part is not known yet.
@@ -113,9 +113,9 @@ pub enum FromNode {
         /// The block.
         block: BlockId,
     },
-    /// Answer to [`ToNode::Verify`].
+    /// Answer to [`ToNode::Verify`]: the result of reading the block.
     Verified {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// The block.
         block: BlockId,
@@ -125,12 +125,12 @@ pub enum FromNode {
     /// The work for [`ToNode::Verify`] is throttled by one of the node's caps, so the answer will take
     /// longer.
     Verifying {
-        /// The question's number.
+        /// The number of the question that this message is about.
         ask: u64,
     },
     /// Answer to [`ToNode::List`], or one part of it.
     Listed {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// All blocks held, or the next part of the list.
         blocks: Vec<HeldBlock>,
@@ -140,7 +140,7 @@ pub enum FromNode {
     },
     /// Answer to [`ToNode::List`] from a helper that cannot list its blocks.
     ListFailed {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// The problem.
         problem: StoreProblem,
@@ -154,7 +154,7 @@ pub enum FromNode {
     },
     /// Answer to [`ToNode::Describe`], in several messages if there are many blocks.
     Described {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// The descriptions of some of the blocks. Blocks that cannot be opened are left out.
         blocks: Vec<Description>,
@@ -274,19 +274,19 @@ pub enum ToNode {
     },
     /// Read a block and compare it with its checksums ([`FromNode::Verified`]).
     Verify {
-        /// The question's number.
+        /// The number of the question, which the answer repeats.
         ask: u64,
         /// The block.
         block: BlockId,
     },
     /// List the blocks held ([`FromNode::Listed`]).
     List {
-        /// The question's number.
+        /// The number of the question, which the answer repeats.
         ask: u64,
     },
     /// Report the labels and digests of all blocks held ([`FromNode::Described`]).
     Describe {
-        /// The question's number.
+        /// The number of the question, which the answer repeats.
         ask: u64,
     },
     /// A client's request has ended.

@@ -202,9 +202,9 @@ struct Choices {
     chains: Vec<(Vec<u32>, u64)>,
     /// Links between nodes, many of them invalid, with rates that are powers of two.
     links: Vec<(u32, u32, u8)>,
-    /// Links that carry nothing.
+    /// Links to mark as broken.
     broken: Vec<(u32, u32)>,
-    /// Reservations at nodes.
+    /// Reservations of nodes' ports and disks.
     reserved: Vec<(u32, u8, u64)>,
     /// The number of nodes without a block.
     spares: u32,
