@@ -7,8 +7,8 @@ use super::routes::Routes;
 use super::{PlanRequest, Wanted};
 use crate::{NodeId, Reach, Stripe, Topology};
 
-/// The maximum number of pure relays, which are nodes without a block of the stripe; each one makes planning
-/// slower.
+/// The maximum number of pure relays, which are nodes that are neither holders nor requestors here; each one
+/// makes planning slower.
 const MOST_RELAYS: usize = 4;
 /// A pure relay must forward this many times as fast as the median holder.
 const FASTER: f64 = 1.25;
@@ -83,7 +83,8 @@ impl Candidates {
         self
     }
 
-    /// Helpers that neither hold nor want a block and forward faster than the median holder, fastest first.
+    /// Helpers that are neither holders nor requestors here and forward faster than the median holder,
+    /// fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -105,7 +106,7 @@ impl Candidates {
         relays.into_iter().map(|(_, node)| node).take(MOST_RELAYS).collect()
     }
 
-    /// Live helpers that are not avoided and neither hold nor want a block.
+    /// Live helpers that are not avoided and are neither holders nor requestors here.
     fn strangers<'a>(
         &'a self,
         request: &'a PlanRequest,

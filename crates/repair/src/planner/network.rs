@@ -70,7 +70,7 @@ impl Network {
         [self.uplink(from), self.downlink(to)].into_iter().chain(between.iter().copied())
     }
 
-    /// The rate from one node to another in bytes per second, in the absence of other traffic.
+    /// The rate from one node to another that is available to this repair, in bytes per second.
     pub fn rate(&self, from: usize, to: usize) -> f64 {
         self.passed(from, to).map(|resource| self.rates[resource]).fold(f64::INFINITY, f64::min)
     }
