@@ -230,7 +230,7 @@ fn main() {
         print_row(contender.name(), columns.map(|column| column[i]), "");
     }
     if matches!(contenders.last(), Some(Contender::IsaL(_))) {
-        // The two limits come before the best kernel, and ISA-L is last.
+        // The first two rows are the limits, the third is the best kernel, and the last is ISA-L.
         let ratios = columns.map(|column| Some(column[2]? / (*column.last()?)?));
         print_row("best / ISA-L", ratios, "x");
     }

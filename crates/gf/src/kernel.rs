@@ -61,15 +61,16 @@ pub struct Terms<'a> {
     pub singles: &'a [Single<'a>],
 }
 
-/// An implementation for one set of CPU features. A value exists only if they were detected.
+/// An implementation for one set of CPU features. A value exists only if these features were detected.
 pub(crate) trait Backend: Sync + RefUnwindSafe {
     fn name(&self) -> &'static str;
     fn run(&self, work: Work<'_, '_>);
 }
 
-/// A call, represented as a value. So a backend has a single entry point, where target features change once.
+/// One operation with its operands, represented as a value, so that a backend has a single entry point. That
+/// function enables the CPU features, once per call.
 ///
-/// All byte slices in it have the same length.
+/// All byte slices of one value have the same length.
 pub(crate) enum Work<'a, 'b> {
     /// target += source
     Xor { source: &'a [u8], target: &'a mut [u8] },
@@ -120,7 +121,7 @@ impl Kernel {
         Self::available().iter().copied().find(|kernel| kernel.name() == name)
     }
 
-    /// The name that [`Kernel::named`] accepts.
+    /// The kernel's name, which [`Kernel::named`] accepts.
     pub fn name(self) -> &'static str {
         self.0.name()
     }

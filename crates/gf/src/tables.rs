@@ -59,7 +59,7 @@ pub(crate) static PRODUCTS: [[u8; 256]; 256] = {
 
 /// `MATRICES[c]` is multiplication by c as the 8×8 bit matrix that `GF2P8AFFINEQB` takes.
 ///
-/// That instruction works for any polynomial, whereas `GF2P8MULB` is limited to that of AES.
+/// That instruction works for any polynomial, whereas `GF2P8MULB` is limited to the polynomial of AES.
 #[cfg(target_arch = "x86_64")]
 pub(crate) static MATRICES: [u64; 256] = {
     let mut table = [0; 256];

@@ -11,7 +11,8 @@
 use crate::kernel::{Pair, Single, Terms, Work};
 use crate::x86;
 
-/// A CPU's vector instructions over registers of `N` bytes. A value exists only if they were detected.
+/// A CPU's vector instructions over registers of `N` bytes. A value exists only if these instructions were
+/// detected.
 pub(crate) trait Vector<const N: usize>: Copy {
     /// `N` bytes of data.
     type Register: Copy;
@@ -110,8 +111,9 @@ fn mix_registers<V: Vector<N>, const N: usize>(
 
 /// Walks all sources once for every four targets.
 ///
-/// The last number of each shape is the width of a tile in registers: as many as keep all sums of a tile in
-/// registers, up to eight, to share the bounds checks and table look-ups of a source.
+/// The last number in each call of `walk` is the width of a tile in registers: the largest width, up to
+/// eight, at which all sums of a tile stay in registers. Wide tiles share the bounds checks and table
+/// look-ups of a source.
 #[inline(always)]
 fn combine<V: Vector<N>, const N: usize>(
     v: V,
@@ -251,7 +253,7 @@ fn add_products<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// Adds the terms of a single sum; most have coefficient 1.
+/// Adds a term of a single sum; most such terms have coefficient 1.
 #[inline(always)]
 fn add_single<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -270,7 +272,7 @@ fn add_single<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// Adds the products of one column.
+/// Adds the products of one column, which is a source or a pair, to all sums.
 #[inline(always)]
 fn add_product<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     v: V,
@@ -287,7 +289,7 @@ fn add_product<V: Vector<N>, const N: usize, const R: usize, const U: usize>(
     }
 }
 
-/// The prefetch distance of reads.
+/// How far ahead of a read the source is prefetched, in bytes.
 const AHEAD_BYTES: usize = 512;
 
 /// Loads `U` registers of a source that is read for `R` targets.

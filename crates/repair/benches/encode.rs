@@ -45,7 +45,7 @@ struct Put {
     /// The code's name, followed by a slash and the chunk size in bytes if a block has several chunks.
     name: String,
     code: CodeSpec,
-    /// The index of its Reed-Solomon reference in the list.
+    /// The index of the put with its Reed-Solomon reference.
     reference: usize,
     assignment: Assignment,
     data: Vec<Vec<u8>>,
@@ -120,7 +120,7 @@ impl Put {
         cpu_seconds() - started
     }
 
-    /// The same for a client's first put, with an empty pool.
+    /// Processor seconds of a client's first put, with an empty pool.
     fn first(&self) -> f64 {
         let samples = (0..LEAST_ROUNDS).map(|_| {
             self.kept.take();

@@ -1,4 +1,5 @@
-//! How long plans take to make: `cargo bench -p repair --bench planning` prints one table in half a minute.
+//! Measures how long the planner takes: `cargo bench -p repair --bench planning` prints one table in half a
+//! minute.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -31,9 +32,9 @@ enum Links {
     Pairs,
     /// Links into requestors are slow, except from nodes without a block.
     Thin,
-    /// Four regions as in the table; each pair of nodes has its own link.
+    /// Four regions with the rates of `AMERICA`; each pair of nodes has its own link.
     RegionPairs,
-    /// Four regions as in the table; nodes share the links between regions.
+    /// Four regions with the rates of `AMERICA`; nodes share the links between regions.
     RegionTrunks,
 }
 
@@ -43,7 +44,7 @@ struct Case {
     topology: Topology,
 }
 
-/// A stripe whose first `lost` blocks are rebuilt on new nodes, or, with regions, on their old nodes.
+/// A stripe whose first `lost` blocks are rebuilt: on new nodes or, with regions, on their old nodes.
 fn case(n: usize, k: usize, lost: u32, links: Links, scheme: Scheme) -> Case {
     let code = CodeSpec::reed_solomon(n, k).build().expect("a code");
     let regions = matches!(links, Links::RegionPairs | Links::RegionTrunks);

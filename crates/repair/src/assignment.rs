@@ -1,4 +1,5 @@
-//! One node's share of a plan, with the addresses and keys of its edges: what the coordinator sends it.
+//! One node's share of a plan, with the addresses and keys of its edges, as the coordinator sends it to the
+//! node.
 
 use codes::{BlockIndex, SubBlock};
 use serde::{Deserialize, Serialize};
@@ -16,47 +17,48 @@ pub struct Assignment {
     pub job: JobId,
     /// The number of the job's plan.
     pub epoch: Epoch,
-    /// Its priority where the node's caps are reached.
+    /// The job's priority class, for when traffic on the node reaches a rate cap.
     pub class: Class,
     /// The client's own number for its request, if this assignment goes to that client.
     pub tag: Option<u64>,
-    /// The window and how it is cut.
+    /// The window of offsets in each sub-block, and its division into slices.
     pub geometry: Geometry,
     /// The slices to move.
     pub slices: SliceSet,
     /// The assignment of slices to lanes.
     pub dealing: Dealing,
-    /// How nodes move slices on.
+    /// How the node overlaps its work on slices.
     pub pacing: Pacing,
     /// The layout of sub-blocks in their blocks.
     pub chunking: Chunking,
-    /// The node's task in each lane; `None` for lanes without it.
+    /// The node's task in each lane; `None` for lanes in which the node has no task.
     pub lanes: Vec<Option<Task>>,
-    /// The blocks it reads.
+    /// The blocks that the node reads.
     pub locals: Vec<LocalBlock>,
-    /// The nodes it receives from.
+    /// The nodes that this node receives from.
     pub inlets: Vec<Inlet>,
-    /// The nodes it sends to.
+    /// The nodes that this node sends to.
     pub outlets: Vec<Outlet>,
     /// The sub-block that is output number `i`; the same for all nodes of the plan.
     pub outputs: Vec<SubBlock>,
-    /// The destinations of its deliveries.
+    /// The blocks that are delivered at this node.
     pub sinks: Vec<Sink>,
-    /// If an awaited slice is missing for this long, the node reports that it starves.
+    /// The node reports a stall if a slice that it waits for has not arrived for this long.
     pub stall_ms: u32,
 }
 
 /// A block on the node's own disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalBlock {
-    /// Its index in the stripe, which the tasks use.
+    /// The block's index in the stripe, by which tasks refer to the block.
     pub index: BlockIndex,
-    /// The store's name for it.
+    /// The store's name for the block.
     pub id: BlockId,
-    /// Its length; bytes beyond are zeros. A node whose copy has another length does not read it.
+    /// The block's length in bytes; bytes beyond it are read as zeros. A node whose copy has another length
+    /// refuses to read the copy.
     pub bytes: u64,
-    /// The digest recorded by the store. A node whose copy has another digest does not read it; `None` if no
-    /// digest is recorded.
+    /// The block's digest as recorded by the store. A node whose copy has another digest refuses to read the
+    /// copy. `None` if no digest is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
 }
@@ -89,36 +91,36 @@ pub struct Outlet {
     pub tls_name: Option<String>,
 }
 
-/// A block that is delivered here.
+/// A block that is delivered at this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sink {
-    /// Its index in the stripe, as used in the plan's outputs.
+    /// The block's index in the stripe, by which the plan's outputs refer to the block.
     pub index: BlockIndex,
-    /// The store's name for it.
+    /// The store's name for the block.
     pub id: BlockId,
-    /// Its length; bytes delivered beyond are padding and are dropped.
+    /// The block's length in bytes; delivered bytes beyond it are padding and are dropped.
     pub bytes: u64,
-    /// The digest recorded by the store. A store that knows several kinds of digest computes this kind, so
-    /// that the two can be compared.
+    /// The block's digest as recorded by the store. A store that knows several kinds of digest computes this
+    /// kind, so that the two can be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// How the delivery ends.
+    /// What happens to the block once it is delivered.
     pub end: SinkEnd,
 }
 
-/// The end of a delivery. The way a store keeps a block, by its own rename or through its own process, is the
-/// store's business and not part of the assignment.
+/// What happens to a delivered block. How a store publishes the block, by a rename of its own or through the
+/// storage system's process, is up to the store and not part of the assignment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum SinkEnd {
-    /// The bytes stay where they were written; there is no seal and no commit.
+    /// The recipient, such as a client, takes the bytes as they come; nothing is sealed or committed.
     Taken,
-    /// The block enters the node's store: sealed, checked, then committed.
+    /// The node's store keeps the block: it is sealed, checked and then committed.
     Kept {
         /// The label to write with the block, if the store keeps labels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<Box<StripeLabel>>,
-        /// The permit for the store's own process, if it requires one.
+        /// The permit to present to the storage system's own process, if that process requires one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permit: Option<Permit>,
     },
@@ -136,7 +138,7 @@ impl Sink {
         }
     }
 
-    /// The permit for the store's own process, if it requires one.
+    /// The permit to present to the storage system's own process, if that process requires one.
     pub fn permit(&self) -> Option<&Permit> {
         match &self.end {
             SinkEnd::Kept { permit, .. } => permit.as_ref(),
@@ -146,12 +148,12 @@ impl Sink {
 }
 
 impl Assignment {
-    /// The node's tasks, with their lanes.
+    /// The node's tasks, each with the number of its lane.
     pub fn tasks(&self) -> impl Iterator<Item = LaneTask<'_>> {
         self.lanes.iter().zip(0..).filter_map(|(task, lane)| Some((lane, task.as_ref()?)))
     }
 
-    /// The lane that a slice travels.
+    /// The lane that carries slice `slice`.
     pub fn lane_of(&self, slice: u32) -> u16 {
         self.dealing.lane_of(slice)
     }

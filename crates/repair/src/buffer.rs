@@ -1,5 +1,5 @@
-//! Slice buffers, aligned for the kernels and reused. The passes that a relay has computed are kept with
-//! them.
+//! Slice buffers, aligned for the GF(2^8) kernels and reused. The pool also caches the passes that relays
+//! have found for recent sums.
 
 use aligned_vec::{AVec, ConstAlign};
 
@@ -8,13 +8,13 @@ use crate::relay::cover::Covers;
 /// The bytes of one slice, aligned to a cache line.
 pub type Buffer = AVec<u8, ConstAlign<64>>;
 
-/// Free buffers, and the passes found for recent programs.
+/// Free buffers, and the passes found for recent sums.
 #[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Buffer>,
-    /// The most buffers kept.
+    /// The maximum number of free buffers to keep.
     kept: usize,
-    /// Results that relays share through the pool.
+    /// The passes found for recent sums, which relays share through the pool.
     pub(crate) covers: Covers,
 }
 
@@ -34,7 +34,7 @@ impl BufferPool {
         self.kept = buffers.max(Self::KEPT);
     }
 
-    /// A buffer of `bytes` bytes with unspecified contents.
+    /// Returns a buffer of `bytes` bytes with unspecified contents.
     pub fn take(&mut self, bytes: usize) -> Buffer {
         let mut buffer = self.free.pop().unwrap_or_else(|| AVec::new(64));
         buffer.resize(bytes, 0);
@@ -50,7 +50,7 @@ impl BufferPool {
         });
     }
 
-    /// Gives a buffer back.
+    /// Puts a buffer back into the pool, or frees it if the pool is full.
     pub fn give(&mut self, buffer: Buffer) {
         if self.free.len() < self.kept {
             self.free.push(buffer);

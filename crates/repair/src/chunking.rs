@@ -3,7 +3,8 @@
 //! A system that encodes a file chunk by chunk writes blocks of many chunks, each cut into the code's α parts
 //! (Ceph's shards, for example): sub-block j of the block is part j of every chunk, in order. A block encoded
 //! as a whole is a single chunk. Codes, plans and slices do not see chunks: they number the bytes of a
-//! sub-block from 0. Readers and writers of blocks translate here.
+//! sub-block from 0. Readers and writers of blocks use this module to translate those offsets into offsets in
+//! the block.
 //!
 //! **Invariant:** sub-blocks have equal lengths, and every byte of a block belongs to one of them. In a code
 //! without sub-blocks (α = 1) the bytes are contiguous whatever the chunks, so its blocks count as one chunk.
@@ -23,7 +24,7 @@ pub struct Chunking {
     chunks: u64,
 }
 
-/// A [`Chunking`] as it is sent.
+/// The serialized form of a [`Chunking`].
 #[derive(Serialize, Deserialize)]
 struct Sizes {
     block_bytes: u64,
@@ -31,10 +32,10 @@ struct Sizes {
     sub_blocks: u16,
 }
 
-/// The reason why a block cannot have chunks of a size.
+/// Why a block cannot be divided into chunks of a given size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkingError {
-    /// A chunk is not cut into equal parts.
+    /// A chunk cannot be cut into equal parts, one per sub-block.
     #[error(
         "chunks of {chunk_bytes} bytes have no {sub_blocks} equal parts; choose a multiple of {sub_blocks}"
     )]
@@ -44,7 +45,7 @@ pub enum ChunkingError {
         /// The code's α.
         sub_blocks: u16,
     },
-    /// The last chunk is short.
+    /// The block is not a whole number of chunks.
     #[error("a block of {block_bytes} bytes is not a whole number of chunks of {chunk_bytes} bytes")]
     Chunks {
         /// The block's size in bytes.
@@ -54,20 +55,22 @@ pub enum ChunkingError {
     },
 }
 
-/// Contiguous bytes of one sub-block in the block.
+/// A contiguous range of a block's bytes that belongs to one sub-block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Number of the sub-block.
     pub sub: u16,
-    /// Offsets in the sub-block.
+    /// The offsets of these bytes in the sub-block.
     pub within: Range<u64>,
 }
 
 impl Chunking {
-    /// Blocks of `block_bytes` bytes in chunks of `chunk_bytes`, of a code with `sub_blocks` sub-blocks.
+    /// Describes blocks of `block_bytes` bytes that a code with `sub_blocks` sub-blocks encodes in chunks of
+    /// `chunk_bytes` bytes.
     ///
     /// # Errors
-    /// [`ChunkingError`] if chunks do not divide the block, or sub-blocks a chunk.
+    /// [`ChunkingError`] if the block is not a whole number of chunks, or a chunk cannot be cut into
+    /// `sub_blocks` equal parts.
     ///
     /// # Panics
     /// If there are no sub-blocks.
@@ -84,7 +87,8 @@ impl Chunking {
         Ok(Self { sub_blocks, part_bytes, chunks: block_bytes / chunk_bytes })
     }
 
-    /// The layout of a stripe's blocks as catalogs describe it; a single chunk if they name no chunk size.
+    /// Describes the blocks of a stripe by the sizes in its catalog entry. Without `chunk_bytes` a block is a
+    /// single chunk.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -96,10 +100,10 @@ impl Chunking {
         Self::new(block_bytes, chunk_bytes.unwrap_or(block_bytes), sub_blocks)
     }
 
-    /// Blocks of a single chunk.
+    /// Describes blocks of a single chunk.
     ///
     /// # Panics
-    /// If the code's sub-blocks do not divide them.
+    /// If `block_bytes` is 0 or not a multiple of the code's number of sub-blocks.
     pub fn whole(code: &dyn Code, block_bytes: u64) -> Self {
         Self::of(code, block_bytes, None).expect("a block is cut into equal sub-blocks")
     }
@@ -124,15 +128,15 @@ impl Chunking {
         self.sub_block_bytes() * u64::from(self.sub_blocks)
     }
 
-    /// Bytes of a chunk; `None` if the block is a single one.
+    /// Bytes of a chunk; `None` if the block is a single chunk.
     pub fn chunk_bytes(&self) -> Option<u64> {
         (self.chunks > 1).then_some(self.part_bytes * u64::from(self.sub_blocks))
     }
 
-    /// The ranges of the block that hold bytes of a sub-block, ascending.
+    /// Returns the ranges of the block that hold the bytes `within` of sub-block `sub`, ascending.
     ///
     /// # Panics
-    /// If there is no such sub-block, or it ends before `within` does.
+    /// If there is no such sub-block, or `within` reaches beyond its end.
     pub fn ranges(&self, sub: u16, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         assert!(sub < self.sub_blocks, "a sub-block of the block");
         assert!(within.end <= self.sub_block_bytes(), "bytes of the sub-block");
@@ -146,7 +150,7 @@ impl Chunking {
         })
     }
 
-    /// The pieces in a range of the block, in order.
+    /// Splits a range of the block into pieces, each of one sub-block, in order.
     ///
     /// # Panics
     /// If the block ends before the range does.
@@ -164,7 +168,7 @@ impl Chunking {
         })
     }
 
-    /// The offset in the block of a byte of a sub-block.
+    /// Returns the offset in the block of byte `within` of sub-block `sub`.
     pub(crate) fn offset(&self, sub: u16, within: u64) -> u64 {
         let (chunk, in_part) = (within / self.part_bytes, within % self.part_bytes);
         (chunk * u64::from(self.sub_blocks) + u64::from(sub)) * self.part_bytes + in_part
@@ -196,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// Reference: for each byte of a block written chunk by chunk, its sub-block and its offset there.
+    /// Reference implementation: for each byte of a block, its sub-block and its offset in that sub-block.
     fn written(part_bytes: u64, sub_blocks: u16, chunks: u64) -> Vec<(u16, u64)> {
         let mut lengths = vec![0; usize::from(sub_blocks)];
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The cost of a plan: exact bytes per node and link, and timeslots. [`forecast`](crate::Forecast) has
+//! The cost of a plan: exact bytes per node and link, and timeslots. [`Forecast`](crate::Forecast) predicts
 //! seconds.
 //!
 //! Bytes are those of the slices that the plan moves, including a short last one: payload without frame
@@ -23,13 +23,13 @@ pub struct NodeCost {
     pub received_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// The number of contiguous ranges that the node requests from its disks, that is, of seeks. See
+    /// The number of contiguous ranges that the node reads from its disks, which is the number of seeks. See
     /// `docs/reference/codes.md`, "Disk reads".
     pub reads: u64,
-    /// Bytes of these ranges: the bytes needed and the small gaps between them, see
-    /// [`Transfer`](crate::Transfer).
+    /// Bytes of the contiguous ranges that the node reads: the bytes needed and the small gaps between them,
+    /// see [`Transfer`](crate::Transfer).
     pub disk_bytes: u64,
-    /// Bytes of outputs produced here.
+    /// Bytes of the outputs that are delivered at this node.
     pub delivered_bytes: u64,
 }
 
@@ -45,34 +45,37 @@ impl NodeCost {
 pub struct Cost {
     /// Every node with a task, ascending.
     pub nodes: Vec<NodeCost>,
-    /// Bytes over all links.
+    /// Bytes sent, summed over all links.
     pub network_bytes: u64,
     /// Bytes read from blocks, padding included.
     pub read_bytes: u64,
-    /// Contiguous ranges that nodes request from their disks.
+    /// The number of contiguous ranges that nodes read from their disks.
     pub reads: u64,
-    /// Bytes of these ranges.
+    /// Bytes of the contiguous ranges that nodes read, including small gaps.
     pub disk_bytes: u64,
     /// Bytes of all outputs.
     pub delivered_bytes: u64,
-    /// The node with the largest load; ties go to the most bytes in sum, then to the lowest number.
+    /// The node with the largest [`load_bytes`](NodeCost::load_bytes). Ties go to the node that sends and
+    /// receives more in total, then to the lowest number.
     pub busiest: NodeId,
     /// The longest chain of streams from a reader to a requestor.
     pub hops: u32,
-    /// Time in units of sending one block over one link, if all links are equal and the only limit.
+    /// Predicted duration, in units of the time to send one block over one link, if all links are equal and
+    /// nothing else limits the plan.
     pub timeslots: f64,
-    /// Bytes of a block, the usual unit of costs.
+    /// Bytes of a block, the unit in which costs are usually given.
     pub block_bytes: u64,
 }
 
 impl Cost {
-    /// The cost at `node`, if it has a part.
+    /// The cost at `node`; `None` if the node has no task.
     pub fn of(&self, node: NodeId) -> Option<&NodeCost> {
         let at = self.nodes.binary_search_by_key(&node, |cost| cost.node).ok()?;
         Some(&self.nodes[at])
     }
 
-    /// Mean bytes of a read, small if a code reads pieces of blocks; 0 without reads.
+    /// Mean size of a contiguous read from disk, in bytes; 0 without reads. It is small if a code reads
+    /// pieces of blocks.
     pub fn mean_read_bytes(&self) -> u64 {
         self.disk_bytes.checked_div(self.reads).unwrap_or(0)
     }
@@ -93,7 +96,7 @@ impl Cost {
         self.of(self.busiest).map_or(0, NodeCost::load_bytes)
     }
 
-    /// `bytes` in blocks.
+    /// Converts `bytes` to a number of blocks.
     pub fn in_blocks(&self, bytes: u64) -> f64 {
         bytes as f64 / self.block_bytes as f64
     }
@@ -124,7 +127,7 @@ impl Plan {
         }
     }
 
-    /// Bytes over all links.
+    /// Bytes sent, summed over all links.
     pub(crate) fn network_bytes(&self) -> u64 {
         sent_bytes(&self.node_costs())
     }
@@ -134,7 +137,7 @@ impl Plan {
         self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
     }
 
-    /// Bytes and slices of each lane.
+    /// For each lane, the number of slices that it carries and their bytes in one stream.
     pub(crate) fn lane_shares(&self) -> Vec<LaneShare> {
         let slices = |lane| u64::from(self.dealing.count_in(lane, &self.slices));
         let share = |lane| LaneShare { slices: slices(lane), bytes: 0 };
@@ -162,7 +165,8 @@ impl Plan {
         links
     }
 
-    /// The bytes of every node; reads are not counted.
+    /// The cost of every node, except that `reads` and `disk_bytes` are left at 0; [`cost`](Self::cost) fills
+    /// them in.
     pub fn node_costs(&self) -> Vec<NodeCost> {
         let mut costs: BTreeMap<NodeId, NodeCost> = BTreeMap::new();
         for (lane, share) in self.lanes.iter().zip(self.lane_shares()) {

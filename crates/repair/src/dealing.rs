@@ -1,9 +1,10 @@
 //! Deals slices to a plan's lanes, in turns and by weight.
 //!
 //! A *round* deals as many slices as the sum of the weights, and rounds repeat. A lane of weight `w` gets `w`
-//! slices of a round, evenly spaced: its `j`-th is due at `(j + ½) / w` of the round. Slices go to the lane
-//! with the earliest due time; ties go to the lower lane. So at every moment each lane has had its share to
-//! within about a slice: links are evenly busy, and no lane's buffers pile up.
+//! slices of a round, evenly spaced: its `j`-th is due at `(j + ½) / w` of the round. Each slice goes to the
+//! lane with the earliest due time; ties go to the lower lane. So at every moment the number of slices that a
+//! lane has had differs from its exact share by about one slice at most: links are evenly busy, and no lane's
+//! buffers pile up.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,25 +20,25 @@ pub struct Dealing {
     round: Vec<u16>,
 }
 
-/// Weights that deal no slices, or too many.
+/// Why a list of weights is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DealingError {
     /// There is no lane.
     #[error("there are no lanes to deal slices to")]
     NoLane,
-    /// A lane gets nothing.
+    /// A lane has weight zero, so it would get no slice.
     #[error("lane {0} has no weight, so it gets no slice")]
     NoWeight(usize),
-    /// A round is too long.
+    /// The sum of the weights, the length of a round, is too large.
     #[error("the sum of the weights is {0}, but a round has at most {max} slices", max = Dealing::MAX_ROUND)]
     Round(u64),
 }
 
 impl Dealing {
-    /// The most slices of a round.
+    /// The maximum number of slices in a round.
     pub const MAX_ROUND: u32 = 1 << 16;
 
-    /// Deals to all lanes equally.
+    /// Deals the same number of slices to each of `lanes` lanes.
     ///
     /// # Panics
     /// If there are no lanes, or more than [`MAX_ROUND`](Self::MAX_ROUND).
@@ -82,49 +83,49 @@ impl Dealing {
         self.positions.len()
     }
 
-    /// Slices of a round.
+    /// Number of slices in a round.
     pub fn round(&self) -> u32 {
         self.round.len() as u32
     }
 
-    /// The slices that a lane gets in a round.
+    /// The number of slices that a lane gets in a round.
     ///
     /// # Panics
-    /// If there is no such lane; so do the other functions that take one.
+    /// If there is no such lane. The other methods that take a lane panic as well.
     pub fn weight(&self, lane: u16) -> u32 {
         self.positions[usize::from(lane)].len() as u32
     }
 
-    /// The positions of a lane in a round, ascending: the remainders of its slices modulo the round.
+    /// The positions of a lane in a round, ascending: the numbers of its slices modulo the length of a round.
     pub fn positions(&self, lane: u16) -> &[u32] {
         &self.positions[usize::from(lane)]
     }
 
-    /// The lane that a slice travels.
+    /// The lane that carries slice `slice`.
     pub fn lane_of(&self, slice: u32) -> u16 {
         self.round[slice as usize % self.round.len()]
     }
 
-    /// The number of slices among `0..end` that travel a lane.
+    /// The number of slices among `0..end` that a lane carries.
     pub fn count(&self, lane: u16, end: u32) -> u32 {
         let positions = self.positions(lane);
         let (rounds, rest) = (end / self.round(), end % self.round());
         rounds * positions.len() as u32 + positions.partition_point(|&position| position < rest) as u32
     }
 
-    /// The `nth` slice, counted from 0, that travels a lane; `None` if it is beyond the slice numbers.
+    /// The `nth` slice, counted from 0, that a lane carries; `None` if its number would overflow.
     pub fn nth(&self, lane: u16, nth: u32) -> Option<u32> {
         let positions = self.positions(lane);
         let (rounds, position) = (nth / positions.len() as u32, nth as usize % positions.len());
         rounds.checked_mul(self.round())?.checked_add(positions[position])
     }
 
-    /// The number of `slices` that travel a lane.
+    /// The number of `slices` that a lane carries.
     pub fn count_in(&self, lane: u16, slices: &SliceSet) -> u32 {
         slices.ranges().iter().map(|range| self.count(lane, range.end) - self.count(lane, range.start)).sum()
     }
 
-    /// Whether some of `slices` travel a lane.
+    /// Whether a lane carries any of `slices`.
     pub fn uses(&self, lane: u16, slices: &SliceSet) -> bool {
         slices.ranges().iter().any(|range| self.count(lane, range.end) > self.count(lane, range.start))
     }
@@ -166,8 +167,7 @@ mod tests {
                     let had = counts[usize::from(lane)];
                     prop_assert_eq!(dealing.count(lane, slice), had);
                     let share = f64::from(weight) / f64::from(sum);
-                    // A lane deviates by half a slice, plus half a slice for every other lane that is half a
-                    // slice ahead.
+                    // A lane deviates by half a slice at most, plus its share of half a slice for every lane.
                     let most = 0.5 + 0.5 * share * weights.len() as f64 + 1e-9;
                     prop_assert!((f64::from(had) - share * f64::from(slice)).abs() <= most);
                 }

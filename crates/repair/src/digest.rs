@@ -35,8 +35,8 @@ pub struct Digest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
     /// A checksum such as a CRC. It detects accidental corruption. But it is linear: other bytes with the
-    /// same sum are easy to construct, and some errors stay undetected through every multiplication of a
-    /// repair.
+    /// same sum are easy to construct, and some errors that it misses are still missed after a repair has
+    /// multiplied them by any coefficient.
     Checksum,
     /// Parity equations that the repair did not use.
     Parity,
@@ -86,13 +86,13 @@ impl Digest {
         Self::new(kind, &sum.to_be_bytes()).expect("kinds are named in the source")
     }
 
-    /// The name of its kind.
+    /// The name of the digest's kind.
     pub fn kind(&self) -> &str {
         let end = self.kind.iter().position(|&byte| byte == 0).unwrap_or(MAX_KIND_BYTES);
         str::from_utf8(&self.kind[..end]).expect("kinds are ASCII")
     }
 
-    /// How much the digest proves, judged by its kind. Unknown kinds count as checksums.
+    /// How much the digest proves, according to its kind. Unknown kinds are treated as checksums.
     pub fn strength(&self) -> Strength {
         match self.kind() {
             "blake3" | "md5" | "sha1" | "sha256" => Strength::Digest,
@@ -100,7 +100,7 @@ impl Digest {
         }
     }
 
-    /// Its bytes.
+    /// The bytes of the digest.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }

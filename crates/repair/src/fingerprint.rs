@@ -23,7 +23,7 @@ pub const FINGERPRINT_BYTES: usize = 64;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The read size for whole blocks.
+/// Bytes per read when a whole block is fingerprinted.
 const READ_THROUGH_BYTES: usize = 1 << 20;
 
 /// A fingerprint; fingerprints of one seed may be combined linearly.
@@ -44,7 +44,7 @@ impl Fingerprint {
     }
 }
 
-/// Computes a fingerprint of a stream, in order, in pieces of any size.
+/// Computes the fingerprint of a stream whose bytes arrive in order, in pieces of any size.
 #[derive(Debug)]
 pub struct Fingerprinter {
     coefficients: ChaCha8Rng,
@@ -55,7 +55,7 @@ pub struct Fingerprinter {
 }
 
 impl Fingerprinter {
-    /// A fingerprinter whose coefficients come from `seed`.
+    /// Creates a fingerprinter whose coefficients are generated from `seed`.
     pub fn new(seed: u64) -> Self {
         let mut coefficients = ChaCha8Rng::seed_from_u64(seed);
         let fold = (0..PAGE_BYTES / FINGERPRINT_BYTES).map(|_| nonzero(&mut coefficients)).collect();
@@ -63,7 +63,7 @@ impl Fingerprinter {
         Self { coefficients, fold, sum: vec![0; PAGE_BYTES], filled: 0, coefficient }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(PAGE_BYTES - self.filled));
@@ -78,7 +78,7 @@ impl Fingerprinter {
         }
     }
 
-    /// The fingerprint of all bytes so far.
+    /// Returns the fingerprint of all bytes so far.
     pub fn finish(self) -> Fingerprint {
         let mut fingerprint = vec![0; FINGERPRINT_BYTES];
         for (part, &coefficient) in self.sum.chunks(FINGERPRINT_BYTES).zip(&self.fold) {
@@ -102,7 +102,7 @@ pub fn fingerprints<E>(
     block_bytes: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Fingerprint>, E> {
-    // Bytes outside all sub-blocks are not part of the code.
+    // The part of the window beyond the end of the sub-blocks is ignored: the code does not cover it.
     let end = window.end.min(chunking.sub_block_bytes());
     let window = window.start.min(end)..end;
     let subs: Vec<u16> = (0..chunking.sub_blocks()).collect();

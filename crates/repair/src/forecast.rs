@@ -1,21 +1,22 @@
 //! Predicts how long a plan takes, and its bottleneck.
 //!
 //! Slices are pipelined, so a plan takes the time of its busiest [`Resource`], plus the time to fill the
-//! pipeline up to that resource and to drain it afterwards. Plans in which nodes run ahead take slightly
-//! longer. The forecast counts all bytes that pass a resource, including reservations of other plans, at
-//! nodes' ports and disks and on the links between nodes.
+//! pipeline up to that resource and to drain it afterwards. Plans in which nodes run ahead of their receivers
+//! (see `runs_ahead`) take slightly longer. The forecast counts all bytes that pass a resource, including
+//! reservations of other plans, at nodes' ports and disks and on the links between nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{Input, NodeCost, NodeId, Pacing, Plan, Resource, StreamRef, Task, Topology};
 
-/// The assumed cost of handling one slice at one node where it overlaps with nothing: a few system calls and
-/// a wake-up. Slices are large enough that this is small compared to their time on the wire.
+/// The assumed cost of handling one slice at one node, if this overlaps with nothing else: a few system calls
+/// and a wake-up. Slices are large enough that this is small compared to their time on the wire.
 pub(crate) const SLICE_OVERHEAD: Duration = Duration::from_micros(10);
 
-/// Extra time of plans in which nodes run ahead: the slice that is due sometimes waits behind later ones
-/// while the bottleneck idles. In the lab such plans take 3 to 8% longer than their busiest resource.
+/// The factor by which plans take longer if nodes run ahead (see `runs_ahead`): the slice that is due
+/// sometimes waits behind later slices while the bottleneck idles. In the lab such plans take 3 to 8% longer
+/// than their busiest resource.
 const RUNNING_AHEAD: f64 = 1.04;
 
 /// A measured link counts as slower than the ports at its ends only beyond this factor, because measurements
@@ -29,22 +30,24 @@ pub struct Forecast {
     pub time: Duration,
     /// The resource that is busy longest.
     pub bottleneck: Resource,
-    /// The time for which it is busy.
+    /// The time for which the bottleneck is busy.
     pub busy: Duration,
 }
 
 impl Plan {
-    /// The predicted time. Nodes unknown to `topology` count as [`Rates::default`](crate::Rates).
+    /// The predicted time. Nodes that `topology` does not contain are assumed to have
+    /// [`Rates::default`](crate::Rates).
     pub fn predict(&self, topology: &Topology) -> Duration {
         self.forecast(topology).time
     }
 
-    /// The predicted time if no other plan had reserved anything.
+    /// The predicted time without the reservations of other plans.
     pub(crate) fn predict_alone(&self, topology: &Topology) -> Duration {
         self.forecast_beside(&|_| 0, topology).time
     }
 
-    /// Whether the links between nodes are busy for longer than the busiest port or disk.
+    /// Whether the links between nodes are busy for longer than the busiest port or disk, by more than
+    /// [`SLOWER`].
     pub(crate) fn is_held_up_between(&self, topology: &Topology) -> bool {
         let between = longest(self.between_times(&|_| 0, topology));
         between.is_some_and(|(_, seconds)| {
@@ -121,7 +124,7 @@ impl Plan {
         })
     }
 
-    /// Bytes that pass the links between nodes.
+    /// Bytes that pass each limited link between nodes.
     fn between_bytes(&self, topology: &Topology) -> BTreeMap<Resource, u64> {
         let mut passed = BTreeMap::new();
         if topology.has_links() {
@@ -135,7 +138,7 @@ impl Plan {
     }
 
     /// Seconds that the first slice takes through an empty network, minus its time at the bottleneck, which
-    /// is already counted there.
+    /// the bottleneck's busy time already includes.
     fn fill(&self, bottleneck: &Resource, topology: &Topology, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let first = self.slices.next(0).expect("a plan moves at least one slice");
         let lane = self.lane_of(first);
@@ -173,8 +176,8 @@ impl Plan {
     }
 
     /// The time to send whole streams, by list scheduling: among the streams that are complete at their
-    /// sender, the one that can start first goes. A node sends one stream and receives one at a time. `rate`
-    /// gives the rate from one node to another.
+    /// sender, the one that can start first is sent next. A node sends one stream and receives one at a time.
+    /// `rate` gives the rate from one node to another.
     pub(crate) fn rounds(&self, rate: impl Fn(NodeId, NodeId) -> f64) -> f64 {
         let bytes: u64 = self.lane_shares().iter().map(|share| share.bytes).sum();
         let mut schedule = Schedule::default();

@@ -1,8 +1,9 @@
 //! Gathers small deliveries into larger writes.
 //!
 //! With small chunks, a slice of one output is many pieces below a page, interleaved with pieces of the
-//! block's other outputs. All outputs of a block are delivered at one node, so they are gathered here and
-//! written together, a whole run of chunks at a time. Pieces of a page or more are written as they come.
+//! block's other outputs. All outputs of a block are delivered at one node, which gathers them here and
+//! writes them together, a whole run of chunks at a time. Pieces of a page or more are written as they
+//! arrive.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use codes::{BlockIndex, SubBlock};
 use crate::transfer::GAP_BYTES;
 use crate::{Assignment, Buffer, Chunking, Geometry, Transfer};
 
-/// See the module's documentation.
+/// Gathers the slices of a block's outputs until they can be written together; see the module's
+/// documentation.
 #[derive(Debug)]
 pub struct Gathering {
     chunking: Chunking,
@@ -24,7 +26,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Gathers the deliveries of an assignment.
+    /// Prepares to gather the deliveries of an assignment.
     pub fn new(assignment: &Assignment) -> Self {
         let mut of_block: BTreeMap<BlockIndex, Vec<SubBlock>> = BTreeMap::new();
         if assignment.chunking.part_bytes() < GAP_BYTES {
@@ -45,8 +47,8 @@ impl Gathering {
         }
     }
 
-    /// Takes a slice from [`Action::Deliver`](crate::Action::Deliver). Returns a write that has become
-    /// complete, with a buffer for each of its sub-blocks.
+    /// Adds a slice of one output, as received in [`Action::Deliver`](crate::Action::Deliver). If it
+    /// completes a write, returns that write with a buffer for each of its sub-blocks.
     ///
     /// # Panics
     /// If there is no such output.

@@ -49,12 +49,13 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The number of a job's plan; messages of earlier plans are dropped.
+/// The number of a plan among the successive plans of one job. Messages that belong to an earlier plan are
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u32);
 
-/// The one-time key of a data edge; the dialling end presents it.
+/// The one-time key of a data edge, a connection between two nodes. The node that dials presents the key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeKey(pub [u8; 16]);
 
@@ -70,7 +71,7 @@ impl fmt::Display for EdgeKey {
     }
 }
 
-/// The text is not 32 hexadecimal digits.
+/// The error if a text is not an edge key of 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an edge key is 32 hexadecimal digits")]
 pub struct BadEdgeKey;

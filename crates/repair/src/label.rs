@@ -18,23 +18,24 @@ pub struct StripeLabel {
     pub code: CodeSpec,
     /// Bytes of each block as encoded.
     pub block_bytes: u64,
-    /// Bytes of the chunks that the blocks are encoded in; `None` if each block is a single chunk.
+    /// Chunk size in bytes; `None` if each block is a single chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// The file that the stripe belongs to.
     pub file: FilePart,
 }
 
-/// A stripe's position in a file.
+/// The file that a stripe belongs to, and the stripe's position in that file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
     /// The file's name.
     pub name: String,
     /// The file's length in bytes.
     pub bytes: u64,
-    /// Bytes of a block in every stripe of the file but the last.
+    /// Length in bytes of the blocks in every stripe of the file except the last.
     pub block_bytes: u64,
-    /// Bytes of the chunks of those blocks; `None` if each block is a single chunk.
+    /// Chunk size in bytes in every stripe of the file except the last; `None` if each block is a single
+    /// chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
     /// The number of the stripe in the file, from 0.
@@ -42,7 +43,7 @@ pub struct FilePart {
     /// The id of the put that wrote the file: the same in all its stripes, and different from that of every
     /// other put in the cluster.
     pub put: String,
-    /// When that put began, in milliseconds since 1970. If two puts wrote the same name, the later one is the
-    /// current version.
+    /// When the put that wrote the file began, in milliseconds since 1970. If two puts wrote the same name,
+    /// the later one is the current version.
     pub begun_unix_ms: u64,
 }

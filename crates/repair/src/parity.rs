@@ -7,11 +7,12 @@
 //! belong to every such set, so equations that involve them prove nothing.
 //!
 //! Two swapped blocks both deviate from their correct contents by the same bytes. In a code with only two
-//! spare equations, changing a third block may explain that as well. So swaps are checked first, and a swap
+//! spare equations, changing a third block may explain the syndromes as well. So swaps are checked first, and
+//! a swap
 //! names no single culprit.
 //!
 //! **Invariant:** a block is named as wrong only if no other set of the same size explains the syndromes, and
-//! at least one equation remains that the named blocks alone could not satisfy. A faulty node that holds as
+//! an equation that does not involve the named blocks still remains and holds. A faulty node that holds as
 //! many blocks as the code has spare equations can still cause an innocent block to be named.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,20 +23,22 @@ use gf::Kernel;
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 
 /// Limit on the search for wrong blocks, in multiplications and additions of single bytes; about one second
-/// of work. Codes with hundreds of sub-blocks are searched for one wrong block only, other codes for several.
+/// of work. Within this limit a code with hundreds of sub-blocks is searched for one wrong block only, other
+/// codes for several.
 const SEARCH_WORK: u64 = 3_000_000_000;
 
 /// The verdict on a stripe's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeParity {
-    /// No equation remains: as many blocks are unread as the code tolerates.
+    /// No equation remains to be checked, because as many blocks are unread as the code tolerates.
     Unknown,
-    /// All remaining equations hold.
+    /// All equations that remain without the unread blocks hold.
     Holds {
         /// Blocks that were read but in which some errors would go unnoticed.
         unproven: BTreeSet<BlockIndex>,
     },
-    /// Some equations fail, and without these blocks all remaining ones hold.
+    /// Some equations fail, but all equations that remain when these blocks are eliminated hold: these blocks
+    /// are wrong.
     Wrong(BTreeSet<BlockIndex>),
     /// Some equations fail, and it cannot be determined which of these blocks are wrong.
     Contradictory(BTreeSet<BlockIndex>),
@@ -78,7 +81,7 @@ fn syndromes(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> 
 struct Equations<'code> {
     code: &'code dyn Code,
     syndromes: Matrix,
-    /// The occurrences of each block: equation, sub-block and coefficient.
+    /// For each block, the terms of the equations in which it occurs: equation, sub-block and coefficient.
     terms: BTreeMap<BlockIndex, Vec<(usize, usize, u8)>>,
 }
 
@@ -130,7 +133,8 @@ impl<'code> Equations<'code> {
         Left { equations: matrix.rows() - used, hold }
     }
 
-    /// The known blocks in which some error satisfies all equations that remain without the absent blocks.
+    /// The known blocks in which an error could go unnoticed, because it satisfies all equations that remain
+    /// after the absent blocks are eliminated.
     fn unproven(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> BTreeSet<BlockIndex> {
         if self.code.spec().is_mds() {
             return BTreeSet::new(); // A single equation detects any error in a single block.
@@ -209,7 +213,7 @@ impl<'code> Equations<'code> {
     }
 }
 
-/// Enumerates all subsets of `size` of `all` things, in lexicographic order.
+/// Enumerates all subsets of `size` elements of `0..all`, in lexicographic order.
 struct Subsets {
     all: usize,
     next: Option<Vec<usize>>,
@@ -387,8 +391,8 @@ mod tests {
         assert!(blocks.is_superset(&set(&[2, 7, 12])), "{blocks:?}");
     }
 
-    /// All blocks of the stripe exist, only in the wrong order: no innocent block may be rebuilt because of
-    /// that.
+    /// After a swap all blocks of the stripe still exist, only in the wrong order. No other block may be
+    /// named, as it would then be rebuilt for nothing.
     #[test]
     fn a_swap_of_two_blocks_names_no_third_block() {
         for spec in CODES {

@@ -23,14 +23,15 @@ use crate::{Chunking, Dealing, Geometry, NodeId, Scheme, SliceSet, Stripe, Strip
 pub enum Pacing {
     /// Reading, receiving, combining and sending overlap, slice by slice.
     Pipelined,
-    /// Each slice is received, then read, combined and sent, before the next (the baseline Pipe-S).
+    /// One slice at a time: a node receives a slice, reads local data for it, combines and sends, and only
+    /// then begins the next slice (the baseline Pipe-S).
     Serial,
-    /// A stream is forwarded only once all of it has been combined (the baseline Pipe-B, and the rounds in
-    /// which PPR and CRR are described). Nodes then hold whole blocks in memory.
+    /// A node forwards a stream only after it has combined all of it (the baseline Pipe-B, and the rounds of
+    /// the papers on PPR and CRR). Nodes therefore keep whole blocks in memory.
     WholeBlock,
 }
 
-/// The memory that plans of whole blocks may take on one helper, in bytes.
+/// Limit on the memory that plans with [`Pacing::WholeBlock`] may use on one helper, in bytes.
 pub const WHOLE_BLOCK_BYTES: u64 = 2 << 30;
 
 /// A sub-block that a plan delivers, with its requestor.
@@ -38,7 +39,7 @@ pub const WHOLE_BLOCK_BYTES: u64 = 2 << 30;
 pub struct Output {
     /// The sub-block.
     pub sub_block: SubBlock,
-    /// The node that receives it.
+    /// The node that receives the sub-block.
     pub requestor: NodeId,
 }
 
@@ -47,11 +48,11 @@ pub struct Output {
 pub enum Input {
     /// A sub-block on the node's own disk.
     Local(SubBlock),
-    /// Stream number `stream` of those that `from` sends to this node in this lane.
+    /// A stream that this node receives from another node in this lane.
     Received(StreamRef),
 }
 
-/// One of the streams from one node to another in a lane, seen from the receiver.
+/// One of the streams that a node receives from another node in a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamRef {
     /// The sender.
@@ -70,8 +71,8 @@ pub struct Summand {
     pub coefficient: u8,
 }
 
-/// A [`Summand`] in its serialized form, kept short: assignments of codes with many sub-blocks have tens of
-/// thousands.
+/// The serialized form of a [`Summand`]. It is kept short because an assignment for a code with many
+/// sub-blocks contains tens of thousands of summands.
 #[derive(Serialize, Deserialize)]
 enum SummandInBrief {
     /// Block, sub-block, coefficient.
@@ -104,7 +105,7 @@ impl From<Summand> for SummandInBrief {
     }
 }
 
-/// The sum of its terms.
+/// A linear combination: the sum of these terms.
 pub type Combination = Vec<Summand>;
 
 /// The streams that a task sends to one node.
@@ -121,7 +122,7 @@ pub struct Send {
 pub struct Delivery {
     /// The index of the output in the plan.
     pub output: u32,
-    /// The combination that computes it.
+    /// The combination that computes the output.
     pub combination: Combination,
 }
 
@@ -139,26 +140,26 @@ pub struct Receive {
 pub struct Task {
     /// The node.
     pub node: NodeId,
-    /// The local sub-blocks it reads, ascending.
+    /// The local sub-blocks that the node reads, ascending.
     pub reads: Vec<SubBlock>,
-    /// The streams it receives, ascending by sender.
+    /// The streams that the node receives, ascending by sender.
     pub receives: Vec<Receive>,
-    /// The streams it sends, ascending by receiver.
+    /// The streams that the node sends, ascending by receiver.
     pub sends: Vec<Send>,
-    /// The outputs it delivers.
+    /// The outputs that the node delivers.
     pub delivers: Vec<Delivery>,
 }
 
 /// One route: the tasks of all nodes that take part, ascending by node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// At most one per node.
+    /// The tasks, at most one per node.
     pub tasks: Vec<Task>,
     /// The longest chain of streams from a reader to a requestor.
     pub hops: u32,
 }
 
-/// An immutable, valid plan. Printed by `Display`, priced by [`Plan::cost`](crate::Cost).
+/// An immutable, valid plan. `Display` prints it, and [`Plan::cost`](crate::Cost) computes its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) scheme: Scheme,
@@ -174,37 +175,37 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The scheme that it follows.
+    /// The scheme that the plan follows.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// How its nodes overlap their work on slices.
+    /// How the plan's nodes overlap their work on slices.
     pub fn pacing(&self) -> Pacing {
         self.pacing
     }
 
-    /// The stripe it repairs.
+    /// The stripe that the plan repairs.
     pub fn stripe(&self) -> &StripeId {
         &self.stripe
     }
 
-    /// The window and how it is cut.
+    /// The window of offsets that the plan covers, and its division into slices.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The slices it moves: all of the geometry's, or those still missing after a failure.
+    /// The slices that the plan moves: all slices of the window or, after a failure, only the missing ones.
     pub fn slices(&self) -> &SliceSet {
         &self.slices
     }
 
-    /// The sub-blocks it delivers, with their requestors.
+    /// The sub-blocks that the plan delivers, with their requestors.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
 
-    /// Its routes.
+    /// The routes of the plan.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
@@ -214,7 +215,7 @@ impl Plan {
         &self.dealing
     }
 
-    /// The route of a slice.
+    /// The lane that carries slice `slice`.
     pub fn lane_of(&self, slice: u32) -> &Lane {
         &self.lanes[usize::from(self.dealing.lane_of(slice))]
     }
@@ -242,7 +243,7 @@ impl Plan {
         self.lanes.iter().flat_map(|lane| &lane.tasks)
     }
 
-    /// Every pair `(from, to)` that shares at least one stream, ascending: the plan's data edges.
+    /// Every pair of nodes `(from, to)` that shares at least one stream, ascending: the plan's data edges.
     pub fn edges(&self) -> Vec<(NodeId, NodeId)> {
         let mut edges: Vec<_> =
             self.tasks().flat_map(|task| task.sends.iter().map(|send| (task.node, send.to))).collect();
@@ -252,17 +253,17 @@ impl Plan {
     }
 }
 
-/// The resources that lanes need while they run, from which the slice size follows.
+/// The resources that a plan's lanes need while they run. The planner derives the slice size from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Footprint {
     /// Number of lanes.
     pub lanes: usize,
     /// The longest chain of streams from a reader to a requestor.
     pub hops: u32,
-    /// The most streams of one lane that begin or end at one node.
+    /// The largest number of streams, sent and received together, that one node has in one lane.
     pub streams: usize,
-    /// Whether every received stream is delivered at once, as in a put, so that no node waits for several
-    /// streams.
+    /// Whether nodes deliver every received stream as it is, so that no node waits for several streams. This
+    /// is so in a put.
     pub passes_on: bool,
 }
 
@@ -273,7 +274,7 @@ pub struct PlanBuilder<'a> {
     recipe: &'a Recipe,
     source_index: BTreeMap<SubBlock, u32>,
     outputs: Vec<Output>,
-    /// The relay of each broken link.
+    /// The node that relays the streams of each broken link `(from, to)`.
     relays: BTreeMap<(NodeId, NodeId), NodeId>,
     lanes: Vec<LaneDraft>,
 }
@@ -330,23 +331,23 @@ impl<'a> PlanBuilder<'a> {
         Self { stripe, recipe, source_index, outputs, relays: BTreeMap::new(), lanes: Vec::new() }
     }
 
-    /// Routes the streams of each of these links through its relay.
+    /// Sends the streams of each link `(from, to)` in `relays` through the node that is given there.
     pub(crate) fn set_relays(&mut self, relays: BTreeMap<(NodeId, NodeId), NodeId>) {
         self.relays = relays;
     }
 
-    /// Uses another recipe for the same outputs in the lanes that start next.
+    /// Uses `recipe`, which has the same outputs, in all lanes that are started from now on.
     ///
     /// # Panics
     ///
-    /// If it has other outputs.
+    /// If `recipe` has other outputs than the recipe before.
     pub fn follow(&mut self, recipe: &'a Recipe) {
         let outputs = self.outputs.iter().map(|output| &output.sub_block);
         assert!(outputs.eq(recipe.outputs()), "all lanes deliver the same");
         (self.recipe, self.source_index) = (recipe, index(recipe));
     }
 
-    /// The recipe being placed.
+    /// The recipe that the current lane follows.
     pub fn recipe(&self) -> &'a Recipe {
         self.recipe
     }
@@ -360,7 +361,7 @@ impl<'a> PlanBuilder<'a> {
     ///
     /// # Panics
     ///
-    /// If there is none: recipes are made of available blocks.
+    /// If no node holds the source's block; recipes use only blocks that are available.
     pub fn holder(&self, source: u32) -> NodeId {
         let block = self.recipe.sources()[source as usize].block;
         self.stripe.block(block).holder.expect("a recipe reads only blocks that are held")
@@ -402,7 +403,7 @@ impl<'a> PlanBuilder<'a> {
     /// Delivers output number `output` at its requestor in the current lane.
     ///
     /// # Panics
-    /// If it is delivered twice, or the combination is not the code's equation for it.
+    /// If the lane already delivers the output, or `combination` is not the code's equation for the output.
     pub fn deliver(&mut self, output: usize, combination: Combination) {
         let requestor = self.outputs[output].requestor;
         let (row, hops) = self.evaluate(requestor, &combination);
@@ -418,7 +419,7 @@ impl<'a> PlanBuilder<'a> {
         self.lanes.len()
     }
 
-    /// Drops all lanes but these.
+    /// Drops all lanes except those with the given numbers.
     pub(crate) fn keep(&mut self, lanes: &[usize]) {
         let mut number = 0..;
         self.lanes.retain(|_| number.next().is_some_and(|number| lanes.contains(&number)));
@@ -440,8 +441,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// The cost of the lanes so far, for comparisons: the most streams in one direction at one node; the
-    /// number of streams; the number of hops.
+    /// The cost of the lanes so far, for comparing candidates: the largest number of streams that one node
+    /// sends or receives in all lanes, the total number of streams, and the number of hops.
     pub(crate) fn weight(&self) -> (usize, usize, u32) {
         let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
         for (node, (sent, received)) in self.lanes.iter().flat_map(LaneDraft::ports) {
@@ -456,10 +457,10 @@ impl<'a> PlanBuilder<'a> {
         self.lanes.iter().map(|lane| lane.hops).max().unwrap_or(0)
     }
 
-    /// The finished plan.
+    /// Returns the finished plan.
     ///
     /// # Panics
-    /// If a lane lacks an output, or slices are dealt to another number of lanes.
+    /// If a lane does not deliver all outputs, or `dealing` has another number of lanes.
     pub fn finish(
         self,
         scheme: Scheme,
@@ -488,7 +489,8 @@ impl<'a> PlanBuilder<'a> {
         self.lanes.last_mut().expect("lane() comes first")
     }
 
-    /// Expresses the combination in terms of the recipe's sources; also returns the number of hops before it.
+    /// Expresses the combination in terms of the recipe's sources. Also returns the number of hops of the
+    /// longest chain of streams that leads to it.
     fn evaluate(&self, node: NodeId, combination: &[Summand]) -> (Row, u32) {
         let lane = self.lanes.last().expect("lane() comes first");
         let mut row = Row::new();
@@ -513,7 +515,7 @@ impl<'a> PlanBuilder<'a> {
 }
 
 impl LaneDraft {
-    /// The number of streams that every node sends and receives.
+    /// The numbers of streams that each node sends and receives.
     fn ports(&self) -> BTreeMap<NodeId, (usize, usize)> {
         let mut ports: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
         for (&(from, to), streams) in &self.streams {
@@ -523,7 +525,7 @@ impl LaneDraft {
         ports
     }
 
-    /// The task of `node`, after adding the local inputs of `combination` to its reads.
+    /// Adds the local inputs of `combination` to the reads of `node`'s task and returns the task.
     fn use_in(&mut self, node: NodeId, combination: &[Summand]) -> &mut TaskDraft {
         let task = self.tasks.entry(node).or_default();
         for term in combination {
@@ -557,12 +559,12 @@ impl LaneDraft {
     }
 }
 
-/// The index of each of a recipe's sources.
+/// Maps each source of a recipe to its index.
 fn index(recipe: &Recipe) -> BTreeMap<SubBlock, u32> {
     recipe.sources().iter().zip(0..).map(|(&source, index)| (source, index)).collect()
 }
 
-/// The row with one term per source, ascending, without zeros.
+/// Normalizes a row: adds up terms of the same source, drops zero coefficients and sorts by source.
 fn summed(mut row: Row) -> Row {
     row.sort_unstable_by_key(|&(source, _)| source);
     row.dedup_by(|next, kept| {

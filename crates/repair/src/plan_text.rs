@@ -59,9 +59,9 @@ impl Plan {
 /// A machine-readable summary of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanSummary<'a> {
-    /// The scheme that it follows.
+    /// The scheme that the plan follows.
     pub scheme: Scheme,
-    /// How its nodes overlap their work on slices.
+    /// How the plan's nodes overlap their work on slices.
     pub pacing: Pacing,
     /// The stripe's code.
     pub code: String,
@@ -71,24 +71,24 @@ pub struct PlanSummary<'a> {
     pub outputs: &'a [Output],
     /// The nodes that read blocks.
     pub helpers: Vec<NodeId>,
-    /// The first offset in each sub-block, and the end of the window (exclusive).
+    /// The window in each sub-block: its first offset and its end (exclusive).
     pub window: [u64; 2],
     /// Bytes of a slice.
     pub slice_bytes: u32,
     /// The slices that are moved.
     pub slices: &'a SliceSet,
-    /// The number of slices that each lane gets in a round.
+    /// The weights by which slices are dealt to lanes.
     pub dealing: &'a Dealing,
     /// The routes.
     pub lanes: Vec<LaneSummary<'a>>,
-    /// Its cost.
+    /// The cost of the plan.
     pub cost: Cost,
 }
 
 /// One route of a [`PlanSummary`].
 #[derive(Clone, Debug, Serialize)]
 pub struct LaneSummary<'a> {
-    /// The slices that travel it, as text.
+    /// The slices that the lane carries, as text.
     pub slices: String,
     /// The longest chain of streams from a reader to a requestor.
     pub hops: u32,
@@ -96,7 +96,8 @@ pub struct LaneSummary<'a> {
     pub tasks: &'a [Task],
 }
 
-/// In rounds longer than this, the text gives the number of positions instead of listing them.
+/// If a round of the dealing is longer than this, the text gives the number of a lane's slices per round
+/// instead of listing their positions.
 const LISTED_POSITIONS: u32 = 32;
 
 /// A plan as text; see [`Plan::display_with`].
@@ -120,7 +121,7 @@ impl fmt::Display for PlanText<'_> {
 }
 
 impl PlanText<'_> {
-    /// `pipelined rs-14-10 stripe 17: b3 to n20, b5 to n21`
+    /// Writes a line such as `pipelined rs-14-10 stripe 17: b3 to n20, b5 to n21`.
     fn write_head(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Plan { scheme, code, stripe, pacing, .. } = self.plan;
         write!(f, "{scheme} {code} stripe {stripe}")?;
@@ -139,7 +140,7 @@ impl PlanText<'_> {
         writeln!(f)
     }
 
-    /// `b3 to n20`, or `sub-blocks 1,2 of b3 to n20`
+    /// Returns a text such as `b3 to n20` or `sub-blocks 1,2 of b3 to n20`.
     fn part_of_block(&self, outputs: &[Output]) -> String {
         let Output { sub_block: SubBlock { block, .. }, requestor } = outputs[0];
         let to = self.name(requestor);
@@ -179,7 +180,7 @@ impl PlanText<'_> {
         format!("slices {} mod {}", positions.join(","), dealing.round())
     }
 
-    /// `n2 reads b1: to n3 [n1#0 + 7·b1]; delivers b4 = …`
+    /// Writes a line such as `n2 reads b1: to n3 [n1#0 + 7·b1]; delivers b4 = …`.
     fn write_task(&self, f: &mut fmt::Formatter, task: &Task) -> fmt::Result {
         write!(f, "  {}", self.name(task.node))?;
         if !task.reads.is_empty() {
@@ -199,7 +200,7 @@ impl PlanText<'_> {
         writeln!(f, ": {}", parts.join("; "))
     }
 
-    /// Received streams come first: the sum so far, then the terms that this node adds.
+    /// Writes received streams first, then local terms: the sum so far, then the terms that this node adds.
     fn combination(&self, terms: &[Summand]) -> String {
         let received = terms.iter().filter(|term| matches!(term.input, Input::Received(_)));
         let local = terms.iter().filter(|term| matches!(term.input, Input::Local(_)));
@@ -215,7 +216,7 @@ impl PlanText<'_> {
         if term.coefficient == 1 { input } else { format!("{}·{input}", term.coefficient) }
     }
 
-    /// `b3`, or `b3.0` where blocks have several sub-blocks.
+    /// Returns `b3`, or `b3.0` if blocks have several sub-blocks.
     fn sub_block(&self, sub_block: SubBlock) -> String {
         let SubBlock { block: BlockIndex(block), sub } = sub_block;
         let whole = self.plan.chunking.sub_blocks() == 1;
@@ -244,7 +245,7 @@ impl PlanText<'_> {
     }
 }
 
-/// `1 lane`, `2 lanes`
+/// Returns a text such as `1 lane` or `2 lanes`.
 fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")

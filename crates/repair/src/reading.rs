@@ -3,10 +3,11 @@
 //! A slice is a piece of every sub-block that is read. With many sub-blocks a slice is many small pieces
 //! scattered over the disk, each next to the same piece of the following slice, and reading slice by slice
 //! would seek between them. So a node that reads several sub-blocks of a block announces its reads for a
-//! stretch of slices at a time, with adjacent and nearly adjacent ranges merged ([`Transfer`]), and the
-//! kernel prefetches them into the page cache (not into the node's own memory). A node that reads one
-//! sub-block of each of its blocks announces nothing if the blocks are a single chunk: its slices are
-//! contiguous on disk, and the kernel's own readahead takes larger steps than can be requested.
+//! *stretch*, a run of consecutive slices, at a time. Adjacent and nearly adjacent ranges are merged
+//! ([`Transfer`]), and the kernel prefetches them into the page cache (not into the node's own memory). A
+//! node that reads one sub-block of each of its blocks announces nothing if the blocks are a single chunk:
+//! its slices are contiguous on disk, and the kernel's own readahead takes larger steps than can be
+//! requested.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
@@ -16,9 +17,9 @@ use codes::{BlockIndex, SubBlock};
 use crate::transfer::{GAP_BYTES, Transfer, joined, together};
 use crate::{Chunking, Dealing, Geometry, SliceSet};
 
-/// The bytes of a stretch at one node, unless a single slice is larger. A stretch is announced when half of
-/// the one before is used. Sized for rotating disks: a helper of Clay (14, 10, 13) reads 64 quarters of a
-/// megabyte out of 256 MiB, where seeking takes about as long as reading.
+/// Bytes that one node reads in a stretch, unless a single slice is larger. A stretch is announced when half
+/// of the one before has been read. Sized for rotating disks: a helper of Clay (14, 10, 13) reads 64 pieces
+/// of 256 KiB out of 256 MiB, where seeking takes about as long as reading.
 const STRETCH_BYTES: u64 = 16 << 20;
 
 /// The maximum number of pieces in a stretch, independent of the chunk size.
@@ -39,7 +40,7 @@ pub struct BlockRange {
 /// The work of a node's disks for a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskWork {
-    /// Ranges that do not continue the previous one, that is, seeks.
+    /// The number of ranges that do not continue the previous one, which is the number of seeks.
     pub reads: u64,
     /// Bytes of all ranges, including gaps that are read through.
     pub bytes: u64,
@@ -52,20 +53,20 @@ impl AddAssign for DiskWork {
     }
 }
 
-/// Everything that one node reads for a plan.
+/// All reads of one node for a plan.
 #[derive(Debug)]
 pub(crate) struct Reading {
     geometry: Geometry,
     slices: SliceSet,
     chunking: Chunking,
-    /// The distinct sets of sub-blocks that slices read.
+    /// The distinct sets of sub-blocks that lanes read for each slice.
     sets: Vec<Vec<SubBlock>>,
     dealing: Dealing,
-    /// The index of each lane's set.
+    /// For each lane, the index of its set in `sets`.
     set_of: Vec<usize>,
     /// Whether a slice has several pieces in a block.
     scattered: bool,
-    /// Slices of a stretch; all slices if reads are contiguous.
+    /// The number of slices in a stretch; `u32::MAX` if reads are contiguous.
     stretch: u32,
 }
 
@@ -104,17 +105,18 @@ impl Reading {
         self.scattered
     }
 
-    /// The stretch that a slice is in.
+    /// The number of the stretch that contains a slice.
     pub(crate) fn stretch_of(&self, slice: u32) -> u32 {
         slice / self.stretch
     }
 
-    /// The last stretch to announce before this slice is read: half a stretch ahead.
+    /// The last stretch that must be announced before slice `slice` is read: announcements run half a stretch
+    /// ahead of reads.
     pub(crate) fn due_at(&self, slice: u32) -> u32 {
         self.stretch_of(slice.saturating_add(self.stretch / 2))
     }
 
-    /// The ranges of a stretch, ascending, neighbours joined.
+    /// The ranges to read in a stretch, ascending, with neighbours joined.
     pub(crate) fn ranges(&self, stretch: u32) -> Vec<BlockRange> {
         let start = stretch.saturating_mul(self.stretch);
         let end = start.saturating_add(self.stretch);
@@ -133,7 +135,7 @@ impl Reading {
         ranges
     }
 
-    /// The disk jobs for a slice's sub-blocks, in order.
+    /// Groups the sub-blocks of a slice into disk jobs, in order.
     pub(crate) fn jobs<'a>(
         &self,
         slice: u32,
@@ -144,12 +146,12 @@ impl Reading {
         together(&self.chunking, sub_blocks, &within).flat_map(move |close| close.chunks(most))
     }
 
-    /// One of the disk jobs of a slice.
+    /// Returns the transfer that carries out one disk job of a slice.
     pub(crate) fn transfer(&self, slice: u32, job: &[SubBlock]) -> Transfer {
         Transfer::new(self.chunking, job, self.geometry.span(slice))
     }
 
-    /// The work of a disk that follows the announcements, or the kernel's readahead where nothing is
+    /// The work of a disk whose reads follow the announcements, or the kernel's readahead where nothing is
     /// announced.
     ///
     /// A block of many chunks has millions of pieces, but stretches repeat: stretches that begin at the same
@@ -191,8 +193,8 @@ impl Reading {
         let start = before.checked_add(self.stretch)?;
         let end = start.checked_add(self.stretch)?;
         let is_full = self.slices.ranges().iter().any(|range| range.start <= before && end <= range.end);
-        // The last slice may be short. If a lane reads nothing, the disk position may come from an earlier
-        // stretch.
+        // The last slice may be short. If a lane reads nothing, the disk's position may come from a stretch
+        // before the previous one.
         let is_last = end >= self.geometry.slices();
         let all_read = self.stretch >= self.dealing.round() || self.sets.iter().all(|set| !set.is_empty());
         let offset = self.geometry.window.start + u64::from(start) * u64::from(self.geometry.slice_bytes);
@@ -221,8 +223,8 @@ impl BlockRange {
         self.block == next.block && near.contains(&next.bytes.start)
     }
 
-    /// Extends this range by `next`, which starts at or after its start, if the two are close. Returns
-    /// whether they were.
+    /// Extends this range by `next`, which does not start before it, if the two are close. Returns whether
+    /// they were.
     fn join(&mut self, next: &Self) -> bool {
         let goes_on = self.goes_on_with(next);
         if goes_on {
@@ -238,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Joins ranges less than a page apart, in the straightforward way.
+    /// Reference implementation: joins ranges less than a page apart.
     fn join(mut pieces: Vec<(u16, u64, u64)>) -> Vec<(u16, u64, u64)> {
         pieces.sort_unstable();
         let mut joined: Vec<(u16, u64, u64)> = Vec::new();

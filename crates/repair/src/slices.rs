@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The division of every sub-block stream's window into slices.
+/// The window of offsets that a plan covers in every sub-block, and its division into slices.
 ///
 /// All sub-blocks of a stripe have the same length and are coded offset by offset, so one window and one
 /// numbering of slices serve every stream of a plan.
@@ -18,9 +18,9 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Smallest slice a plan may use, except that a window may be smaller.
+    /// Smallest slice size that a plan may use, in bytes. A smaller window is a single slice.
     pub const MIN_SLICE_BYTES: u32 = 4 << 10;
-    /// Largest slice a plan may use.
+    /// Largest slice size that a plan may use, in bytes.
     pub const MAX_SLICE_BYTES: u32 = 4 << 20;
 
     /// Number of slices in the window.

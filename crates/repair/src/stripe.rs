@@ -9,12 +9,12 @@ use crate::{BlockId, Chunking, Digest, LocalBlock, NodeId, StripeId, StripeLabel
 /// A stripe: its code, its blocks, and their current holders.
 #[derive(Clone, Debug)]
 pub struct Stripe {
-    /// The store's name for it.
+    /// The store's name for the stripe.
     pub id: StripeId,
-    /// The code that relates its blocks.
+    /// The code that relates the stripe's blocks.
     pub code: Arc<dyn Code>,
-    /// The length of its blocks as encoded, and the layout of their sub-blocks. Shorter blocks count as
-    /// padded with zeros.
+    /// The length of the stripe's blocks as encoded, and the layout of sub-blocks in them. A shorter block is
+    /// encoded as if it were padded with zeros.
     pub chunking: Chunking,
     /// All n blocks, by index.
     pub blocks: Vec<StripeBlock>,
@@ -25,19 +25,19 @@ pub struct Stripe {
 /// One block of a [`Stripe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripeBlock {
-    /// The store's name for it.
+    /// The store's name for the block.
     pub id: BlockId,
-    /// Its actual length in bytes, at most the stripe's.
+    /// The block's actual length in bytes, without padding; at most [`Stripe::block_bytes`].
     pub bytes: u64,
-    /// The node that holds it; `None` if it is lost.
+    /// The node that stores the block; `None` if the block is lost.
     pub holder: Option<NodeId>,
-    /// The digest recorded by the store, which every reader and writer of the block must match; `None` if
-    /// there is none.
+    /// The block's digest as recorded by the store. Every reader and writer of the block checks it. `None` if
+    /// no digest is recorded.
     pub digest: Option<Digest>,
 }
 
 impl Stripe {
-    /// Bytes of a block as encoded.
+    /// Length of a block as encoded, in bytes. A shorter block is padded with zeros to this length.
     pub fn block_bytes(&self) -> u64 {
         self.chunking.block_bytes()
     }
@@ -55,7 +55,8 @@ impl Stripe {
         &self.blocks[usize::from(index.0)]
     }
 
-    /// The block of index `index`, with everything that its reader checks.
+    /// Returns the id, length and digest of the block of index `index`, which a node checks before it reads
+    /// the block.
     ///
     /// # Panics
     /// If the stripe has no such block.

@@ -4,8 +4,8 @@
 //! a whole page: the disk reads the page anyway, and a store with a checksum per page checks it anyway.
 //! Larger gaps are skipped, since disks differ in whether reading 64 KiB is faster than a seek.
 //!
-//! **Invariant:** the bytes of the buffers that are read or written are exactly the slice; a write has no
-//! gaps.
+//! **Invariant:** the buffers hold exactly the bytes of the slice, and a write touches no other bytes of the
+//! block.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -13,23 +13,25 @@ use codes::{BlockIndex, SubBlock};
 
 use crate::Chunking;
 
-/// Smaller gaps are read through: the size of a page in the page cache and in the checksums of `dir`.
+/// Smaller gaps are read instead of skipped. This is the size of a page in the page cache and in the
+/// checksums of the store `dir`.
 pub(crate) const GAP_BYTES: u64 = 4 << 10;
-/// The size of the buffer for ranges that several sub-blocks share.
+/// Bytes of the intermediate buffer for a range of the block that several sub-blocks share.
 const SHARED_BYTES: u64 = 256 << 10;
 
-/// See the module's documentation.
+/// Moves one slice of several sub-blocks between a block and buffers; see the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     block: BlockIndex,
-    /// Ascending.
+    /// The numbers of the sub-blocks, ascending.
     subs: Vec<u16>,
     within: Range<u64>,
     chunking: Chunking,
 }
 
 impl Transfer {
-    /// Moves the bytes `within` of `sub_blocks`, which are in ascending order and belong to one block.
+    /// Describes a move of the bytes `within` of `sub_blocks`, which are in ascending order and belong to one
+    /// block.
     ///
     /// # Panics
     /// If there are no sub-blocks, they belong to several blocks, or they are out of order.
@@ -71,9 +73,9 @@ impl Transfer {
         joined(&self.chunking, &self.subs, &self.within, 1)
     }
 
-    /// Fills the buffers. `read` receives an offset in the block and the bytes to fill from there, and
-    /// returns whether it filled them. Bytes beyond `block_bytes` are set to zero without a read. Returns
-    /// false as soon as `read` does.
+    /// Fills the buffers from the block. `read` is called with an offset in the block and the bytes to fill
+    /// from there. It returns false if it cannot read without blocking; then this method returns false at
+    /// once. Bytes beyond `block_bytes` are set to zero without a read.
     ///
     /// # Errors
     /// The first error of `read`.
@@ -161,8 +163,8 @@ impl Transfer {
         cuts.map(move |start| start..range.end.min(start.saturating_add(step)))
     }
 
-    /// The buffer that contains all of a range, with the position in it; `None` if several buffers share the
-    /// range.
+    /// The buffer that contains all of a range, with the range's position in that buffer; `None` if several
+    /// buffers share the range.
     fn lies_in_one(&self, range: &Range<u64>) -> Option<(usize, Range<usize>)> {
         let first = self.pieces(range.clone()).next()?;
         let (buffer, in_buffer, at) = first;
@@ -188,7 +190,8 @@ impl Transfer {
     }
 }
 
-/// Splits ascending sub-blocks at gaps too large to read through.
+/// Groups ascending sub-blocks such that the gaps within a group are small enough to be read instead of
+/// skipped.
 pub(crate) fn together<'a>(
     chunking: &Chunking,
     sub_blocks: &'a [SubBlock],
@@ -207,7 +210,8 @@ pub(crate) fn together<'a>(
 pub(crate) fn joined(chunking: &Chunking, subs: &[u16], within: &Range<u64>, gap: u64) -> Vec<Range<u64>> {
     let (Some(&first), Some(&last)) = (subs.first(), subs.last()) else { return Vec::new() };
     let part = chunking.part_bytes();
-    // Within a chunk that is needed whole, these are the runs of neighbouring sub-blocks.
+    // Where whole parts of a chunk are wanted, sub-blocks that are less than `gap` apart are joined into one
+    // run.
     let close = |a: &u16, b: &u16| u64::from(b - a - 1) * part < gap;
     let runs: Vec<(u16, u16)> = subs.chunk_by(close).map(|run| (run[0], run[run.len() - 1])).collect();
     let wraps = u64::from(first + (chunking.sub_blocks() - 1 - last)) * part < gap;
@@ -255,13 +259,13 @@ mod tests {
 
     use super::*;
 
-    /// Reference: the wanted bytes, one by one.
+    /// Reference implementation: the offsets in the block of all bytes requested.
     fn asked(chunking: &Chunking, subs: &[u16], within: &Range<u64>) -> BTreeSet<u64> {
         let of = |&sub: &u16| chunking.ranges(sub, within.clone()).flatten().collect::<Vec<_>>();
         subs.iter().flat_map(of).collect()
     }
 
-    /// Reference: the ranges of a set, joined if less than `gap` apart.
+    /// Reference implementation: the ranges of a set, joined if less than `gap` apart.
     fn joined_slowly(bytes: &BTreeSet<u64>, gap: u64) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for &byte in bytes {

@@ -38,7 +38,7 @@ impl IsaL {
     pub fn tables(&self, coefficients: &[u8], rows: usize) -> Vec<u8> {
         let mut tables = vec![0; 32 * coefficients.len()];
         let sources = coefficients.len() / rows;
-        // SAFETY: it reads sources·rows coefficients and writes 32 bytes for each.
+        // SAFETY: the function reads sources·rows coefficients and writes 32 bytes for each.
         unsafe { (self.init_tables)(int(sources), int(rows), coefficients.as_ptr(), tables.as_mut_ptr()) };
         tables
     }

@@ -1,8 +1,8 @@
 //! Finds the culprit when a plan breaks.
 //!
 //! Many nodes notice one broken node: its neighbours find their edges closed, and all nodes downstream wait.
-//! The judge follows the waiting to its end ([`waiting`]): a node that others wait for, and that itself waits
-//! for nothing that would excuse it, is the culprit, whether it is stopped, slow, or cut off. A node's report
+//! [`judge`] follows the chain of waits to its end ([`waiting`]): the culprit is a node that others wait for
+//! and that itself has no wait that excuses it, whether it is stopped, slow, or cut off. A node's report
 //! about itself (a bad block, a full disk) and the loss of its control connection outweigh reports by other
 //! nodes. Clients are never blamed for being slow: a person may read a file at any pace.
 //!
@@ -32,11 +32,11 @@ pub(super) enum Evidence {
     BadBlock { block: BlockId, problem: BlockProblem },
     /// A node received invalid data from its neighbour.
     Wrong { from: NodeId, why: String },
-    /// A node found the edge to its neighbour broken.
+    /// A node found its connection to a neighbour broken.
     Closed { node: NodeId, peer: NodeId, why: String },
     /// A node has nothing left to do for the plan: it is idle.
     AtRest { node: NodeId },
-    /// A node waits for others.
+    /// A node waits to receive slices from other nodes or to send slices to them.
     Waiting { node: NodeId, receive: Vec<Due>, send: Vec<Due> },
 }
 
@@ -52,7 +52,7 @@ impl Evidence {
         }
     }
 
-    /// The reporting node, if it is still connected.
+    /// The node that reported this, which proves that the node still answers.
     pub(super) fn speaker(&self) -> Option<NodeId> {
         match self {
             Self::Closed { node, .. } | Self::AtRest { node } | Self::Waiting { node, .. } => Some(*node),
@@ -60,8 +60,8 @@ impl Evidence {
         }
     }
 
-    /// Turns a report into evidence. The flag says whether to gather the reports of other nodes before
-    /// judging.
+    /// Turns a report into evidence; returns `None` if the report accuses nobody. The flag says whether to
+    /// gather the reports of other nodes before judging.
     pub(super) fn from_report(node: NodeId, report: Report) -> Option<(Self, bool)> {
         match report {
             Report::Waiting { receive, send, .. } => Some((Self::Waiting { node, receive, send }, true)),
@@ -105,16 +105,16 @@ pub(super) enum Standing {
     Client,
 }
 
-/// How hard a node is to replace. Among equal roles, nodes that were blamed earlier without solving the
-/// problem rank last.
+/// Sort key for choosing the node to drop, cheapest first: by role, then by how often the node was blamed
+/// before, since dropping it did not solve the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth {
     pub(super) standing: Standing,
     pub(super) blamed: u32,
 }
 
-/// Judges the evidence. Returns `None` if the nodes merely wait for a client, or for nodes in `limited`,
-/// which are throttled by their own caps.
+/// Finds the nodes and blocks to leave out of the next plan. Returns `None` if the nodes merely wait for a
+/// client, or for nodes in `limited`, which are throttled by their own caps.
 pub(super) fn judge(
     evidence: &[Evidence],
     worth: impl Fn(NodeId) -> Worth,
@@ -147,7 +147,7 @@ pub(super) fn judge(
     Some(verdict)
 }
 
-/// Judges solely by nodes' reports about each other.
+/// Like [`judge`], but considers only what nodes report about each other.
 fn judge_hearsay(
     evidence: &[Evidence],
     worth: impl Fn(NodeId) -> Worth,
@@ -177,8 +177,9 @@ fn judge_hearsay(
     if culprits.is_empty() { None } else { Some(Verdict { culprits, bad_blocks: Vec::new() }) }
 }
 
-/// For each broken edge, names the end that is easier to replace; dropping one end is enough. Between equals
-/// it names the end that did not complain, since a dead node cannot, or by rank if both complained.
+/// For each broken edge, names the end that is easier to replace; dropping one end is enough. If the roles
+/// are equal, it names the end that did not complain, since a dead node cannot complain; if both complained,
+/// the end with the smaller [`Worth`].
 fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap<NodeId, String> {
     let complaints: BTreeMap<(NodeId, NodeId), &String> = evidence
         .iter()
@@ -201,10 +202,10 @@ fn breakers(evidence: &[Evidence], worth: &impl Fn(NodeId) -> Worth) -> BTreeMap
     breakers
 }
 
-/// Nodes that wait for data although its senders are idle: the data was lost in transit, or the link is
-/// slower than the senders. A client that sends is not at fault and cannot be replaced, so another receiver
-/// is tried. With a single idle helper either end may be at fault. With several, the receiver's own link is
-/// the likely cause.
+/// Nodes that wait for data although the senders of that data are idle: the data was lost in transit, or the
+/// link is slower than the senders. If the sender is a client, it is not at fault and cannot be replaced, so
+/// the receiver is named. With a single idle helper, either end may be at fault, and neither is named here.
+/// With several, the receiver is named, because its own link is the likely cause.
 fn bereft(
     evidence: &[Evidence],
     worth: &impl Fn(NodeId) -> Worth,
@@ -245,7 +246,8 @@ mod tests {
         nodes.iter().map(|&(node, slice)| Due { node: NodeId(node), slice, rested_ms: 2000 }).collect()
     }
 
-    /// A node waits to receive from some nodes and to send to others.
+    /// Evidence that a node waits to receive from some nodes and to send to others, each with the slice that
+    /// is due.
     fn waiting(node: u32, receive: &[(u32, u32)], send: &[(u32, u32)]) -> Evidence {
         Evidence::Waiting { node: NodeId(node), receive: due(receive), send: due(send) }
     }
@@ -379,7 +381,7 @@ mod tests {
         ];
         assert_eq!(culprits(&slow), [5]);
         assert_eq!(culprits_after(&slow, &[5]), [60]);
-        // No node has waited too long; waiting as such is no offence.
+        // No node has waited for too long, and a short wait alone accuses nobody.
         assert_eq!(culprits(&slow[1..]), [0; 0]);
     }
 

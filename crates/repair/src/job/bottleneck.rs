@@ -1,4 +1,5 @@
-//! Locates a plan's bottleneck from what its nodes wait for and how far they have sent.
+//! Locates a plan's bottleneck from what its nodes wait for and how far they have sent. The job asks all of
+//! them at once, several times; each such round of questions is called an *ask*.
 //!
 //! Slices follow one another, so a plan is as slow as its slowest link or disk, and the next slice spends
 //! most of its time there. It is *on a link* if the sender has sent the slice that the receiver waits for, or
@@ -11,37 +12,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Report;
 use crate::NodeId;
 
-/// A link or node holds the next slice if at least the share `MOSTLY` of the answers say so; it does not hold
-/// it if the share is below `HARDLY`.
+/// The next slice is taken to be on a link or in a node if at least the share `MOSTLY` of the answers show it
+/// there, and to be elsewhere if the share is below `HARDLY`.
 const MOSTLY: f64 = 0.75;
 const HARDLY: f64 = 0.35;
-/// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`. The
-/// same distance separates bottleneck links from others: a node at half the speed of its neighbours keeps its
-/// own links busy all the time, and theirs half the time.
+/// A node is the bottleneck if its score is at least `STANDS_OUT` and the next score is lower by `APART`.
+/// `APART` also separates bottleneck links from others: a node at half the speed of its neighbours keeps its
+/// own links busy all the time, and those of its neighbours half the time.
 const STANDS_OUT: f64 = 0.5;
 const APART: f64 = 0.3;
 /// A node with fewer answers than this is not judged.
 const FEW: usize = 3;
-/// Only answers to the last asks count, including asks of earlier examinations.
+/// The number of most recent asks (rounds of questions) whose answers are kept, including asks of earlier
+/// examinations.
 const REMEMBERED: u32 = 24;
 
-/// The answers of each node, by number of the ask.
+/// The answers of each node, by the number of the ask (round of questions).
 #[derive(Debug, Default)]
 pub(super) struct Answers(BTreeMap<NodeId, BTreeMap<u32, Answer>>);
 
-/// The slice that a node waits for, by the node at the other end.
+/// A node's answer: for each node at the other end of an edge, the slice that it waits to receive or to send.
 #[derive(Debug, Default)]
 struct Answer {
     receive: BTreeMap<NodeId, u32>,
     send: BTreeMap<NodeId, u32>,
-    /// All slices before this one have been sent to the node; `None` means that everything was sent.
+    /// For each receiver, the first slice that has not been sent; `None` means that everything was sent.
     sent: Option<BTreeMap<NodeId, u32>>,
 }
 
-/// The bottleneck: links (sender and receiver), or else a node.
+/// The bottleneck: either links (sender and receiver) or one node; the other set is empty.
 pub(super) type Bottleneck = (BTreeSet<(NodeId, NodeId)>, BTreeSet<NodeId>);
 
-/// The number of asks in which the next slice was on each link and in each node.
+/// The number of asks (rounds of questions) in which the next slice was on each link and in each node.
 #[derive(Debug, Default)]
 struct Counts {
     on_links: BTreeMap<(NodeId, NodeId), u32>,
@@ -51,7 +53,7 @@ struct Counts {
 }
 
 impl Answers {
-    /// Records a node's answer to the ask with number `ask`.
+    /// Records a node's answer to round `ask` of questions.
     pub fn take(&mut self, node: NodeId, report: &Report, ask: u32) {
         if let Some(answer) = Answer::from_report(report) {
             let answers = self.0.entry(node).or_default();
@@ -60,8 +62,9 @@ impl Answers {
         }
     }
 
-    /// Finds the bottleneck: the links that hold the next slice most of the time; or else a node whose links
-    /// hold it in turn; or else the node that it is in. Returns `None` if none of them stands out.
+    /// Finds the bottleneck: the links on which the next slice is most of the time; otherwise a node on whose
+    /// links it is by turns; otherwise the node in which it is most of the time. Returns `None` if nothing
+    /// stands out.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let counts = Counts::of(self);
         let shares: BTreeMap<(NodeId, NodeId), f64> = counts
@@ -71,7 +74,7 @@ impl Answers {
             .collect();
         let mostly: BTreeSet<(NodeId, NodeId)> =
             shares.iter().filter(|&(_, &share)| share >= MOSTLY).map(|(&link, _)| link).collect();
-        // The other links of a slow node are slow as well.
+        // Links that share an end with a bottleneck link are ignored, since a slow node slows all its links.
         let ends: BTreeSet<NodeId> = mostly.iter().flat_map(|&(from, to)| [from, to]).collect();
         let elsewhere = |&(from, to): &(NodeId, NodeId)| !ends.contains(&from) && !ends.contains(&to);
         let least = mostly.iter().map(|link| shares[link]).fold(1.0, f64::min);
@@ -86,7 +89,8 @@ impl Answers {
         node.map(|node| (BTreeSet::new(), BTreeSet::from([node])))
     }
 
-    /// `count` divided by the number of asks that all of these nodes have answered.
+    /// `count` divided by the number of rounds of questions that all of these nodes have answered; 0 if there
+    /// are too few.
     fn share(&self, count: u32, nodes: &[NodeId]) -> f64 {
         let answered = nodes.iter().map(|node| self.0.get(node).map_or(0, BTreeMap::len)).min().unwrap_or(0);
         if answered < FEW { 0.0 } else { f64::from(count) / answered as f64 }
@@ -117,7 +121,7 @@ impl Counts {
     }
 
     fn add(&mut self, ask: u32, answers: &Answers) {
-        // The first slice that a node has not sent although another node waits for it.
+        // For each node, the first slice that it has not sent although another node waits for it.
         let mut lacked: BTreeMap<NodeId, u32> = BTreeMap::new();
         let mut links = Vec::new();
         for &to in answers.0.keys() {
@@ -133,7 +137,8 @@ impl Counts {
         }
         links.iter().for_each(|&link| *self.on_links.entry(link).or_default() += 1);
         self.links.push(links);
-        // Only the earliest of the slices held in nodes counts; later ones are a consequence.
+        // Only nodes that hold the earliest of these slices are counted; delays of later slices are a
+        // consequence.
         let lies = |&(node, slice): &(NodeId, u32)| {
             answers.at(ask, node).is_some_and(|answer| answer.has_all_of(slice))
         };
@@ -144,8 +149,8 @@ impl Counts {
         }
     }
 
-    /// The score of each node: the share of asks in which the next slice was on one of its links, minus the
-    /// share in which it was on another link.
+    /// The score of each node: the share of rounds in which the next slice was on one of the node's links,
+    /// minus the share in which it was on another link.
     fn around<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Vec<(f64, NodeId)> {
         let asks = self.links.len() as f64;
         let score = |node: NodeId| {

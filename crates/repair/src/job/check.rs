@@ -2,9 +2,9 @@
 //!
 //! A survivor may be wrong although its checksums hold. Blocks rebuilt from it are then wrong too, in ways
 //! that depend on the plans that delivered them. So the model of an error is: one surviving block and the
-//! rebuilt blocks are wrong, in an unknown way. Equations *show* an error if it violates at least one of
-//! them. The check must show all errors of this kind, except those that leave the rebuilt blocks correct:
-//! these do no harm here, and a scrub finds them.
+//! rebuilt blocks are wrong, in an unknown way. Equations *show* an error if the error violates at least one
+//! equation. The check must show all errors of this kind, except those that leave the rebuilt blocks correct:
+//! such errors do no harm here, and a scrub finds them.
 //!
 //! For an MDS code any k + 1 survivors suffice. Together with f rebuilt blocks they are k + f + 1 blocks of a
 //! stripe. Two different stripes differ in at least f + 2 of these blocks, but an error affects at most
@@ -28,7 +28,7 @@ pub(super) struct Delivered {
     pub(super) copied: bool,
 }
 
-/// How many survivors a check asks.
+/// How many survivors take part in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// Just enough to show an error in any one of them.
@@ -98,7 +98,7 @@ impl ParityCheck {
         Some(Self { equations, is_mds, rebuilt, delivered, blocks, sub_blocks })
     }
 
-    /// The fingerprints to ask for: each block, with the node that holds it.
+    /// The blocks whose fingerprints to request, each with the node that holds it.
     pub(super) fn questions(&self) -> Vec<(NodeId, LocalBlock)> {
         self.blocks.values().cloned().collect()
     }
@@ -126,7 +126,7 @@ impl ParityCheck {
         counts.into_values().max().unwrap_or(1)
     }
 
-    /// Fingerprints in an answer, one per sub-block.
+    /// The number of fingerprints in an answer, one per sub-block.
     pub(super) fn sub_blocks(&self) -> usize {
         self.sub_blocks
     }
@@ -136,9 +136,9 @@ impl ParityCheck {
         self.blocks.keys().all(|block| answers.contains_key(block)).then(|| self.judge(answers))
     }
 
-    /// Survivors are suspected only if an equation over survivors alone fails. They are cleared only if such
-    /// an equation exists, all of them hold, and the code is MDS, in which case one equation shows any error
-    /// of a single survivor.
+    /// Evaluates the equations. Survivors are blamed only if an equation over survivors alone fails. They are
+    /// cleared only if such an equation exists, all of them hold, and the code is MDS, in which case one
+    /// equation shows any error of a single survivor.
     fn judge(&self, answers: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Verdict {
         let (mut all_hold, mut some_relate_survivors) = (true, false);
         for (equation, output) in self.rows() {
@@ -184,9 +184,8 @@ fn holds(equation: &Recipe, output: usize, answers: &BTreeMap<BlockIndex, Vec<Fi
     sum == answers[&sub_block.block][usize::from(sub_block.sub)]
 }
 
-/// Expresses the rebuilt blocks and the other survivors in terms of the first k survivors. The other
-/// survivors are at least one, include all that were `copied`, and are all of `survivors` for
-/// [`Extent::Every`].
+/// Expresses the rebuilt blocks and further survivors in terms of the first k survivors. There is at least
+/// one further survivor; all copied blocks take part, and for [`Extent::Every`] all of `survivors`.
 fn any_survivors(
     stripe: &Stripe,
     rebuilt: &[BlockIndex],
@@ -331,7 +330,7 @@ mod tests {
         }
     }
 
-    /// The sub-blocks of every block.
+    /// The bytes of each sub-block of every block.
     type Contents = BTreeMap<BlockIndex, Vec<Vec<u8>>>;
 
     fn computed(recipe: &Recipe, contents: &Contents) -> Vec<Vec<u8>> {
@@ -412,8 +411,8 @@ mod tests {
             if lost.iter().chain(&copies).any(|block| found[block] != truth[block]) {
                 let found = verdict(&check, &found);
                 prop_assert!(found > Some(Verdict::Holds), "of {:?} and {:?}", lost, copies);
-                // A survivor of the check is wrong, so the check must not put it on the delivery alone. Codes
-                // with sub-blocks may have read more blocks than the check asks.
+                // If the wrong survivor takes part in the check, the check must not blame the delivery alone.
+                // In codes with sub-blocks, the repair may have read blocks that take no part.
                 let is_asked = check.survivors().contains(liar.get(&usable));
                 let is_spared = found > Some(Verdict::Differs(Fault::Delivery));
                 prop_assert!(is_spared || !is_asked, "{:?} of {:?}", found, lost);

@@ -18,7 +18,7 @@ use crate::{NodeId, Reach, Topology};
 /// replacements.
 pub(super) const GIVEN_UP: u32 = 2;
 
-/// See the module's documentation.
+/// The behaviour of nodes in a job; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
     pub(super) links: BrokenLinks,
@@ -29,8 +29,8 @@ pub(super) struct Conduct {
     /// Nodes whose store currently refuses the block. A single node may be wrong about that; when a second
     /// one agrees, the job ends.
     not_now: BTreeSet<NodeId>,
-    /// Requestors that may have corrupted the data delivered to them. They are suspected once, before any
-    /// source.
+    /// Requestors that may have corrupted the data delivered to them. Requestors are suspected only once in a
+    /// job, before any source block.
     suspected: BTreeSet<NodeId>,
 }
 
@@ -54,7 +54,8 @@ impl Conduct {
         self.suspected.extend(requestors);
     }
 
-    /// Whether the requestors may be the cause: they were not suspected before, and all can be replaced.
+    /// Whether to suspect the requestors of a wrong delivery: none was suspected before, and all of them can
+    /// be replaced.
     pub(super) fn may_suspect(&self, wrong: &Wrong, work: &Work, topology: &Topology) -> bool {
         !wrong.at.is_empty()
             && self.suspected.is_empty()
@@ -84,10 +85,10 @@ impl Conduct {
             .all(|_| self.stand_in(&taken, work, topology).is_some_and(|other| taken.insert(other)))
     }
 
-    /// Picks a replacement requestor: a live helper with room for a block that holds none of the stripe, or
-    /// less than its even share where blocks may share nodes. Nodes that have not failed come first. Nodes in
-    /// `taken` receive other blocks already and are excluded, because a node reports progress as one sum over
-    /// all its deliveries.
+    /// Picks a replacement requestor: a live helper with room for a block. It holds no block of the stripe
+    /// or, if blocks of a stripe may share nodes, fewer than an even share. Nodes that have not failed come
+    /// first. Nodes in `taken` already receive other blocks and are excluded, because a node reports progress
+    /// as one sum over all its deliveries.
     pub(super) fn stand_in(
         &self,
         taken: &BTreeSet<NodeId>,

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Two proofs run at once: requestors make the deliveries durable and report their digests, and survivors
-//! answer for parity. A client's read, which is not published, has only the parity check. An ending knows no
-//! plans: it reports errors as a [`Turn`], and the job decides what to deliver again.
+//! send fingerprints for the parity check. A client's read, which is not published, has only the parity
+//! check. An ending does not know any plan: it returns errors as a [`Turn`], and the job decides what to
+//! deliver again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,7 +36,7 @@ const MAX_HAND_OVER: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Ending {
     step: Step,
-    /// When the current step is given up if no report arrives.
+    /// The time at which the current step is given up if no report arrives.
     until: Duration,
     parity: ParityOutcome,
     /// Blocks proven to belong to one stripe, including the published ones; empty for a read.
@@ -44,7 +45,8 @@ pub(super) struct Ending {
 
 #[derive(Debug)]
 enum Step {
-    /// The nodes in `sealing` have not made their deliveries durable yet; `check` is pending.
+    /// Waits until the nodes in `sealing` have made their deliveries durable and the parity check `check` is
+    /// complete.
     Proving {
         sealing: BTreeSet<NodeId>,
         check: Option<Check>,
@@ -61,14 +63,14 @@ enum Step {
 #[derive(Debug)]
 struct Check {
     proof: Proof,
-    /// When other nodes are asked instead of those that have not answered.
+    /// The time at which the job asks other nodes instead of those that have not answered.
     until: Duration,
 }
 
-/// The next move of the job.
+/// What the job must do after a step of its ending.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// The ending continues.
+    /// Nothing; the ending continues.
     On,
     /// The ending is complete and successful.
     Done,
@@ -219,8 +221,8 @@ impl Ending {
         }
     }
 
-    /// If some nodes do not answer about parity, asks others instead, provided that the check is possible
-    /// without the silent ones. A node may be alive while its disk hangs.
+    /// If some nodes have not answered the parity check in time, asks others instead, provided that the check
+    /// is possible without the silent ones. A node may be alive while its disk hangs.
     fn ask_others(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check: Some(check), .. } = &mut self.step else { return };
         if scene.now < check.until {
@@ -289,8 +291,8 @@ impl Ending {
         self.commit(work, scene.now)
     }
 
-    /// The deliveries are correct: records what that proves about the blocks they were made from, and about
-    /// other blocks.
+    /// Called when the deliveries are known to be correct. Records what this proves about the blocks from
+    /// which they were made, and about other blocks.
     fn take_proof(&mut self, work: &mut Work, scene: EndingContext<'_>) {
         let Step::Proving { check, .. } = &self.step else { return };
         let mut contradicting = scene.trust.contradicting().clone();
@@ -309,7 +311,7 @@ impl Ending {
             _ => {}
         }
         if !work.publish {
-            // The blocks that a read delivers are with its client, so they prove nothing about any disk.
+            // The blocks that a read delivers are at its client, so they prove nothing about any disk.
             return self.proven.clear();
         }
         if self.proven.is_empty() && work.is_proven_by_digests() {
@@ -357,8 +359,8 @@ impl Ending {
     }
 }
 
-/// All equations hold without the block that was left out, so the stripe's blocks contradict each other,
-/// unless the job replaces that block.
+/// Called when all equations hold without the block that was left out. Reports that this block contradicts
+/// the others, unless the job replaces it.
 fn tell_of_left_out(work: &mut Work, trust: &Trust, survivors: &BTreeSet<BlockIndex>) {
     let replaced = |block: &BlockIndex| work.publish && work.is_wanted(*block);
     if let Some(left_out) = trust.left_out().filter(|block| !replaced(block)) {
@@ -378,13 +380,13 @@ fn uncommitted(work: &Work) -> BTreeSet<NodeId> {
     work.goals.iter().filter(|goal| !goal.committed).map(|goal| goal.requestor).collect()
 }
 
-/// Whether the sealed block differs from the lost one, or was not sealed.
+/// Whether a delivery was not sealed, or its digest differs from the recorded one.
 fn differs(goal: &Goal, work: &Work) -> bool {
     let recorded = work.stripe.block(goal.block).digest;
     !goal.sealed || recorded.is_some() && goal.digest != recorded
 }
 
-/// The error for a doubtful stripe with no equation left to check.
+/// The error for a stripe that needs a parity check but has too few blocks left for any equation.
 fn unknowable() -> Wrong {
     Wrong {
         reason: "too few blocks are left to check the rebuilt ones".into(),
@@ -446,7 +448,7 @@ fn take_sealed(work: &mut Work, node: NodeId, digests: &[(BlockId, Option<Digest
     }
 }
 
-/// Compares the digest that a node reads back of a published block.
+/// Compares the digest of a published block, as read back from disk, with the digest reported at the seal.
 fn take_reread(
     waiting: &mut BTreeSet<BlockIndex>,
     block: &BlockId,

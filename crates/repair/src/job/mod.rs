@@ -72,9 +72,9 @@ pub struct JobRequest {
     pub stripe: Stripe,
     /// The wanted blocks and their requestors.
     pub wanted: Vec<Wanted>,
-    /// The permits that the store's own processes require for these blocks.
+    /// The permits that the storage system's own processes require before they accept the wanted blocks.
     pub permits: Vec<(BlockIndex, Permit)>,
-    /// The range of offsets in each sub-block.
+    /// The range of offsets to deliver in each sub-block, in bytes.
     pub window: Range<u64>,
     /// Restricts the request to these sub-blocks of the wanted blocks; `None` means all.
     pub sub_blocks: Option<Range<u16>>,
@@ -94,19 +94,19 @@ pub struct JobRequest {
 pub struct Verify {
     /// Whether to check parity equations that show an error in any one survivor, if enough blocks survive.
     pub parity: bool,
-    /// The minimum number of bytes of a block in a stretch. Equations are checked stretch by stretch while
-    /// the rest of the block is still moving.
+    /// Parity equations are checked for one stretch of the block after another, while the rest is still
+    /// moving. A stretch covers at least this many bytes of the block.
     pub stretch_bytes: u64,
     /// Whether to read a committed block back from disk.
     pub reread: bool,
-    /// Whether blocks of the stripe are known to contradict each other. Then every survivor is asked about
-    /// parity, and an unproven delivery is rejected.
+    /// Whether blocks of the stripe are known to contradict each other. Then every survivor takes part in the
+    /// parity check, and the job rejects a delivery that is not proven correct.
     pub doubted: bool,
 }
 
 impl Default for Verify {
     fn default() -> Self {
-        // A stretch costs each survivor a message and a file open.
+        // Smaller stretches cost more: each stretch costs every survivor a message and a file open.
         Self { parity: false, stretch_bytes: 2 << 20, reread: false, doubted: false }
     }
 }
@@ -116,7 +116,7 @@ impl Default for Verify {
 pub enum JobAction {
     /// Send a node a message about this job.
     Tell {
-        /// The node.
+        /// The recipient.
         node: NodeId,
         /// The message; it always concerns this job.
         message: ToNode,
@@ -125,12 +125,12 @@ pub enum JobAction {
     Publish {
         /// The block.
         block: BlockIndex,
-        /// The node.
+        /// The node that has the copy.
         node: NodeId,
-        /// Its digest.
+        /// The digest of the copy, if the store has digests.
         digest: Option<Digest>,
     },
-    /// Record in the catalog that a block is missing or bad at its recorded place.
+    /// Record in the catalog that a block is missing or bad on the node recorded as its holder.
     BlockLost {
         /// The block.
         block: BlockIndex,
@@ -139,7 +139,7 @@ pub enum JobAction {
     },
     /// Surviving blocks contradict each other: at least one of them is wrong although its own checksums hold.
     Contradicted {
-        /// The blocks in the check.
+        /// The blocks that took part in the failed check.
         blocks: BTreeSet<BlockIndex>,
     },
     /// Nodes slowed the job down, as proven by the faster plan without them. If there are several, a single
@@ -155,7 +155,7 @@ pub enum JobAction {
 /// The number of consecutive plans without a new slice after which the job gives up.
 const MAX_FRUITLESS: u32 = 6;
 
-/// See the module's documentation.
+/// A request that is being carried out; see the module's documentation.
 #[derive(Debug)]
 pub struct Job {
     work: Work,
@@ -254,7 +254,7 @@ impl Job {
         self.work.tag
     }
 
-    /// The class of the job's traffic, which sets its priority where caps are reached.
+    /// The class of the job's traffic, which decides its priority when a rate cap is reached.
     pub fn class(&self) -> Class {
         self.work.class()
     }
@@ -340,7 +340,8 @@ impl Job {
                 self.plan_when_stopped(topology, now);
             }
             (Phase::Stopping { waiting, .. }, Report::Committed) if waiting.contains(&node) => {
-                // Another requestor failed after this one was told to commit its verified block.
+                // Another requestor failed after the job had told this requestor to commit its verified
+                // block. The commit still counts.
                 self.work.publish_at(node);
             }
             (_, Report::SinkFailed { block, problem }) => {
@@ -386,7 +387,7 @@ impl Job {
         }
     }
 
-    /// Starts the ending once all wanted slices are with their requestors.
+    /// Starts the ending, after all wanted slices were delivered to their requestors.
     fn all_delivered(&mut self, topology: &Topology, now: Duration) {
         let mut ahead = None;
         if let Phase::Running(running) = &mut self.phase {
@@ -401,7 +402,8 @@ impl Job {
         self.take_turn(turn, topology, now);
     }
 
-    /// Handles a wrong delivery by an unknown culprit. If the requestors may be at fault, the job delivers to
+    /// Handles a wrong delivery whose cause is unknown. If the requestors may be at fault, the job delivers
+    /// to
     /// other nodes; otherwise, or if that fails too, it delivers again without one of the suspected blocks.
     fn distrust(&mut self, wrong: Wrong, topology: &Topology, now: Duration) {
         if wrong.fault == Fault::Survivor {
@@ -433,8 +435,8 @@ impl Job {
         self.drop_plan(reason, topology, now);
     }
 
-    /// Another job or a scrub found that blocks of the stripe contradict each other. From now on, unpublished
-    /// deliveries must agree with every survivor.
+    /// Call when another job or a scrub found that blocks of the stripe contradict each other. From now on,
+    /// deliveries that are not published yet must agree with every survivor.
     pub fn handle_contradiction(&mut self, topology: &Topology, now: Duration) {
         if !(self.work.publish || self.work.verify.parity) || self.is_finished() {
             return;
@@ -448,8 +450,8 @@ impl Job {
         }
     }
 
-    /// Discards all deliveries. Requestors are told to forget the job rather than to stop, since a stop would
-    /// make them keep their slices.
+    /// Discards all deliveries. Requestors are sent `Forget` rather than `Stop`, since a stop would make them
+    /// keep their slices.
     fn deliver_anew(&mut self) {
         self.forget_everywhere();
         self.trust.begin_anew();
@@ -465,14 +467,15 @@ impl Job {
 
     /// Handles the loss of a node: its process ended, or the coordinator cannot reach it.
     pub fn handle_node_lost(&mut self, node: NodeId, topology: &Topology, now: Duration) {
-        // A requestor matters even before it has its assignment.
+        // The loss of a requestor matters even before the node has received its assignment.
         let is_requestor = self.work.is_requestor(node);
         if self.is_finished() || !(self.work.touched.contains(&node) || is_requestor) {
             return;
         }
         match &mut self.phase {
             Phase::Running(running) if !is_requestor && !running.nodes.contains(&node) => {
-                // The node was asked for fingerprints only, or belonged to an earlier plan.
+                // The node was asked only for fingerprints, or belonged to an earlier plan, so only the
+                // parity check is lost.
                 running.proof = None;
             }
             Phase::Running(running) => {
@@ -508,7 +511,8 @@ impl Job {
                 self.watch_pace(topology, now);
             }
             Phase::Stopping { waiting, until, .. } if *until <= now => {
-                // A client that is asleep may wake up; if it dies, its connection will tell.
+                // A client that does not answer may be asleep, so keep waiting for it. If it dies, its
+                // connection closes.
                 let is_client = |node: &NodeId| topology.dials_out(*node);
                 let (clients, silent): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
                     std::mem::take(waiting).into_iter().partition(is_client);
@@ -526,7 +530,7 @@ impl Job {
         }
     }
 
-    /// Stops the running plan, between two slices, and makes no other before [`resume`](Self::resume).
+    /// Stops the running plan between two slices. The job makes no other plan until [`resume`](Self::resume).
     /// Delivered slices are kept; completely delivered blocks are still checked and published.
     pub fn pause(&mut self, topology: &Topology, now: Duration) {
         self.on_hold = true;

@@ -34,14 +34,15 @@ pub enum ParityOutcome {
     NotAsked,
     /// Too few blocks survive for a check.
     NoSpareBlock,
-    /// It holds, for equations that would expose any single wrong survivor.
+    /// The check holds: the equations would show any single wrong survivor.
     Holds,
-    /// It does not hold, but digests prove that the rebuilt blocks are right: a block that they were not made of is wrong.
+    /// The check fails, but digests prove that the rebuilt blocks are correct: a block that the repair did
+    /// not use is wrong.
     Overruled,
 }
 
 impl ParityOutcome {
-    /// Its text, as in JSON.
+    /// The name of the outcome, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotAsked => "not-asked",
@@ -60,7 +61,7 @@ pub enum JobError {
     Plan {
         /// The reason.
         error: PlanError,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// No node can replace a requestor that failed.
@@ -70,9 +71,9 @@ pub enum JobError {
         block: BlockId,
         /// The failed requestor.
         node: NodeId,
-        /// Its failure.
+        /// The requestor's failure.
         reason: String,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// The client that takes part is disconnected or cannot continue.
@@ -97,7 +98,7 @@ pub enum JobError {
     Contradiction {
         /// The contradicting blocks, at least one of them wrong.
         blocks: Vec<BlockId>,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// The store currently accepts no block of this stripe on any node.
@@ -105,7 +106,7 @@ pub enum JobError {
     StoreNotReady {
         /// The reason given by the last node that was asked.
         reason: String,
-        /// The earlier failures.
+        /// Why earlier plans were dropped.
         replanned: Vec<String>,
     },
     /// The job was cancelled.
@@ -164,7 +165,7 @@ pub enum JobPhase {
 }
 
 impl JobPhase {
-    /// Its text, as in JSON.
+    /// The name of the phase, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MovingSlices => "moving-slices",

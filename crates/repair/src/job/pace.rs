@@ -4,7 +4,7 @@
 //! all nodes several times what they wait for and how far they have sent. The answers locate the bottleneck
 //! ([`bottleneck`](super::bottleneck)).
 //!
-//! This module only keeps books: [`straggling`](super::straggling) decides what to do about a finding.
+//! This module only measures: [`straggling`](super::straggling) decides what to do about a finding.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::NodeId;
 
 /// The minimum interval over which a rate is measured; requestors report every 200 ms.
 const WINDOW: Duration = Duration::from_millis(350);
-/// No report for this long counts as a report without new slices.
+/// If no report arrives for this long, the rate is computed as if a report without new slices had arrived.
 const SILENCE: Duration = Duration::from_millis(500);
 /// A plan is examined if its rate falls below this share of its best rate.
 const SLOW: f64 = 0.5;
@@ -24,13 +24,13 @@ const BELOW_FIGURES: f64 = 0.6;
 /// The number of times that nodes are asked, at intervals of `ASK_EVERY`.
 const ASKS: u32 = 6;
 const ASK_EVERY: Duration = Duration::from_millis(40);
-/// The wait for answers after the last ask.
+/// The wait for answers after the last round of questions.
 const ANSWERS: Duration = Duration::from_millis(60);
 /// The pause after an examination without result; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_DOUBLINGS: u32 = 8;
 
-/// The pace of a running plan.
+/// Measures the rate of a running plan.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// Slices that each requestor will receive.
@@ -46,7 +46,7 @@ pub(super) struct Pace {
     marks: VecDeque<(Duration, u32)>,
     inquiry: Option<Inquiry>,
     answers: Answers,
-    /// The number of asks so far.
+    /// The number of rounds of questions so far.
     asks: u32,
     in_vain: u32,
     not_before: Duration,
@@ -71,7 +71,7 @@ struct Inquiry {
 /// The next step of the examination.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing for now.
+    /// Do nothing for now.
     Wait,
     /// Ask all nodes what they wait for.
     Ask,
@@ -82,9 +82,9 @@ pub(super) enum Step {
 /// The bottleneck of a slow plan, and the resulting rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
-    /// Links, from sender to receiver, on which both ends wait.
+    /// The links that are the bottleneck, from sender to receiver.
     pub edges: BTreeSet<(NodeId, NodeId)>,
-    /// Nodes that others wait for and that wait for no one.
+    /// The node that is the bottleneck, if no link is.
     pub nodes: BTreeSet<NodeId>,
     /// The current rate, in slices per second.
     pub rate: f64,
@@ -131,7 +131,7 @@ impl Pace {
         }
     }
 
-    /// Notes how many jobs, this one included, now share the plan's busiest node. If the number changes,
+    /// Records how many jobs, this one included, now share the plan's busiest node. If the number changes,
     /// earlier rates are dropped, because they no longer show what is achievable.
     pub fn share(&mut self, crowd: u32, now: Duration) {
         if crowd == self.crowd {
@@ -172,7 +172,7 @@ impl Pace {
         }
     }
 
-    /// Takes a node's answer about what it waits for.
+    /// Records a node's answer about what it waits for.
     pub fn take(&mut self, node: NodeId, report: &Report) {
         if self.inquiry.is_some() {
             self.answers.take(node, report, self.asks);
@@ -227,7 +227,8 @@ impl Pace {
         self.not_before = self.not_before.max(now + PAUSE);
     }
 
-    /// The current rate of a requestor in slices per second, averaged over the last window.
+    /// The current rate of a requestor in slices per second, averaged over the last window; `None` until the
+    /// samples cover a whole window.
     pub fn rate(&self) -> Option<f64> {
         let (&(from, had), &(to, has)) = (self.marks.front()?, self.marks.back()?);
         let passed = to.saturating_sub(from);
@@ -275,7 +276,7 @@ mod tests {
         paced_where(true, slices)
     }
 
-    /// The same, with link rates that are measured or only assumed.
+    /// Like `paced`, but with link rates that are either measured or assumed.
     fn paced_where(rests_on_figures: bool, slices: &[u32]) -> (Pace, Duration) {
         let predicted = Predicted { rate: 500.0, rests_on_figures };
         let mut pace = Pace::new(1000, 1, predicted, 0.0, Duration::ZERO);
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Answers every ask in the same way and returns the result.
+    /// Gives the same answers in every round of questions; returns the first other step and its time.
     fn inquire(pace: &mut Pace, mut now: Duration, answers: &[(u32, Report)]) -> (Step, Duration) {
         assert_eq!(pace.step(now), Step::Ask);
         for _ in 0..20 {

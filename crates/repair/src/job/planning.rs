@@ -15,19 +15,20 @@ use crate::limits::Class;
 use crate::wire::control::ToNode;
 use crate::{Epoch, NodeId, Pacing, Plan, Topology};
 
-/// The least number of slice times that an edge may be idle.
+/// The number of slice times that an edge may be idle, unless the plan works in rounds.
 const PATIENT_SLICES: u32 = 16;
-/// The number of whole transfer times that an edge may be idle if the plan works in rounds: an edge is idle
-/// until its round, and links may be slower than assumed.
+/// The number of whole transfer times that an edge may be idle if the plan works in rounds of whole blocks:
+/// an edge is idle until its round, and links may be slower than assumed.
 const PATIENT_TRANSFERS: u32 = 16;
 /// An edge may always be idle this long.
 const MIN_PATIENCE: Duration = Duration::from_millis(1500);
-/// The patience grows by its base value for every so many additional jobs on a node.
+/// The time that an edge may be idle grows by its base value with every `CROWD` additional jobs on a node.
 const CROWD: u32 = 8;
-/// The assumed number of background repairs per node. Many start at the same time, before they are counted.
-/// There may be more in the end, but neighbours should notice a stopped node before its pings time out.
+/// The number of jobs that a background repair expects on its busiest node, because many such repairs start
+/// at the same time, before they are counted. There may be more in the end, but with a higher number
+/// neighbours would notice a stopped node only after its pings time out.
 const BESIDE: u32 = 16;
-/// The maximum number of times that the patience doubles.
+/// The maximum number of times that the time an edge may be idle doubles.
 const MAX_DOUBLINGS: u32 = 5;
 /// An edge may never be idle longer than this.
 const MAX_PATIENCE: Duration = Duration::from_secs(120);
@@ -50,7 +51,7 @@ impl Job {
                 Ok(_) => {}
                 Err(reason) => error = Some(reason),
             }
-            // No plan is possible now without this suspect; one may be possible without another.
+            // No plan is possible without the current suspect; one may be possible without another suspect.
             self.trust.postpone();
             if self.trust.used_suspect() {
                 // Slices that are delivered a second time are no progress.

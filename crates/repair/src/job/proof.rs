@@ -1,9 +1,10 @@
 //! A parity check in progress, which asks for fingerprints stretch by stretch.
 //!
 //! Reading every survivor again takes as long as the disk takes, but most of that can overlap with the
-//! transfer: once all deliveries of a stretch are written, survivors are asked for their fingerprints of it.
-//! The seed of a stretch is not revealed earlier, so no node that could still alter the delivery knows it.
-//! The delivered blocks themselves are fingerprinted at the end, after they are sealed.
+//! transfer: once all deliveries of a stretch (a part of the window) are written, the job asks survivors for
+//! their fingerprints of the stretch. The seed of a stretch is not revealed earlier, so no node that could
+//! still alter the delivery knows it. The delivered blocks themselves are fingerprinted at the end, after
+//! they are sealed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ const MOST_STRETCHES: u32 = 8;
 /// [`MAX_WAITING_MESSAGES`](crate::MAX_WAITING_MESSAGES) messages, and a check may start again.
 const MOST_QUESTIONS: usize = crate::MAX_WAITING_MESSAGES / 2;
 
-/// See the module's documentation.
+/// A parity check in progress; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Proof {
     check: ParityCheck,
@@ -37,7 +38,7 @@ struct Stretch {
     /// The first slice after the stretch.
     end: u32,
     seed: u64,
-    /// Whether survivors were asked.
+    /// Whether the survivors were asked for fingerprints.
     begun: bool,
     answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
 }
@@ -111,7 +112,7 @@ impl Proof {
         self.check.can_go_on(topology)
     }
 
-    /// Whether this node is asked.
+    /// Whether the check asks this node for fingerprints.
     pub(super) fn asks(&self, node: NodeId) -> bool {
         self.check.questions().iter().any(|&(asked, _)| asked == node)
     }
@@ -124,7 +125,7 @@ impl Proof {
         questions.filter(|(_, asked)| !answered(&asked.index)).map(|(node, _)| node).collect()
     }
 
-    /// Takes an answer; only the node that was asked about a block may answer for it.
+    /// Records an answer; only the node that was asked about a block may answer for it.
     pub(super) fn take(&mut self, node: NodeId, block: &BlockId, seed: u64, fingerprints: Vec<Fingerprint>) {
         let asked = self.check.asked(block).filter(|&(_, asked)| asked == node);
         let stretch = self.stretches.iter_mut().find(|stretch| stretch.seed == seed && stretch.begun);

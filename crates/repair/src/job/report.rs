@@ -10,11 +10,11 @@ use crate::{BlockId, Digest, Fingerprint, NodeId, SinkEnd, SliceSet};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Report {
-    /// Progress under this plan.
+    /// The progress of a requestor with the plan.
     Progress {
-        /// Slices delivered here.
+        /// The number of slices delivered to this node.
         slices: u32,
-        /// The first slice that is not delivered here; all slices before it are.
+        /// The first slice that is not delivered to this node yet; all earlier slices are.
         #[serde(default)]
         whole: u32,
     },
@@ -36,9 +36,9 @@ pub enum Report {
     AtRest,
     /// The node's own caps throttle its part, so it is slow on purpose.
     Limited,
-    /// An edge broke.
+    /// The connection of an edge broke.
     Closed {
-        /// The node at its other end.
+        /// The node at the other end of the edge.
         peer: NodeId,
         /// The error reported by the system.
         detail: String,
@@ -74,7 +74,7 @@ pub enum Report {
         /// The slices.
         delivered: SliceSet,
     },
-    /// Answer to `Seal`.
+    /// Answer to `Seal`: the deliveries are durable.
     Sealed {
         /// The delivered blocks and their digests, if the store has digests.
         digests: Vec<(BlockId, Option<Digest>)>,
@@ -83,11 +83,11 @@ pub enum Report {
         #[serde(default)]
         hand_over_ms: u32,
     },
-    /// Answer to `Fingerprint`.
+    /// Answer to `Fingerprint`: the fingerprints of a block.
     Fingerprinted {
         /// The block.
         block: BlockId,
-        /// The seed of the question.
+        /// The seed given in the request.
         seed: u64,
         /// One fingerprint per sub-block.
         fingerprints: Vec<Fingerprint>,
@@ -98,7 +98,7 @@ pub enum Report {
     Reread {
         /// The block.
         block: BlockId,
-        /// Its digest, if the store has one.
+        /// The digest of the block, if the store has digests.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Digest>,
     },
@@ -109,7 +109,7 @@ pub enum Report {
 pub struct Due {
     /// The node at the other end of the edge.
     pub node: NodeId,
-    /// The first slice that has not passed.
+    /// The first slice that has not passed the edge.
     pub slice: u32,
     /// How long the edge has been idle, in milliseconds.
     pub rested_ms: u32,
@@ -194,7 +194,7 @@ pub enum Refusal {
         /// The node at the other end.
         peer: NodeId,
     },
-    /// The plan holds whole blocks in memory, and they do not fit.
+    /// The plan holds whole blocks in memory, and the memory left for such plans is too small.
     #[error(
         "moving whole blocks needs {} MiB of memory, but {} MiB are left for that; move slice by slice \
          (pacing `pipelined`), read less at once, or try again when other such jobs have ended", needed_bytes >> 20, left_bytes >> 20
@@ -211,13 +211,13 @@ pub enum Refusal {
         /// The maximum number of waiting messages.
         most: usize,
     },
-    /// The client's request did not bring this, or is closed.
+    /// The client has no open request that provides what the assignment needs.
     #[error("no open request of this client provides {what}")]
     NotBrought {
         /// The thing that the assignment needs.
         what: Brought,
     },
-    /// The node cannot end a delivery as instructed.
+    /// The assignment ends the delivery in a way that this node does not support; see [`SinkEnd`].
     #[error("the delivery of block {block} cannot end here as requested: {}", match **end {
         SinkEnd::Taken => "a store keeps its deliveries",
         SinkEnd::Kept { .. } => "this node keeps no deliveries",
@@ -225,7 +225,7 @@ pub enum Refusal {
     End {
         /// The block.
         block: BlockId,
-        /// The end that was asked for.
+        /// The end of the delivery in the assignment.
         end: Box<SinkEnd>,
     },
     /// The instruction requires a store, and this node has none.
@@ -233,7 +233,7 @@ pub enum Refusal {
     NoStore,
 }
 
-/// The things that a client's request can bring.
+/// The things that a client's request can provide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Brought {

@@ -19,12 +19,13 @@ use super::{Job, JobAction, Phase};
 use crate::wire::control::ToNode;
 use crate::{NodeId, Pacing, Plan, Topology};
 
-/// The running plan must need at least this many times as long as the detour.
+/// A detour, which is a plan that avoids slow nodes, pays off if the running plan needs at least this many
+/// times as long as the detour.
 const GAIN: f64 = 1.4;
-/// The same, if the plan was never faster: then only predictions say that another plan would be.
+/// Replaces `GAIN` if the running plan was never faster, so that only predictions say that a detour would be.
 const GAIN_BY_FIGURES: f64 = 1.6;
-/// With more jobs than this on a node, links are shared as unevenly as the kernel happens to do it, and no
-/// node is to blame. The scheduler of many repairs cancels late ones.
+/// With more jobs than this on a node, slow plans are not examined: the kernel shares links unevenly among so
+/// many connections, and no node is to blame. The scheduler of many repairs cancels late jobs.
 const MOST_JOBS: u32 = 4;
 /// A plan that uses slow nodes must be this many times as fast as one without them, because their rates are
 /// known only roughly.
@@ -46,8 +47,9 @@ pub(super) struct Stragglers {
     /// The highest rate of any plan so far, in slices per second.
     best: f64,
     detours: u32,
-    /// The nodes avoided by the last detour, and the rate with them in slices per second; cleared once the
-    /// detour has helped.
+    /// The nodes that the last detour avoids, each with the rate that a plan can get through it in bytes per
+    /// second; and the job's rate before the detour, in slices per second. Cleared once the detour has
+    /// helped.
     suspected: Option<(BTreeMap<NodeId, f64>, f64)>,
 }
 
@@ -73,14 +75,16 @@ impl Stragglers {
         Pace::new(slices, requestors.len(), predicted, self.best, now)
     }
 
-    /// Marks these nodes as slow; `rate` is the rate of slices with them.
+    /// Marks the nodes that a new detour avoids as slow. `rate` is the job's rate before the detour, in
+    /// slices per second.
     fn note_detour(&mut self, slow: BTreeMap<NodeId, f64>, rate: f64) {
         self.detours += 1;
         self.slow.extend(slow.iter().map(|(&node, &rate)| (node, rate)));
         self.suspected = Some((slow, rate));
     }
 
-    /// The nodes avoided by the last detour, once a plan without them has proven faster.
+    /// Returns the nodes that the last detour avoids if the current rate proves that the detour has helped;
+    /// only once per detour.
     fn confirm(&mut self, rate: f64) -> Option<BTreeMap<NodeId, f64>> {
         let confirmed = self.suspected.take_if(|(_, was)| rate >= *was * HELPED);
         confirmed.map(|(nodes, _)| nodes)
@@ -211,7 +215,7 @@ pub(super) fn crowd(nodes: &BTreeSet<NodeId>, topology: &Topology) -> u32 {
 }
 
 /// Whether the link rates of all helpers are measured. With assumed rates, all links may be equally slow, and
-/// no single one would be the bottleneck.
+/// no single link would be the bottleneck.
 fn knows_links(plan: &Plan, topology: &Topology) -> bool {
     let is_known = |node: NodeId| topology.get(node).is_some_and(|profile| profile.knows_links);
     plan.nodes().into_iter().all(|node| topology.dials_out(node) || is_known(node))

@@ -1,6 +1,6 @@
 //! Tracks whether a delivery can be trusted: which blocks it was made from, and which of them may be wrong.
 //!
-//! A wrong delivery means that a block that was read does not match its checksums' claim, or that a node on
+//! A wrong delivery means that a block that was read is wrong although its checksums match, or that a node on
 //! the path is faulty. The job leaves out one suspect after another until the delivery is proven correct. The
 //! proof must be a check at least as strong as the one that failed ([`Strength`]), and it must ask every
 //! survivor except the one left out.
@@ -23,9 +23,9 @@ pub(super) struct Trust {
     /// moves.
     copied: Option<BTreeSet<BlockIndex>>,
     doubt: Option<Doubt>,
-    /// Whether equations over blocks of the stripe failed before the job began.
+    /// Whether parity equations over the stripe's blocks failed outside this job, in another job or a scrub.
     was_in_doubt: bool,
-    /// Survivors in equations over survivors alone that failed.
+    /// Survivors that took part in a failed equation over survivors alone.
     contradicting: BTreeSet<BlockIndex>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Trust {
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) reason: String,
-    /// The strength of the check that failed; only an equally strong check overrules it.
+    /// The strength of the check that failed; only a check at least as strong overrules it.
     pub(super) by: Strength,
     pub(super) fault: Fault,
     /// Survivors that contradict each other, if the fault is in one of them.
@@ -58,7 +58,7 @@ impl Trust {
         Self { was_in_doubt, ..Self::default() }
     }
 
-    /// Another job or a scrub found that equations over the stripe fail.
+    /// Records that another job or a scrub found that parity equations over the stripe fail.
     pub(super) fn hear_of_contradiction(&mut self) {
         self.was_in_doubt = true;
     }
@@ -101,7 +101,7 @@ impl Trust {
         self.used.extend(sources);
     }
 
-    /// Records the start of a plan.
+    /// Records, when a plan starts, which wanted blocks consist only of copied bytes.
     pub(super) fn begin(&mut self, plan: &Plan, work: &Work) {
         self.copied = Some(self.copied_after(plan, work));
     }
@@ -127,7 +127,7 @@ impl Trust {
         self.doubt.is_some()
     }
 
-    /// The number of plans to try, each without another suspect.
+    /// The number of plans to try; each leaves out a different suspect.
     pub(super) fn turns(&self) -> usize {
         self.doubt.as_ref().map_or(1, |doubt| doubt.suspects.len())
     }
@@ -137,7 +137,7 @@ impl Trust {
         self.doubt.iter_mut().for_each(Doubt::postpone);
     }
 
-    /// The block left out of the new plan, if the history does not name it yet.
+    /// Returns the block that is left out of the new plan, if the job's history does not mention it yet.
     pub(super) fn name_suspect(&mut self) -> Option<BlockIndex> {
         let doubt = self.doubt.as_mut()?;
         (!std::mem::replace(&mut doubt.named, true)).then(|| doubt.suspect())
@@ -172,13 +172,14 @@ impl Trust {
         Cow::Owned(stripe)
     }
 
-    /// Whether the result of a plan could be verified, if there is reason to doubt.
+    /// Whether the result of `plan` could be verified by a parity check, or needs no such check.
     pub(super) fn can_be_known(&self, plan: &Plan, work: &Work, topology: &Topology) -> bool {
         !self.needs_parity(work)
             || self.check_of(&self.copied_after(plan, work), work, topology, &BTreeSet::new()).is_some()
     }
 
-    /// Whether there is a doubt that no recorded digest is strong enough to settle.
+    /// Whether a delivery needs a parity check: blocks are suspected, and the recorded digest of the delivery
+    /// is weaker than the check that raised the suspicion.
     pub(super) fn needs_parity(&self, work: &Work) -> bool {
         let recorded = self.was_in_doubt.then_some(Strength::Parity);
         let Some(doubted_by) = self.doubt.as_ref().map(|doubt| doubt.by).max(recorded) else { return false };
@@ -264,7 +265,8 @@ pub(super) fn sources(plan: &Plan) -> BTreeSet<BlockIndex> {
 }
 
 impl Doubt {
-    /// Suspects the blocks that were used first, then all others that may have caused the contradiction.
+    /// Lists the suspects: first the blocks that were used, then all others that may have caused the
+    /// contradiction.
     fn new(stripe: &Stripe, used: &BTreeSet<BlockIndex>, wrong: &Wrong) -> Option<Self> {
         let may_be = |block: &BlockIndex| match wrong.fault {
             Fault::Delivery => used.contains(block),

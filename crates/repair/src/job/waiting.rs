@@ -41,7 +41,7 @@ impl Wait {
 /// The parameters of the judgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Whether nodes wait for whole streams, so that any slice is an excuse.
+    /// Whether nodes wait for whole streams, so that a wait for any slice excuses a node.
     pub(super) in_rounds: bool,
     /// A node may complain after waiting this long, in milliseconds.
     pub(super) patience_ms: u32,
@@ -79,8 +79,8 @@ pub(super) fn causes(
     causes
 }
 
-/// Pairs of nodes that cannot exchange data although both answer: the link is broken, and each of them may
-/// work well over other links.
+/// Pairs of nodes that cannot exchange data although both answer the coordinator: the link is broken, and
+/// each of them may work well over other links.
 pub(super) fn broken_links(evidence: &[Evidence], rules: Rules) -> BTreeSet<(NodeId, NodeId)> {
     let waits = waits(evidence, rules);
     let answers = |node: NodeId| evidence.iter().any(|item| item.speaker() == Some(node));
@@ -97,7 +97,7 @@ pub(super) fn broken_links(evidence: &[Evidence], rules: Rules) -> BTreeSet<(Nod
     stalled.chain(closed).map(|(a, b)| (a.min(b), a.max(b))).collect()
 }
 
-/// The latest report of each node, as waits.
+/// Converts the latest `Waiting` report of each node into waits.
 fn waits(evidence: &[Evidence], rules: Rules) -> Vec<Wait> {
     let mut waits = BTreeMap::new();
     for item in evidence {
@@ -133,8 +133,8 @@ fn ends_of_dead_edges(dead: &[Wait], worth: &impl Fn(NodeId) -> Worth) -> BTreeS
             .unwrap_or_else(|| std::cmp::min((cheapness(worth(a)), a), (cheapness(worth(b)), b)).1);
         ends.insert(end);
         edges.retain(|&(a, b)| a != end && b != end);
-        // The client's own link may be the slow one, which cannot be known, so its helpers are tried one by
-        // one.
+        // The client's own link may be the slow one. So only one of the nodes with a dead edge to a client is
+        // blamed at a time.
         edges.retain(|&(a, b)| ![a, b].iter().any(|&node| worth(node).standing == Standing::Client));
     }
     ends

@@ -24,14 +24,14 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) plan: Plan,
-    /// The nodes with a part in the plan.
+    /// The nodes that have a task in the plan.
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) waiting: BTreeSet<NodeId>,
     pub(super) progress: BTreeMap<NodeId, (u32, Duration)>,
     pub(super) patience: Duration,
     pub(super) evidence: Vec<Evidence>,
     pub(super) judge_at: Option<Duration>,
-    /// Nodes throttled by their own caps, with the time of their last such report.
+    /// Nodes that are throttled by their own caps, with the time at which they last reported this.
     pub(super) limited: BTreeMap<NodeId, Duration>,
     pub(super) pace: Pace,
     /// The parity check that runs alongside the plan.
@@ -41,7 +41,7 @@ pub(super) struct Running {
 impl Job {
     /// Handles a report on the running plan.
     pub(super) fn take_running(&mut self, node: NodeId, report: Report, topology: &Topology, now: Duration) {
-        // If several plans in a row were dropped, some node may just be slow to answer.
+        // If several plans in a row were dropped, gather for longer: some node may just be slow to answer.
         let gather = GATHER * (1 << self.fruitless.min(MAX_DOUBLINGS));
         let Phase::Running(running) = &mut self.phase else { return };
         if !running.nodes.contains(&node) && !self.work.is_requestor(node) {
@@ -105,7 +105,7 @@ impl Job {
             .extend(verdict.bad_blocks.iter().map(|(block, problem)| format!("block {block} is {problem}")));
         for culprit in &verdict.culprits {
             // A requestor accused only by others is kept if no node can replace it. If it is really dead, it
-            // will not report its slices either.
+            // will not report its slices in time and is replaced then.
             if !culprit.hearsay || self.conduct.can_be_replaced(culprit.node, &self.work, topology) {
                 let weight = if culprit.hearsay { 1 } else { GIVEN_UP };
                 self.replace_if_requestor(culprit.node, weight, &named(&culprit.why, culprit.node), topology);
@@ -152,7 +152,8 @@ impl Job {
             Phase::Ending(ending) => ending.committing().map(|nodes| self.work.hand_over_limit(nodes)),
             _ => None,
         };
-        // Another failure in the meantime must not shorten the time of nodes already being waited for.
+        // Another failure in the meantime must not shorten the deadline of nodes that are already being
+        // waited for.
         let granted = match &self.phase {
             Phase::Stopping { until, .. } => *until,
             _ => Duration::ZERO,
@@ -186,7 +187,7 @@ impl Job {
         }
     }
 
-    /// Records the slices that a requestor reports, over all plans.
+    /// Records the slices that a requestor has received under all plans so far, according to its report.
     pub(super) fn credit(&mut self, node: NodeId, delivered: &SliceSet) {
         let Some(geometry) = &self.geometry else { return };
         let missing = SliceSet::all(geometry.slices()).minus(delivered);
@@ -285,7 +286,8 @@ impl Running {
         Rules { in_rounds, patience_ms: self.patience.as_millis() as u32 }
     }
 
-    /// Nodes that are currently throttled by their caps; they report that twice within the plan's patience.
+    /// Nodes that are currently throttled by their caps. Such a node reports this at least twice within the
+    /// time that the plan allows an edge to be idle.
     fn limited_at(&self, now: Duration) -> BTreeSet<NodeId> {
         let lately = |&(_, &at): &(&NodeId, &Duration)| at + self.patience + GATHER * 4 >= now;
         self.limited.iter().filter(lately).map(|(&node, _)| node).collect()

@@ -41,15 +41,15 @@ pub(super) struct Goal {
     pub(super) block: BlockIndex,
     pub(super) requestor: NodeId,
     pub(super) missing: Option<SliceSet>,
-    /// Whether its requestor has made it durable; a later delivery undoes that.
+    /// Whether the requestor has made the block durable; reset when the block is delivered again.
     pub(super) sealed: bool,
-    /// The digest reported by its requestor at the seal, if its store has digests.
+    /// The digest that the requestor reported at the seal, if its store has digests.
     pub(super) digest: Option<Digest>,
     /// Extra time that the requestor's store may need to accept the block, on top of the disk's time.
     pub(super) hand_over: Duration,
-    /// Whether it was checked and is now a block of its requestor's store.
+    /// Whether the block was checked and is now part of the requestor's store.
     pub(super) committed: bool,
-    /// The previous holder, if there was one; it keeps its copy until the job is over.
+    /// The block's holder before the commit, if there was one; it keeps its copy until the job is over.
     pub(super) former: Option<NodeId>,
 }
 
@@ -58,7 +58,7 @@ impl Work {
         self.actions.push_back(JobAction::Tell { node, message });
     }
 
-    /// The permit that the store's own process requires for a block.
+    /// The permit that the storage system's own process requires for a block, if it requires one.
     pub(super) fn permit(&self, block: BlockIndex) -> Option<&Permit> {
         self.permits.iter().find(|(other, _)| *other == block).map(|(_, permit)| permit)
     }
@@ -107,7 +107,7 @@ impl Work {
         self.stripe.block(goal.block).digest.filter(|_| self.publish).map(|digest| digest.strength())
     }
 
-    /// Whether every delivery has a cryptographic digest.
+    /// Whether a cryptographic digest is recorded for every delivery that is not committed yet.
     pub(super) fn is_proven_by_digests(&self) -> bool {
         let mut open = self.goals.iter().filter(|goal| !goal.committed);
         open.all(|goal| self.digest_strength(goal) == Some(Strength::Digest))

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::Class;
 
-/// The time in which a full bucket's content flows in; short, to keep bursts small.
+/// The time in which a bucket fills, which decides the bucket's size. Short, to keep bursts small.
 const BURST: Duration = Duration::from_millis(100);
-/// The least content of a full bucket, so that a low cap does not split slices into tiny pieces.
+/// The minimum size of a bucket, so that a low cap does not split slices into tiny pieces.
 const MIN_BURST_BYTES: f64 = (16 << 10) as f64;
-/// The largest content of a full bucket.
+/// The maximum size of a bucket.
 const MAX_BURST_BYTES: f64 = (32 << 20) as f64;
 /// A class is granted nothing below this share of a full bucket: moving a few bytes costs as much as moving
 /// many.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::bucket::Bucket;
 use crate::JobId;
 
-/// The purpose of a job, which sets its priority where a node's caps are reached.
+/// The purpose of a job, which decides its priority when a rate cap of a node is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -26,7 +26,7 @@ pub enum Class {
     Read,
     /// A client stores a file.
     Put,
-    /// Background work.
+    /// Background work, such as repairs and scrubs.
     #[default]
     Repair,
     /// A link is being measured: zeros are sent and dropped on arrival.
@@ -48,7 +48,7 @@ impl Class {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caps {
-    /// Reads and writes of its disk, by jobs and scrubs.
+    /// Reads and writes of the node's disk, by jobs and scrubs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
     /// Bytes sent, over all connections.
@@ -57,7 +57,7 @@ pub struct Caps {
     /// Bytes received, over all connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<u64>,
-    /// Bytes that each background repair sends here, and, separately, receives.
+    /// Bytes that each background repair sends from this node and, separately, receives on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<u64>,
     /// Bytes that all background repairs together send.
@@ -77,7 +77,7 @@ impl Caps {
         *self == Self::default()
     }
 
-    /// The lower of both caps of each kind.
+    /// Combines two sets of caps: the lower cap of each kind applies.
     pub fn and(&self, other: &Self) -> Self {
         let lower = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         Self {
@@ -108,9 +108,9 @@ pub enum Meter {
 pub enum Grant {
     /// No limit.
     Unlimited,
-    /// At most this many bytes; at least one.
+    /// The caller may move this many bytes at most; at least one.
     Bytes(usize),
-    /// None now; ask again after this time.
+    /// The caller may move nothing now and should ask again after this time.
     Wait(Duration),
 }
 
@@ -121,12 +121,12 @@ pub struct Limits {
     meters: BTreeMap<Meter, Bucket>,
     /// Buckets shared by all background repairs.
     background: BTreeMap<Meter, Bucket>,
-    /// Buckets of single background repairs, each way.
+    /// A bucket for each background repair and direction.
     repairs: BTreeMap<(JobId, Meter), Bucket>,
 }
 
 impl Limits {
-    /// Limits by `caps`.
+    /// Creates limits with the given caps.
     pub fn new(caps: Caps, now: Duration) -> Self {
         let mut limits = Self::default();
         limits.set(caps, now);
@@ -155,7 +155,8 @@ impl Limits {
         }
     }
 
-    /// The bytes that a job may move now. Without a job, the request is for other work such as a scrub.
+    /// Returns how many bytes a job may move now. Without a job, the request is for other work such as a
+    /// scrub.
     pub fn grant(&mut self, meter: Meter, class: Class, job: Option<JobId>, now: Duration) -> Grant {
         let mut bytes = usize::MAX;
         for (bucket, class) in self.buckets(meter, class, job, now).into_iter().flatten() {
@@ -175,8 +176,8 @@ impl Limits {
             .for_each(|(bucket, _)| bucket.spend(bytes));
     }
 
-    /// The unused part of a node's share for sending or receiving repairs since the last query or change of
-    /// the cap; `None` without such a cap, or before anything could have moved.
+    /// The unused share, from 0 to 1, of the cap on all background repairs at `meter`, since the last query
+    /// or change of the cap; `None` without such a cap, or before anything could have moved.
     pub fn unused(&mut self, meter: Meter, now: Duration) -> Option<f64> {
         self.background.get_mut(&meter)?.unused(now)
     }
@@ -186,7 +187,8 @@ impl Limits {
         self.repairs.retain(|&(other, _), _| other != job);
     }
 
-    /// The buckets that a job draws from, and its class in each: in its own bucket it has no competitors.
+    /// The buckets that a job draws from, each with the class to use. Where only repairs share a bucket, they
+    /// have no competitors of other classes, so they draw as the highest class.
     fn buckets(
         &mut self,
         meter: Meter,

@@ -49,7 +49,7 @@ proptest! {
         jobs in 1usize..6,
         slice in 1_000usize..300_000,
     ) {
-        // A job moves at most one slice every 100 µs; the case must not be limited by that.
+        // A job moves at most one slice every 100 µs. The cap must be the tighter limit.
         prop_assume!(slice as u64 * jobs as u64 * 9_000 > rate.max(second));
         let jobs: Vec<_> = (0..jobs as u64).map(|job| (JobId(job), Class::Repair)).collect();
         let mut limits = Limits::new(Caps { up: Some(rate), ..Caps::default() }, Duration::ZERO);

@@ -39,7 +39,7 @@ use crate::{
 /// How long a failed part keeps its edges open; normally the coordinator stops it much earlier.
 const PARK_LIMIT: Duration = Duration::from_secs(60);
 
-/// The interval between reports that a cap delays a disk errand.
+/// The interval between reports that a cap delays a disk operation.
 const LIMITED_EVERY: Duration = Duration::from_secs(10);
 
 /// The maximum number of queued messages; a correct coordinator never comes close.
@@ -57,7 +57,7 @@ pub enum PartAction {
     Settle,
     /// Close the plan's edges and the blocks that it reads.
     Disconnect,
-    /// Perform a disk errand; then call [`Part::handle_answer`].
+    /// Perform a disk operation; then call [`Part::handle_answer`].
     Ask(Errand),
     /// Send a report to the coordinator.
     Report {
@@ -88,15 +88,15 @@ pub enum Errand {
 pub struct FingerprintErrand {
     /// The block.
     pub block: LocalBlock,
-    /// The layout of its sub-blocks, each of which gets a fingerprint.
+    /// The layout of the block's sub-blocks, each of which gets a fingerprint.
     pub chunking: Chunking,
-    /// The offsets inside each sub-block.
+    /// The window in each sub-block: its start and its end.
     pub window: (u64, u64),
     /// The seed of the coefficients.
     pub seed: u64,
 }
 
-/// See the module's documentation.
+/// A node's part of one job; see the module's documentation.
 #[derive(Debug)]
 pub struct Part {
     job: JobId,
@@ -104,9 +104,10 @@ pub struct Part {
     /// The free buffers; empty while a plan uses them.
     pool: BufferPool,
     phase: Phase,
-    /// The epoch of the pending disk errand.
+    /// The epoch of the pending disk operation.
     asked: Option<Epoch>,
-    /// Whether a cap has delayed the errand since the last such report, and the time of that report.
+    /// Whether a cap has delayed the disk operation since the last `Limited` report, and the time of that
+    /// report.
     is_limited: bool,
     said_limited: Option<Duration>,
     /// The queued messages.
@@ -166,7 +167,7 @@ impl Part {
         }
     }
 
-    /// Whether slices move.
+    /// Whether a plan is moving slices on this node.
     pub fn is_moving(&self) -> bool {
         matches!(self.phase, Phase::Moving(_))
     }
@@ -204,7 +205,8 @@ impl Part {
         self.go_on(now);
     }
 
-    /// Answers at once, ahead of queued messages: a node that stays silent is a suspect.
+    /// Reports at once what this node waits for, ahead of queued messages, because a silent node is a
+    /// suspect.
     fn explain(&mut self, epoch: Epoch, now: Duration) {
         let waits = self.moving().filter(|moving| moving.epoch() == epoch).map(|moving| moving.waits(now));
         let report = match waits {
@@ -214,7 +216,7 @@ impl Part {
         self.report(epoch, report);
     }
 
-    /// Whether a plan is over here: nothing moves, and no message of it is queued.
+    /// Whether the plan `epoch` is over on this node: nothing moves, and no message of the plan is queued.
     fn has_ended(&self, epoch: Epoch) -> bool {
         let waits = self.waiting.iter().any(|message| message.epoch() == Some(epoch));
         !waits && matches!(self.phase, Phase::Idle | Phase::Parked { .. })
@@ -298,7 +300,7 @@ impl Part {
 
     // ---- answers from the driver ----
 
-    /// The driver has carried out [`PartAction::Begin`].
+    /// Call when the driver has carried out [`PartAction::Begin`].
     pub fn handle_begun(&mut self, now: Duration) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Beginning(mut moving) => {
@@ -310,7 +312,7 @@ impl Part {
         }
     }
 
-    /// The driver failed to carry out [`PartAction::Begin`].
+    /// Call when the driver could not carry out [`PartAction::Begin`].
     pub fn handle_cannot_begin(&mut self, report: Report, now: Duration) {
         if let Phase::Beginning(moving) = std::mem::replace(&mut self.phase, Phase::Idle) {
             let epoch = moving.epoch();
@@ -321,7 +323,7 @@ impl Part {
         self.go_on(now);
     }
 
-    /// No write is in flight any more; answers [`PartAction::Settle`].
+    /// Call when no write is in flight any more, to answer [`PartAction::Settle`].
     pub fn handle_settled(&mut self, now: Duration) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Settling(moving, ending) => self.rest(*moving, ending, now),
@@ -330,7 +332,7 @@ impl Part {
         self.go_on(now);
     }
 
-    /// The disk has finished the errand of [`PartAction::Ask`].
+    /// Call when the disk operation of [`PartAction::Ask`] is done.
     pub fn handle_answer(&mut self, report: Report, now: Duration) {
         if let Some(epoch) = self.asked.take() {
             self.report(epoch, report);
@@ -358,14 +360,15 @@ impl Part {
         }
     }
 
-    /// Notes that a cap of this node delays the current disk errand.
+    /// Records that a cap of this node delays the current disk operation.
     pub fn handle_errand_limited(&mut self) {
         self.is_limited = true;
     }
 
     // ---- slices; dropped once their plan has ended ----
 
-    /// The payload length of the next frame of inlet `inlet`, or `None` if the relay cannot take it now. Then
+    /// The payload length of the next frame of inlet `inlet`, or `None` if the relay cannot accept the frame
+    /// now. Then
     /// the driver leaves the bytes in the socket, which applies back-pressure to the sender.
     pub fn due_bytes(&self, inlet: usize) -> Option<usize> {
         let Phase::Moving(moving) = &self.phase else { return None };
@@ -392,7 +395,8 @@ impl Part {
         moving.outlet_is_complete(outlet)
     }
 
-    /// Takes a frame from inlet `inlet`. The driver has verified its checksum.
+    /// Hands a frame that arrived on inlet `inlet` to the relay. The driver has verified the frame's
+    /// checksum.
     pub fn handle_received(&mut self, inlet: usize, stream: u16, slice: u32, buffer: Buffer, now: Duration) {
         let Some(moving) = self.moving() else { return };
         if let Err(report) = moving.received(inlet, stream, slice, buffer, now) {
@@ -400,7 +404,7 @@ impl Part {
         }
     }
 
-    /// Takes the result of [`Action::Read`].
+    /// Hands the result of [`Action::Read`] to the relay.
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer, now: Duration) {
         let Some(moving) = self.moving() else { return };
         if let Err(error) = moving.relay_mut().handle_read(slice, local, buffer) {
@@ -408,38 +412,38 @@ impl Part {
         }
     }
 
-    /// A frame was sent completely; returns its buffer.
+    /// Call when a frame was sent completely, with its buffer, which is reused.
     pub fn handle_sent(&mut self, outlet: usize, slice: u32, buffer: Buffer, now: Duration) {
         if let Some(moving) = self.moving() {
             moving.sent(outlet, slice, buffer, now);
         }
     }
 
-    /// A delivery was written; returns its buffer.
+    /// Call when a delivery was written, with its buffer, which is reused.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         if let Phase::Moving(moving) | Phase::Settling(moving, _) = &mut self.phase {
             moving.delivered(slice, buffer);
         }
     }
 
-    /// Some bytes arrived on inlet `inlet`.
+    /// Call when some bytes arrived on inlet `inlet`: the edge is not idle.
     pub fn handle_inlet_moved(&mut self, inlet: usize, now: Duration) {
         self.moving().into_iter().for_each(|moving| moving.inlet_moved(inlet, now));
     }
 
-    /// Some bytes were sent on outlet `outlet`.
+    /// Call when some bytes were sent on outlet `outlet`: the edge is not idle.
     pub fn handle_outlet_moved(&mut self, outlet: usize, now: Duration) {
         self.moving().into_iter().for_each(|moving| moving.outlet_moved(outlet, now));
     }
 
-    /// Notes that a cap of this node delays something. If it delays an edge, the other end must not count the
-    /// edge as idle: also call [`handle_inlet_moved`](Self::handle_inlet_moved) or
+    /// Records that a cap of this node delays the plan. If the cap delays an edge, the edge must not be
+    /// reported as idle: also call [`handle_inlet_moved`](Self::handle_inlet_moved) or
     /// [`handle_outlet_moved`](Self::handle_outlet_moved).
     pub fn handle_limited(&mut self) {
         self.moving().into_iter().for_each(Moving::limit);
     }
 
-    /// Handles a failure of the plan: an edge, a block that it reads, or a delivery.
+    /// Handles a failure of the plan: of an edge, of a block that the plan reads, or of a delivery.
     pub fn fail(&mut self, report: Report, now: Duration) {
         if self.is_moving() {
             self.end(Ending::Failed(Box::new(report)), now);

@@ -19,7 +19,7 @@ pub(super) enum Ending {
     Failed(Box<Report>),
 }
 
-/// See the module's documentation.
+/// A plan whose slices are moving; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Moving {
     assignment: Arc<Assignment>,
@@ -67,7 +67,7 @@ struct Watch {
     complained_of: BTreeSet<usize>,
     /// Whether a cap has delayed something since the last check.
     is_limited: bool,
-    /// The time of the last report about that.
+    /// The time of the last `Limited` report.
     said_limited: Option<Duration>,
     seen: Duration,
 }
@@ -86,7 +86,7 @@ impl Moving {
         }
     }
 
-    /// Slices may move from now on.
+    /// Starts the watch over the edges: slices may move from now on.
     pub(super) fn begin(&mut self, now: Duration) {
         self.rest_until(now);
         (self.watch.complained, self.watch.seen) = (now, now);

@@ -34,7 +34,7 @@ fn a_throttled_errand_is_reported_every_ten_seconds() {
         [Report::Reread { block, digest: None }],
         "nothing is held back any more"
     );
-    // A hanging disk produces no such reports.
+    // A hanging disk produces no `Limited` reports.
     part.handle_message(ToNode::Seal { job: JobId(1), epoch: Epoch(3) }, now);
     assert!(matches!(part.poll(now), Some(PartAction::Ask(Errand::Seal))));
     part.handle_tick(now + LIMITED_EVERY * 5);

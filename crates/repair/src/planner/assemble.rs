@@ -10,7 +10,7 @@ use super::{PlanError, PlanRequest, Scheme, chain, crr, ppr, scatter, slicing};
 use crate::plan::PlanBuilder;
 use crate::{Lane, NodeId, Pacing, Plan, Task, Topology};
 
-/// The plan of shape `shape`, labelled with the scheme that was asked for.
+/// Makes the plan of shape `shape`, labelled with the requested scheme.
 pub(super) fn draw(
     scheme: Scheme,
     shape: Scheme,
@@ -24,7 +24,8 @@ pub(super) fn draw(
     finish(builder, &shares, scheme, request, topology)
 }
 
-/// The plan of lanes already drawn, each with its share of the slices.
+/// Makes the plan of the lanes that are already drawn in `builder`; lane `i` carries the share `shares[i]` of
+/// the slices.
 pub(super) fn finish(
     mut builder: PlanBuilder,
     shares: &[f64],
@@ -59,7 +60,7 @@ fn lightest<'a>(
     }
 }
 
-/// The largest number of terms for which drawing all lanes is fast.
+/// The largest number of terms in a recipe for which drawing several candidate shapes is fast.
 const SMALL_RECIPE_TERMS: usize = 1 << 11;
 
 /// The shapes of a scheme, one per helper order worth trying.
@@ -71,7 +72,8 @@ fn shapes(scheme: Scheme, placement: &Placement) -> Vec<Shape> {
             let orders = helper_order::orders(placement);
             let mut shapes = orders.iter().map(|order| Shape::Sums(sums(scheme, placement, order)));
             match shapes.next_back() {
-                // With several lanes the positions even out, and drawing large recipes takes time.
+                // Over several lanes the positions of the helpers even out, so their order matters little,
+                // and drawing large recipes takes time.
                 Some(shape) if shape.lanes() > 1 && placement.terms() > SMALL_RECIPE_TERMS => vec![shape],
                 last => shapes.chain(last).collect(),
             }
@@ -97,7 +99,8 @@ fn sums(scheme: Scheme, placement: &Placement, order: &HelperOrder) -> SumShape 
     }
 }
 
-/// Any pacing other than slice by slice requires nodes that receive everything before they send.
+/// Checks that the plan's shape works with its pacing: any pacing other than `Pipelined` requires that nodes
+/// can receive everything before they send.
 fn check_pacing(plan: &Plan) -> Result<(), PacingProblem> {
     let own = plan.scheme.pacing();
     if own != Pacing::Pipelined && plan.pacing != own {

@@ -6,9 +6,11 @@ use super::inputs::Inputs;
 use super::{PlanError, Scheme};
 use crate::Plan;
 
-/// For larger windows, a chain over equal links has so many slices that no scheme beats it.
+/// The largest window that counts as short. In a larger one, a chain over equal links has so many slices that
+/// no scheme beats it.
 const SHORT_WINDOW_BYTES: u64 = 8 << 20;
-/// The largest number of terms, one lane per helper, that can be drawn without making planning slow.
+/// Schemes with one lane per helper are tried only up to this number of terms in all lanes together, because
+/// drawing more makes planning slow.
 const REPEATABLE_TERMS: usize = 1 << 12;
 /// Up to this many helpers, the best chain is found quickly.
 const SEARCHABLE_HELPERS: usize = 64;

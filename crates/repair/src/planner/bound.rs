@@ -3,8 +3,8 @@
 //! In an MDS code, any `k` blocks are independent. If all requestors are outside a set of nodes, and `o` of
 //! the blocks are outside as well, then at least `min(k − o, f)` blocks' worth of bytes must leave the set. A
 //! requestor receives every block that it wants and does not hold. For every slice at least `k` holders send,
-//! each at most its share once. No linear plan over these nodes does with less, whatever the bytes.
-//! `docs/reference/schemes.md` explains it at more length.
+//! each of them at most one slice's worth of bytes. No linear plan over these nodes can move fewer bytes,
+//! whatever the blocks contain. `docs/reference/schemes.md` explains this at more length.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub enum Limit {
     IntoDomain(String),
 }
 
-/// The largest of the bounds, for `bytes` of every wanted block.
+/// Returns the largest of the lower bounds, for `bytes` bytes of every wanted block.
 pub(super) fn bound(candidates: &Candidates, bytes: u64, topology: &Topology) -> Bound {
     let bytes = bytes as f64;
     let requestors = requestors(candidates).map(|(requestor, blocks)| {
@@ -61,7 +61,7 @@ fn requestors(candidates: &Candidates) -> impl Iterator<Item = (usize, f64)> + '
     })
 }
 
-/// The total rate from all other nodes into this one, in bytes per second.
+/// The total rate from all other nodes into node `to`, in bytes per second.
 fn into(candidates: &Candidates, to: usize) -> f64 {
     let network = &candidates.network;
     let others: f64 =
@@ -80,7 +80,7 @@ fn uplinks(candidates: &Candidates) -> f64 {
         .map(|holder| network.rates[network.uplink(holder)])
         .collect();
     up.sort_by(f64::total_cmp);
-    // If the slowest `slow` helpers send all the time and each of the others sends a whole block.
+    // The rate if the slowest `slow` helpers send all the time and each of the others sends a whole block.
     let most = |slow: usize| {
         let whole = up.len() - slow;
         let slowest: f64 = up[..slow].iter().sum();
@@ -89,7 +89,7 @@ fn uplinks(candidates: &Candidates) -> f64 {
     (0..=up.len()).map(most).fold(f64::INFINITY, f64::min)
 }
 
-/// Racks with their members, by node number. Nodes without a rack are in none.
+/// Racks and regions, each with a flag per node that says whether the node is inside.
 fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<bool>)> {
     let nodes = &candidates.network.nodes;
     let mut names: Vec<String> =
@@ -101,7 +101,8 @@ fn domains(candidates: &Candidates, topology: &Topology) -> Vec<(String, Vec<boo
     names.into_iter().map(|name| (name.clone(), inside(&name))).collect()
 }
 
-/// The number of blocks that must leave or enter a domain, the rate at which they can, and the limit.
+/// The number of blocks that must leave or enter a rack or region, the rate at which they can, and the limit;
+/// `None` if no block must.
 fn cut(candidates: &Candidates, inside: &[bool], domain: String) -> Option<(f64, f64, Limit)> {
     let wanted_inside = candidates.requestors.iter().filter(|&&requestor| inside[requestor]).count();
     let f = candidates.requestors.len();

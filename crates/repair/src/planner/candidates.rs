@@ -7,7 +7,8 @@ use super::routes::Routes;
 use super::{PlanRequest, Wanted};
 use crate::{NodeId, Reach, Stripe, Topology};
 
-/// The maximum number of pure relays; each one makes planning slower.
+/// The maximum number of pure relays, which are nodes that are neither holders nor requestors here; each one
+/// makes planning slower.
 const MOST_RELAYS: usize = 4;
 /// A pure relay must forward this many times as fast as the median holder.
 const FASTER: f64 = 1.25;
@@ -22,7 +23,7 @@ pub(super) struct Candidates {
     pub blocks: Vec<BlockIndex>,
     /// The requestors of the wanted blocks, as numbers in the network.
     pub requestors: Vec<usize>,
-    /// The number of blocks needed; any will do.
+    /// The number of blocks needed to decode; any selection of this many works.
     pub needed: usize,
 }
 
@@ -32,7 +33,7 @@ impl Candidates {
     /// block.
     ///
     /// `available` are the readable blocks, best first. `sources` are the blocks that the code's own recipe
-    /// reads; if not any `k` blocks decode, exactly these are used.
+    /// reads; exactly these are used unless any `k` blocks decode.
     pub fn new(
         stripe: &Stripe,
         request: &PlanRequest,
@@ -82,7 +83,8 @@ impl Candidates {
         self
     }
 
-    /// Nodes without a part in the stripe that forward faster than the holders, fastest first.
+    /// Helpers that are neither holders nor requestors here and forward faster than the median holder,
+    /// fastest first.
     fn relays(&self, request: &PlanRequest, topology: &Topology) -> Vec<NodeId> {
         if !topology.has_links() {
             return Vec::new();
@@ -104,7 +106,7 @@ impl Candidates {
         relays.into_iter().map(|(_, node)| node).take(MOST_RELAYS).collect()
     }
 
-    /// Live, allowed helpers without a part in the stripe.
+    /// Live helpers that are not avoided and are neither holders nor requestors here.
     fn strangers<'a>(
         &'a self,
         request: &'a PlanRequest,
@@ -121,7 +123,7 @@ impl Candidates {
         number >= self.first_relay
     }
 
-    /// The routes over these nodes.
+    /// The routes over these nodes; `trees` says whether partial sums may be formed on the way.
     pub fn routes(&self, trees: bool) -> Routes<'_> {
         Routes {
             network: &self.network,
@@ -141,7 +143,7 @@ impl Candidates {
     }
 }
 
-/// Bytes of each lost block.
+/// Bytes to rebuild of each lost block.
 fn bytes(request: &PlanRequest) -> u64 {
     request.window.end - request.window.start
 }

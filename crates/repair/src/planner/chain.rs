@@ -12,7 +12,7 @@ pub(super) fn chain(placement: &Placement, order: &HelperOrder) -> SumShape {
     SumShape { ranks, routes: vec![route] }
 }
 
-/// One chain fewer than there are helpers, each starting one helper further on.
+/// Rotated chains, one fewer than there are helpers; each starts one helper further on than the previous one.
 pub(super) fn cyclic(placement: &Placement, order: &HelperOrder) -> SumShape {
     let (ranks, helpers) = ranks(placement, order);
     if helpers <= 2 {
@@ -27,8 +27,8 @@ pub(super) fn cyclic(placement: &Placement, order: &HelperOrder) -> SumShape {
     SumShape { ranks, routes }
 }
 
-/// The helpers in chain order, followed by the requestor if there is only one; and the number of helpers
-/// before it.
+/// Returns the helpers in chain order, followed by the requestor if there is only one; and the number of
+/// helpers.
 ///
 /// A helper that is also a requestor comes last: the output that ends there saves a stream.
 fn ranks(placement: &Placement, order: &HelperOrder) -> (Vec<Rank>, usize) {
@@ -41,7 +41,7 @@ fn ranks(placement: &Placement, order: &HelperOrder) -> (Vec<Rank>, usize) {
     (ranks, helpers.len())
 }
 
-/// The chain in this order, and on to the requestor if there is only one.
+/// The route along the helpers in this order, and on to the requestor if there is only one.
 fn route(order: &[usize], ranks: &[Rank]) -> Route {
     let end = (order.len() < ranks.len()).then_some(order.len());
     let stations: Vec<usize> = order.iter().copied().chain(end).collect();

@@ -1,6 +1,7 @@
 //! Collective reconstruction read: reductions over a hypercube of helpers.
 //!
-//! Both printed algorithms hang or overrun unless the number of helpers is a power of two. These forms are
+//! Both algorithms, as printed, hang or overrun unless the number of helpers is a power of two. These forms
+//! are
 //! corrected for any number; `docs/reference/schemes.md` lists the corrections.
 
 use super::helper_order::HelperOrder;
@@ -60,8 +61,8 @@ pub(super) fn splitting_direct(placement: &Placement, order: &HelperOrder) -> Su
 
 /// Adds the cube's corners beyond the helpers; returns the cube's dimensions.
 ///
-/// Such a corner starts empty. Its first partner, the helper half a cube below, plays its role as well, so
-/// their first exchange, which would be empty, needs no message.
+/// Such a corner starts empty. The helper half a cube below, which is the corner's first partner, plays the
+/// corner's role as well, so their first exchange, which would be empty, needs no message.
 fn fill_cube(ranks: &mut Vec<Rank>) -> u32 {
     let dimensions = dimensions(ranks.len());
     let corners = 1 << dimensions;
@@ -91,14 +92,15 @@ fn gathering(fragment: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(fragment), clear)
 }
 
-/// The helpers; if the only requestor is one of them, it comes first, where sums end.
+/// The helpers as ranks. If the only requestor is one of them, it comes first, because rank 0 collects the
+/// sums.
 fn ranks(placement: &Placement, order: &HelperOrder) -> Vec<Rank> {
     let end = placement.sole_requestor().and_then(|node| placement.helper_at(node));
     let others = order.helpers.iter().copied().filter(|&helper| Some(helper) != end);
     end.into_iter().chain(others).map(|helper| placement.rank_of(helper)).collect()
 }
 
-/// ⌈log2 ranks⌉
+/// The dimensions of the smallest hypercube with a corner for every rank: ⌈log2 ranks⌉.
 fn dimensions(ranks: usize) -> u32 {
     ranks.next_power_of_two().trailing_zeros()
 }

@@ -1,7 +1,7 @@
 //! Plans over chains assigned by the scheduler, which sees the load of all nodes.
 //!
-//! A dead or avoided node is replaced in its chains by the most preferred node outside them. Incomplete
-//! chains are dropped, and the others carry their slices.
+//! In each chain, a dead or avoided node is replaced by the most preferred node that is not in the chain.
+//! Chains that remain incomplete are dropped, and the other chains carry their slices.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,17 +22,17 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Its length.
+    /// The length of the range in bytes.
     pub fn bytes(&self) -> u64 {
         self.offsets.end - self.offsets.start
     }
 }
 
-/// The plan over the policy's stretches, if it has any and they are usable.
+/// Makes the plan over the policy's stretches. Returns `None` if there are none, if blocks cannot be chosen
+/// freely, or if no chain is complete.
 ///
-/// They are unusable where blocks cannot be chosen freely. The scheduler deals by the capacity of nodes; if
-/// the links between them would slow this plan down, the stripe is planned on its own, and all other stripes
-/// keep their chains.
+/// The scheduler considers only the capacity of nodes. If the links between the nodes would slow this plan
+/// down, this also returns `None`: the stripe is planned on its own, and all other stripes keep their chains.
 pub(super) fn plan(inputs: &Inputs) -> Option<Result<Plan, PlanError>> {
     let stretches = &inputs.request.policy.stretches;
     if stretches.is_empty() {

@@ -1,7 +1,8 @@
 //! Row echelon form over GF(2^8), grown row by row; its rank is the number of streams that a set of sums
 //! needs.
 //!
-//! Dense: a matrix belongs to one node, with at most α sums of the inputs that it reads and receives.
+//! Rows are dense: a matrix belongs to one node, with at most α sums of the inputs that the node reads and
+//! receives.
 
 use gf::{Kernel, inv};
 
@@ -10,7 +11,7 @@ pub(super) struct Echelon {
     kernel: Kernel,
     rows: Vec<Vec<u8>>,
     pivots: Vec<usize>,
-    /// The row that has its pivot in each column.
+    /// For each column, the index of the row whose pivot it is.
     row_at: Vec<Option<usize>>,
 }
 

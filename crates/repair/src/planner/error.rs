@@ -20,28 +20,28 @@ pub enum PlanError {
         /// The blocks that cannot be read, and why.
         missing: Box<Missing>,
     },
-    /// A requestor that the topology does not know.
+    /// The topology does not contain a requestor.
     #[error("requestor {requestor} is not a node of the cluster")]
     UnknownRequestor {
         /// The node.
         requestor: NodeId,
     },
-    /// A requestor that is down.
+    /// A requestor is down.
     #[error("requestor {requestor} ({name}) is down")]
     DeadRequestor {
         /// The node.
         requestor: NodeId,
-        /// Its name.
+        /// The node's name.
         name: String,
     },
-    /// A requestor with a downlink of zero.
+    /// A requestor has a downlink of zero.
     #[error(
         "requestor {requestor} ({name}) has a downlink of 0 bytes per second: nothing can be delivered there"
     )]
     DeafRequestor {
         /// The node.
         requestor: NodeId,
-        /// Its name.
+        /// The node's name.
         name: String,
     },
     /// Enough blocks are readable, but no route of the scheme has a positive rate.
@@ -69,7 +69,7 @@ pub enum PlanError {
     /// The window is empty or ends past the sub-block.
     #[error("window {}..{} is not a part of a sub-block of {sub_block_bytes} bytes", window.start, window.end)]
     Window {
-        /// The window asked for.
+        /// The requested window.
         window: Range<u64>,
         /// Bytes of each sub-block of the stripe.
         sub_block_bytes: u64,
@@ -77,9 +77,9 @@ pub enum PlanError {
     /// The range of sub-blocks is empty or ends past the block.
     #[error("sub-blocks {}..{} are not among the {in_block} of a block", sub_blocks.start, sub_blocks.end)]
     SubBlocks {
-        /// The sub-blocks asked for.
+        /// The requested sub-blocks.
         sub_blocks: Range<u16>,
-        /// Sub-blocks of a block.
+        /// The number of sub-blocks of a block.
         in_block: usize,
     },
     /// The slice size is out of bounds.
@@ -89,23 +89,23 @@ pub enum PlanError {
         Geometry::MAX_SLICE_BYTES
     )]
     SliceSize {
-        /// The size asked for.
+        /// The requested size.
         slice_bytes: u32,
     },
     /// The window has more slices than a slice number can count.
     #[error("slices of {slice_bytes} bytes cut a window of {window_bytes} bytes into more than 2^32 slices")]
     TooManySlices {
-        /// The size asked for.
+        /// The requested size.
         slice_bytes: u32,
         /// Bytes of the window.
         window_bytes: u64,
     },
-    /// The slices to resume are empty, or outside of the geometry.
+    /// The slices to resume are empty, or outside of the window.
     #[error("slices {slices} are not among the {in_window} of the window")]
     Resume {
-        /// The slices asked for.
+        /// The requested slices.
         slices: SliceSet,
-        /// Slices of the geometry.
+        /// The number of slices in the window.
         in_window: u32,
     },
     /// Migration copies a block, but no node holds it.
@@ -123,7 +123,7 @@ pub enum PlanError {
     Pacing {
         /// The scheme.
         scheme: Scheme,
-        /// The pacing asked for.
+        /// The requested pacing.
         pacing: Pacing,
         /// The conflict between shape and pacing.
         reason: PacingProblem,
@@ -150,11 +150,11 @@ pub enum PacingProblem {
 /// The blocks of a stripe that cannot be read, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// No node holds them.
+    /// Blocks that no node holds.
     pub lost: Vec<BlockIndex>,
-    /// Their holders are down.
+    /// Blocks whose holders are down, each with the holder.
     pub unreachable: Vec<(BlockIndex, NodeId)>,
-    /// Their holders are on the policy's avoid list.
+    /// Blocks whose holders are on the policy's avoid list, each with the holder.
     pub avoided: Vec<(BlockIndex, NodeId)>,
     /// Blocks whose holders have no route to a requestor, each with the holder.
     pub cut_off: Vec<(BlockIndex, NodeId)>,

@@ -15,7 +15,8 @@ pub struct Explanation {
     pub plan: Plan,
     /// The predicted time and the bottleneck.
     pub forecast: Forecast,
-    /// The lower bound of any plan over these nodes; `None` if the code leaves no choice of blocks.
+    /// The lower bound on the time of any plan over these nodes; `None` if the code leaves no choice of
+    /// blocks.
     pub bound: Option<Bound>,
     /// The predictions that [`Scheme::Auto`] compared; empty if the policy named the scheme.
     pub weighed: Vec<(Scheme, Duration)>,
@@ -24,7 +25,7 @@ pub struct Explanation {
 /// Makes the same plan as [`plan`](super::plan()) and explains it.
 ///
 /// # Errors
-/// Those of [`plan`](super::plan()).
+/// The errors of [`plan`](super::plan()).
 pub fn explain(
     stripe: &Stripe,
     request: &PlanRequest,
@@ -78,7 +79,7 @@ impl Limit {
     }
 }
 
-/// Milliseconds, or "never".
+/// The time in milliseconds as text, or "never".
 fn ms(time: Duration) -> String {
     if time == Duration::MAX { "never".to_owned() } else { format!("{:.1} ms", time.as_secs_f64() * 1e3) }
 }

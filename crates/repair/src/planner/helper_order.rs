@@ -9,9 +9,9 @@ use super::placement::{Helper, Placement};
 
 /// An order of the helpers.
 pub(super) struct HelperOrder {
-    /// Positions among the placement's helpers.
+    /// The order, as positions in the placement's list of helpers.
     pub helpers: Vec<usize>,
-    /// Whether the order is sorted, helpers that should send first at the front.
+    /// Whether the order is sorted such that helpers that should send first are at the front.
     pub sorted: bool,
 }
 
@@ -45,7 +45,7 @@ impl Weight {
         Self { streams: helper.streams(), outputs: helper.rows() }
     }
 
-    /// Compares own streams per output fed.
+    /// Compares the ratio of own streams to outputs fed.
     fn streams_for_outputs(&self, other: &Self) -> std::cmp::Ordering {
         (self.streams * other.outputs).cmp(&(other.streams * self.outputs))
     }

@@ -22,7 +22,7 @@ pub(super) struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// A plan of one scheme.
+    /// Makes a plan with the given scheme.
     pub fn plan(&self, scheme: Scheme) -> Result<Plan, PlanError> {
         // If blocks cannot be chosen, a scheme that chooses routes falls back to a shape over all blocks that
         // the code reads.
@@ -40,7 +40,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// A plan of a scheme that chooses its routes.
+    /// Makes a plan with a scheme that chooses its routes.
     pub fn plan_among(&self, scheme: Scheme, candidates: &Candidates) -> Result<Plan, PlanError> {
         let routes = match scheme {
             Scheme::Packed => packed::routes(candidates, self.topology),
@@ -67,7 +67,7 @@ impl Inputs<'_> {
     }
 }
 
-/// One route for all slices.
+/// A list of one route, which carries all slices; empty without a route.
 fn alone(route: Option<Route>) -> Vec<(Route, f64)> {
     route.map(|route| (route, 1.0)).into_iter().collect()
 }

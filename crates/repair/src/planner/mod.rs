@@ -60,7 +60,7 @@ pub struct Wanted {
 /// The options of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// The shape.
+    /// The scheme, which decides the shape.
     pub scheme: Scheme,
     /// Bytes of a slice; chosen by the planner if `None`.
     pub slice_bytes: Option<u32>,

@@ -70,12 +70,12 @@ impl Network {
         [self.uplink(from), self.downlink(to)].into_iter().chain(between.iter().copied())
     }
 
-    /// The rate from one node to another in bytes per second if nothing else moves.
+    /// The rate from one node to another that is available to this repair, in bytes per second.
     pub fn rate(&self, from: usize, to: usize) -> f64 {
         self.passed(from, to).map(|resource| self.rates[resource]).fold(f64::INFINITY, f64::min)
     }
 
-    /// The cost of a byte from one node to another at these prices.
+    /// The price of a byte from one node to another: the sum of the prices of all resources on the way.
     pub fn price(&self, from: usize, to: usize, prices: &[f64]) -> f64 {
         self.passed(from, to).map(|resource| prices[resource]).sum()
     }

@@ -9,7 +9,7 @@ use super::packing::{Packing, pack};
 use super::routes::{Route, Routes};
 use crate::Topology;
 
-/// Routes below this share of the best are not worth their connections.
+/// Routes that carry less than this share of the largest route's slices are not worth their connections.
 const LEAST_SHARE: f64 = 0.004;
 /// Helpers' ports are filled only to this share, if that costs no throughput. A node that only sends runs
 /// ahead of the others and fills its connections' buffers; if all ports are full, the slice that is due waits

@@ -3,11 +3,11 @@
 //! The linear programme is `maximise Σ x_c` with `Σ x_c · use_c(r) ≤ capacity(r)` for every resource `r`.
 //! Every route is a column `c`, far too many to write down, so this is the simplex method with *delayed
 //! column generation*: given a price for each resource, an [`Oracle`] returns a cheapest route, which enters
-//! the basis if it costs less than it brings. At the end the prices bound the optimum: with `q` the cost of
+//! the basis if its cost is below its worth. At the end the prices bound the optimum: with `q` the cost of
 //! the cheapest route, no packing is worth more than `Σ price(r) · capacity(r) / q`.
 //!
-//! Most resources never become full. So only rows that were tight once are in the basis matrix, whose inverse
-//! stays dense and small; all other rows are checked when a step is measured.
+//! Most resources never become full. So the basis matrix contains only rows that were tight at some point,
+//! and its dense inverse stays small; all other rows are checked when the length of a step is determined.
 
 /// The resources that a unit of a route uses: ascending by resource, each once, none zero.
 pub(super) type Use = Vec<(usize, f64)>;
@@ -21,7 +21,7 @@ pub(super) trait Oracle {
     fn cheapest(&mut self, prices: &[f64]) -> Option<(Self::Route, Use)>;
 }
 
-/// A packing.
+/// The result of a packing.
 pub(super) struct Packing<R> {
     /// Routes with their amounts, all positive.
     pub routes: Vec<(R, f64)>,
@@ -34,7 +34,7 @@ const GOOD_ENOUGH: f64 = 1.006;
 /// The weight of the best prices so far in the prices given to the oracle. Prices of single steps oscillate,
 /// and routes that are cheap at averaged prices are better.
 const STEADY: f64 = 0.7;
-/// The limit on steps, to which the number of resources is added; far fewer are usual.
+/// The maximum number of steps, in addition to one per resource; usually far fewer are needed.
 const STEPS: usize = 1000;
 const TINY: f64 = 1e-9;
 /// The reduced cost below which a route is not worth a step.
@@ -56,7 +56,7 @@ pub(super) fn pack<O: Oracle>(capacity: &[f64], oracle: &mut O) -> Packing<O::Ro
 }
 
 struct Column<R> {
-    /// `None` for the slack of a row.
+    /// The route; `None` for the slack of a row.
     route: Option<R>,
     uses: Use,
     worth: f64,
@@ -64,7 +64,7 @@ struct Column<R> {
 
 struct Simplex<R> {
     capacity: Vec<f64>,
-    /// The position of each row in the basis matrix.
+    /// The position of each row in the basis matrix; `None` for rows outside.
     position: Vec<Option<usize>>,
     rows: Vec<usize>,
     columns: Vec<Column<R>>,
@@ -159,8 +159,8 @@ impl<R> Simplex<R> {
         }
     }
 
-    /// Enters a column, as far as it fits, in place of another column or a row's slack; returns whether it
-    /// could.
+    /// Brings a column into the basis, with the largest amount that fits, in place of another column or a
+    /// row's slack. Returns false if the amount would be unlimited.
     fn enter(&mut self, column: Column<R>) -> bool {
         let steps = self.solve(&column.uses);
         let (left, rates) = self.slacks(&column.uses, &steps);

@@ -44,7 +44,7 @@ enum Passage {
 }
 
 impl PartialSums {
-    /// No parcels, for this many outputs.
+    /// Creates empty sums for this many outputs, without parcels.
     pub fn empty(outputs: usize) -> Self {
         Self { parcels: Vec::new(), sums: vec![Sum::new(); outputs] }
     }
@@ -80,7 +80,7 @@ impl PartialSums {
         }
     }
 
-    /// Reduces the parcels, all at `node`, to the smallest sufficient number.
+    /// Replaces the parcels by the smallest sufficient number; new ones are made at `node`.
     pub fn condensed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         if self.sums.len() == 1 && self.parcels.len() > 1 {
             let combination = self.gathered(node, builder).concat();
@@ -93,7 +93,8 @@ impl PartialSums {
         }
     }
 
-    /// One parcel per non-empty sum. A sum that is just one remote parcel stays as it is.
+    /// Combines the parcels into one per non-empty sum, at `node`. A sum that is just one parcel at another
+    /// node stays as it is.
     pub fn summed(self, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let users = self.users();
         let rests = |sum: &Sum| match sum[..] {
@@ -150,8 +151,8 @@ impl PartialSums {
         self.sums.iter().map(finish).collect()
     }
 
-    /// The form with the fewest streams. Ties go to parcels, which need not come here at all; then to sums,
-    /// which stay sparse.
+    /// The form with the fewest streams. Ties go to parcels, which need not pass through this node at all;
+    /// then to sums, which stay sparse.
     fn passage(&self) -> Passage {
         if self.parcels.len() <= 1 || self.parcels_stand_apart() {
             return Passage::Parcels;
@@ -168,7 +169,7 @@ impl PartialSums {
         }
     }
 
-    /// Whether every parcel is the whole of some sum; then each needs its own stream.
+    /// Whether every parcel alone makes up some sum; then each parcel needs its own stream.
     fn parcels_stand_apart(&self) -> bool {
         let mut alone = vec![false; self.parcels.len()];
         for sum in &self.sums {
@@ -179,7 +180,7 @@ impl PartialSums {
         alone.into_iter().all(|alone| alone)
     }
 
-    /// Whether every sum has a parcel of its own; then each needs its own stream.
+    /// Whether every sum contains a parcel that no other sum uses; then each sum needs its own stream.
     fn sums_stand_apart(&self) -> bool {
         let users = self.users();
         self.sums.iter().all(|sum| sum.is_empty() || sum.iter().any(|&(parcel, _)| users[parcel] == 1))
@@ -205,8 +206,9 @@ impl PartialSums {
         echelon
     }
 
-    /// One parcel per reduced row. Let M be the matrix of the sums, R its reduced rows and P their pivots: M
-    /// is its columns P times R, so a sum keeps the coefficients that it has at the pivots.
+    /// Combines the parcels into one per reduced row. Let M be the matrix of the sums, R its reduced rows and
+    /// P their pivots. M equals its columns at P times R, so a sum keeps the coefficients that it has at the
+    /// pivots.
     fn based(self, echelon: Echelon, node: NodeId, builder: &mut PlanBuilder) -> Self {
         let rows: Vec<(usize, Sum)> =
             echelon.reduced().into_iter().map(|(pivot, row)| (pivot, sparse(&row))).collect();

@@ -7,8 +7,9 @@ use super::candidates::Candidates;
 use super::routes::Route;
 use crate::Topology;
 
-/// Algorithm 1: nearest to the requestor are the helpers of its rack, then those of the rack with the most
-/// helpers, and so on. Slices leave each rack once and enter it once, and as few racks as possible are used.
+/// Algorithm 1: the helpers of the requestor's rack are nearest to the requestor, then those of the rack with
+/// the most helpers, and so on. Slices leave each rack once and enter it once, and as few racks as possible
+/// are used.
 pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route {
     let rack = |number: usize| topology.rack(candidates.network.nodes[number]);
     let home = rack(candidates.requestors[0]);
@@ -27,7 +28,7 @@ pub(super) fn rack_aware(candidates: &Candidates, topology: &Topology) -> Route 
 
 /// Algorithm 2: the chain whose slowest link is fastest; `None` if no chain has a positive rate.
 ///
-/// Bisects over the link rates and searches, for each, a chain of links that are at least as fast. Exact
+/// Bisects over the link rates and searches, for each rate, a chain of links that are at least as fast. Exact
 /// unless a search exceeds its step limit, which random networks do not come near.
 pub(super) fn weighted(candidates: &Candidates) -> Option<Route> {
     if members(candidates) == 0 {
@@ -77,7 +78,7 @@ fn members(candidates: &Candidates) -> usize {
     candidates.needed - usize::from(own)
 }
 
-/// The chain of these helpers, the one next to the requestors first.
+/// The route along these helpers, which are listed from the requestors outward.
 fn chain(candidates: &Candidates, outward: &[usize]) -> Route {
     let end = candidates.sole_requestor();
     let stations: Vec<usize> = outward.iter().rev().copied().chain(end).collect();
@@ -96,9 +97,9 @@ struct Search {
     /// For each helper, the helpers with a fast link to it.
     into: Vec<Vec<usize>>,
     last: Vec<usize>,
-    /// The first helper of the same kind.
+    /// For each helper, the first helper of the same kind.
     like: Vec<usize>,
-    /// Chain heads, with the numbers used of each kind, from which the search failed.
+    /// States from which the search failed: the chain's head and the number of helpers used of each kind.
     failed: BTreeSet<(usize, Vec<u16>)>,
     steps: u32,
 }
@@ -110,7 +111,7 @@ const MOST_STEPS: u32 = 200_000;
 struct Trial {
     chain: Vec<usize>,
     used: Vec<bool>,
-    /// The number used of each kind, at the index of its first helper.
+    /// The number of helpers used of each kind, at the index of the kind's first helper.
     sorts: Vec<u16>,
 }
 
@@ -154,7 +155,7 @@ impl Search {
         self.try_each(&last, &mut trial, members).then_some(trial.chain)
     }
 
-    /// Whether the chain can be completed through one of these.
+    /// Tries to complete the chain through one of the helpers in `next`; returns whether that succeeded.
     fn try_each(&mut self, next: &[usize], trial: &mut Trial, members: usize) -> bool {
         let mut tried: Vec<usize> = Vec::new();
         for &helper in next {
@@ -184,7 +185,7 @@ impl Search {
         {
             return false;
         }
-        // Helpers that few can send to become dead ends later.
+        // Helpers that few others can send to are tried first: later they become dead ends.
         let free = |helper: usize| self.into[helper].iter().filter(|&&from| !trial.used[from]).count();
         let mut next: Vec<(usize, usize)> = self.into[head]
             .iter()
@@ -243,7 +244,7 @@ mod tests {
             let mut rates: Vec<Vec<f64>> =
                 rates.into_iter().map(|line| line.into_iter().map(f64::from).collect()).collect();
             let mut ends: Vec<f64> = ends.into_iter().map(f64::from).collect();
-            // Makes the first ones interchangeable.
+            // Makes the first `alike` helpers interchangeable.
             for at in 1..alike {
                 rates[at] = rates[0].clone();
                 ends[at] = ends[0];

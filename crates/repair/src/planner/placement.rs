@@ -23,12 +23,12 @@ pub(super) struct Placement<'a> {
 /// A node that adds terms of its own to decoded outputs.
 pub(super) struct Helper {
     pub node: NodeId,
-    /// Its terms for each of the decoded outputs, by position in [`Placement::decoded`].
+    /// The node's own terms for each of the decoded outputs, by position in [`Placement::decoded`].
     pub terms: Vec<Combination>,
 }
 
 impl Helper {
-    /// The sub-blocks it reads, ascending.
+    /// The sub-blocks that the helper reads, ascending.
     pub fn reads(&self) -> Vec<SubBlock> {
         let mut reads: Vec<SubBlock> = self
             .terms
@@ -44,13 +44,13 @@ impl Helper {
         reads
     }
 
-    /// The number of streams that its own contribution needs: one per sub-block that it reads, or one per sum
-    /// that it feeds, whichever is fewer.
+    /// The number of streams that the helper's own contribution needs: one per sub-block that the helper
+    /// reads, or one per sum that the helper feeds, whichever is fewer.
     pub fn streams(&self) -> usize {
         self.reads().len().min(self.rows())
     }
 
-    /// The number of decoded outputs that it feeds.
+    /// The number of decoded outputs that the helper feeds.
     pub fn rows(&self) -> usize {
         self.terms.iter().filter(|terms| !terms.is_empty()).count()
     }
@@ -72,7 +72,7 @@ impl<'a> Placement<'a> {
         placement
     }
 
-    /// Output number `output` in terms of the sources, for the one node that holds them all.
+    /// Expresses output number `output` in terms of the sources, for the one node that holds all of them.
     pub fn local_terms(&self, output: usize) -> Combination {
         self.recipe.row(output).iter().map(|&(source, c)| self.local(source, c)).collect()
     }
@@ -94,12 +94,12 @@ impl<'a> Placement<'a> {
         self.helpers.iter().position(|helper| helper.node == node)
     }
 
-    /// The rank that starts with a helper's own terms.
+    /// Creates the rank of a helper, which starts with the helper's own terms.
     pub fn rank_of(&self, helper: usize) -> Rank {
         Rank { node: self.helpers[helper].node, helper: Some(helper) }
     }
 
-    /// Terms of all decoded outputs.
+    /// The number of terms of all decoded outputs.
     pub fn terms(&self) -> usize {
         self.decoded.iter().map(|&output| self.recipe.row(output).len()).sum()
     }

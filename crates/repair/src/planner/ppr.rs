@@ -23,7 +23,7 @@ fn rounds(ranks: usize) -> Vec<(usize, usize)> {
     let mut moves = Vec::with_capacity(ranks);
     while list.len() > 1 {
         moves.extend(list.chunks_exact(2).map(|pair| (pair[0], pair[1])));
-        // The right one of each pair remains; an unpaired last one waits.
+        // The right rank of each pair remains; an unpaired last rank waits for the next round.
         list = list.chunks(2).map(|pair| pair[pair.len() - 1]).collect();
     }
     moves

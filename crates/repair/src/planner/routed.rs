@@ -12,7 +12,7 @@ use super::{PlanError, PlanRequest, Scheme, assemble, inputs};
 use crate::plan::PlanBuilder;
 use crate::{Plan, Stripe, Topology};
 
-/// The plan whose lanes are these routes, each with its share of the slices.
+/// Makes the plan whose lanes are these routes, each with its share of the slices.
 pub(super) fn draw(
     scheme: Scheme,
     routes: &[(Route, f64)],
@@ -44,7 +44,7 @@ pub(super) fn draw(
     assemble::finish(builder, &shares, scheme, request, topology)
 }
 
-/// A route as ranks and moves.
+/// Converts a route into ranks and moves.
 fn sums(route: &Route, candidates: &Candidates, placement: &Placement) -> SumShape {
     let nodes = &candidates.network.nodes;
     let mut taking_part: Vec<usize> = route.moves.iter().map(|&(from, _)| from).collect();

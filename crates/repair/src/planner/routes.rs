@@ -7,8 +7,8 @@
 //! *In-trees*, for a single lost block: `k` holders send partial sums towards the requestor, each to one
 //! other node. This suits trunks, since all streams that meet behind a trunk pass it as one sum. Pure relays
 //! may forward sums if the links through them cost less than the direct one. A cheapest in-tree over `k` of
-//! the holders is hard to find. Here one grows from the requestor by the cheapest link into it, which is good
-//! but not always optimal, so with trees the bound of a packing is an estimate.
+//! the holders is hard to find. Here a tree grows from the requestor by the cheapest link into the tree,
+//! which is good but not always optimal, so with trees the bound of a packing is an estimate.
 
 use super::network::Network;
 use super::packing::{Oracle, Use};
@@ -20,7 +20,7 @@ pub(super) struct Route {
     pub readers: Vec<usize>,
     /// (from, to): each move passes on all partial sums so far, in order.
     pub moves: Vec<(usize, usize)>,
-    /// The node where the sums end and are sent on to the requestors.
+    /// The node where the sums are complete, which sends them to the requestors.
     pub root: usize,
 }
 
@@ -131,8 +131,8 @@ impl<'a> Growth<'a> {
         Self { routes, prices, moves: Vec::with_capacity(routes.needed), cost: 0.0, holders, relays }
     }
 
-    /// Adds the cheapest holder, through a relay outside the tree if that costs less; `None` if all have
-    /// joined.
+    /// Adds the cheapest holder, through a relay outside the tree if that costs less; `None` if no holder is
+    /// left.
     fn grow(&mut self) -> Option<()> {
         let direct = cheapest(self.holders.iter().map(|link| link.cost + self.disk(link.from)))?;
         let over = |relay: &Link| {
@@ -163,7 +163,7 @@ impl<'a> Growth<'a> {
         self.join(link);
     }
 
-    /// Adds a node that others may join through.
+    /// Adds a node, to which others may link from now on.
     fn join(&mut self, joined: Link) {
         self.cost += joined.cost;
         self.moves.push((joined.from, joined.to));

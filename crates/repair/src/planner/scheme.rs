@@ -118,7 +118,7 @@ impl Scheme {
         }
     }
 
-    /// The pacing unless the policy asks for another.
+    /// The scheme's own pacing, used unless the policy names another.
     pub(super) const fn pacing(self) -> Pacing {
         match self {
             Self::PipeB => Pacing::WholeBlock,

@@ -29,10 +29,10 @@ pub(super) struct Rank {
     pub helper: Option<usize>,
 }
 
-/// One lane.
+/// The route of one lane.
 pub(super) struct Route {
-    /// (from, to): each move forwards everything collected so far, in order. Data that a rank does not change
-    /// bypasses it.
+    /// (from, to): each move forwards everything collected so far, in order. Data that a rank would not
+    /// change is not sent through that rank.
     pub moves: Vec<(usize, usize)>,
     /// The ranks that the sums pass after the last move, changed or not; empty if the moves end at the root.
     pub gather: Vec<usize>,
@@ -49,7 +49,8 @@ impl Route {
         Self { moves, gather: Vec::new(), root, relays: Vec::new() }
     }
 
-    /// Reorders the ranks other than the root, so that those listed first leave first.
+    /// Reorders the ranks other than the root, so that the ranks at the front of the list are the first to
+    /// send.
     pub fn seat_by_leaving(&self, ranks: &mut [Rank]) {
         let listed: Vec<Rank> = (0..ranks.len()).filter(|&at| at != self.root).map(|at| ranks[at]).collect();
         self.moves.iter().zip(listed).for_each(|(&(from, _), rank)| ranks[from] = rank);
@@ -155,7 +156,7 @@ fn end(all: PartialSums, root: NodeId, placement: &Placement, builder: &mut Plan
     }
 }
 
-/// Brings a finished output from `node` to its requestor.
+/// Sends a finished output from `node` to its requestor, which delivers it.
 fn hand_over(builder: &mut PlanBuilder, node: NodeId, output: usize, sum: Combination) {
     let requestor = builder.outputs()[output].requestor;
     let delivered = match requestor == node {

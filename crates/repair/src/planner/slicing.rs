@@ -8,11 +8,12 @@ use crate::{Dealing, Geometry, SliceSet, Stripe, Topology};
 
 /// The largest slice size that the planner chooses by itself; small slices fill a pipeline sooner.
 const LARGEST_CHOSEN: u32 = 1 << 20;
-/// The memory limit for the streams of one slice number at one node, kept where possible.
+/// The memory limit for one slice of all streams at one node, kept if possible.
 const BYTES_AT_A_NODE: u64 = 1 << 20;
-/// The memory limit per stream if a sender holds few of its streams at a time and a receiver holds only data
-/// that its disk has not yet taken. Below this size, reading and sending many small pieces takes longer than
-/// encoding them.
+/// The smallest slice size if nodes deliver every received stream as it is. This may exceed
+/// [`BYTES_AT_A_NODE`], because a sender then holds few of its streams at a time, and a receiver holds only
+/// data that its disk has not yet taken. Below this size, reading and sending many small pieces takes longer
+/// than encoding them.
 const BYTES_PASSED_ON: u64 = 32 << 10;
 /// The maximum number of bytes in a round of one slice per lane. Lanes take turns, and short turns keep all
 /// links busy.
@@ -45,7 +46,7 @@ pub(super) fn check(stripe: &Stripe, request: &PlanRequest) -> Result<(), PlanEr
     Ok(())
 }
 
-/// The geometry of a plan, and the slices it moves.
+/// Returns the geometry of a plan and the slices that the plan moves.
 pub(super) fn cut(
     builder: &PlanBuilder,
     request: &PlanRequest,
@@ -114,7 +115,8 @@ fn choose(footprint: &Footprint, window_bytes: u64, rate: f64) -> u32 {
 /// The maximum number of slices in a round of lanes with different shares.
 const LONGEST_ROUND: u32 = 2048;
 
-/// The lanes that some slice uses, and the dealing of slices to them, given each lane's share.
+/// Deals slices to lanes in proportion to `shares`. Returns the lanes that get any slice, and the dealing
+/// over these lanes.
 ///
 /// Dropping a lane without slices changes the dealing, which may leave another lane empty, so this repeats.
 pub(super) fn deal(shares: &[f64], slices: &SliceSet) -> (Vec<usize>, Dealing) {
@@ -132,7 +134,7 @@ pub(super) fn deal(shares: &[f64], slices: &SliceSet) -> (Vec<usize>, Dealing) {
     }
 }
 
-/// Shares rounded to whole slices of a round by largest remainders; equal shares stay equal.
+/// Converts shares into whole slices of a round, by largest remainders; equal shares stay equal.
 fn weights(shares: &[f64], round: u32) -> Vec<u32> {
     if shares.iter().all(|share| *share == shares[0]) {
         return vec![1; shares.len()];

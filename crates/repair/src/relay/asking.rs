@@ -13,7 +13,7 @@ use super::{Action, LARGE_SLICE_BYTES, LEAVING_BYTES, Pacing, Relay};
 const PORTION_BYTES: usize = 256 << 10;
 
 impl Relay {
-    /// Announces the reads of the current stretch, and those of the next one early enough.
+    /// Announces the reads of the current stretch (a run of slices), and those of the next one early enough.
     pub(super) fn announce(&mut self, slice: u32) {
         let due = self.course.reading.due_at(slice);
         if due < self.next_stretch || !self.course.reading.is_scattered() {
@@ -27,8 +27,8 @@ impl Relay {
         }
     }
 
-    /// Prepares the local reads of a slice and requests them, unless it is read in portions. With
-    /// [`Pacing::Serial`], this happens only once everything was received.
+    /// Prepares the local reads of a slice and requests them, unless the slice is read in portions. With
+    /// [`Pacing::Serial`], this happens only once all frames of the slice have arrived.
     pub(super) fn ask_reads(&mut self, slice: u32) {
         let lane = self.course.lane_of(slice);
         let program = self.course.programs[usize::from(lane)].as_ref().expect("the slice is open");
@@ -51,8 +51,9 @@ impl Relay {
         }
     }
 
-    /// Whether a slice is large enough to be read in portions. A slice that also receives streams is not: its
-    /// frames could wait at the other end for data that waits for this slice, which would be a deadlock.
+    /// Whether a slice is large enough to be read in portions. A slice that also receives streams is never
+    /// read in portions: its frames could wait at the sender for data that waits for this slice, which would
+    /// be a deadlock.
     fn in_portions(&self, slice: u32) -> bool {
         let bytes = |program: &Program| program.buffers() * self.course.geometry.bytes_of(slice);
         self.course

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use super::factor::{self, UnionFind};
 use super::passes::{Pass, Passes};
 
-/// With more kinds of inputs than this, the search for passes is skipped, and only sums over the same inputs
-/// share a pass.
+/// If the inputs feed more than this many different sets of sums, the search for passes is skipped, and only
+/// sums over the same inputs share a pass.
 const MOST_KINDS: usize = 64;
 /// The number of sums that the kernels compute in one walk over the inputs.
 const AT_ONCE: usize = 4;
 /// Groups over the same inputs are merged if the result has at most this many inputs and sums, so that a
-/// strip of each stays in the cache.
+/// short piece of each stays in the processor's cache.
 const MOST_TOGETHER: usize = 64;
 
 /// A sum of two or more local inputs, without received inputs.
@@ -35,12 +35,12 @@ pub(super) type Row = Vec<(usize, u8)>;
 pub(super) struct Group {
     pub(super) locals: Vec<usize>,
     pub(super) outputs: Vec<usize>,
-    /// The computation; it numbers inputs and sums by their positions in this group.
+    /// The computation, in which inputs and sums are numbered by their positions in this group.
     pub(super) passes: Arc<Passes>,
 }
 
 impl Group {
-    /// The same group, for sums with other output numbers.
+    /// Returns the same group for sums with other output numbers.
     fn with_outputs(&self, outputs: &[usize]) -> Self {
         let outputs = self.outputs.iter().map(|&number| outputs[number]).collect();
         Self { locals: self.locals.clone(), outputs, passes: self.passes.clone() }
@@ -75,7 +75,7 @@ impl Covers {
 
     /// Returns the groups that compute the sums.
     pub(super) fn of(&mut self, mut sums: Vec<LocalSum>) -> Vec<Group> {
-        // If blocks are on other nodes, the same sums arrive in another order.
+        // If the blocks lie on other nodes, the same sums arrive in another order.
         sums.sort_by(|a, b| a.terms.cmp(&b.terms));
         let (outputs, rows): (Vec<usize>, Vec<Row>) =
             sums.into_iter().map(|sum| (sum.output, sum.terms)).unzip();
@@ -110,7 +110,8 @@ fn cover(rows: &[Row]) -> Vec<Group> {
     while !terms.is_empty() {
         let kinds = kinds(&terms);
         if kinds.len() > MOST_KINDS {
-            // Each pass reduces the number of kinds, so this can only happen before the first pass.
+            // Each pass reduces the number of different sets of sums, so this can only happen before the
+            // first pass.
             debug_assert!(passes.is_empty());
             return grouped(equal_sums(terms));
         }

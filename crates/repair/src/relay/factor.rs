@@ -1,4 +1,4 @@
-//! Computes sums of many terms through intermediate values that several of them share.
+//! Computes sums of many terms through intermediate values that several sums share.
 //!
 //! A parity sub-block of Clay is a sum of about 30 data sub-blocks, three times as many as in Reed-Solomon.
 //! But the code is defined by few operations: pairs of stored sub-blocks yield pairs of uncoupled ones, a
@@ -26,16 +26,16 @@ const LEAST_SUMS: usize = 16;
 /// A set of sums that share values with each other and with no other sums.
 #[derive(Debug, PartialEq)]
 pub(super) struct SumGroup {
-    /// The numbers of its sums.
+    /// The numbers of the sums.
     pub(super) sums: Vec<usize>,
     /// The inputs of these sums.
     pub(super) inputs: Vec<usize>,
-    /// The computation; it numbers sums and inputs by their positions in this part.
+    /// The computation, in which sums and inputs are numbered by their positions in this group.
     pub(super) passes: Passes,
 }
 
-/// Splits sums over inputs `0..inputs` into parts that need far fewer products; `None` if the sums do not
-/// have that structure.
+/// Splits sums over inputs `0..inputs` into parts that share intermediate values. Returns `None` if this
+/// would save less than a third of the products.
 pub(super) fn parts(mut rows: Vec<Row>, inputs: usize) -> Option<Vec<SumGroup>> {
     if rows.len() < LEAST_SUMS {
         return None;
@@ -137,7 +137,7 @@ impl Middles {
         members.into_values().map(|(values, mixes)| self.part(&values, mixes, couples, inputs)).collect()
     }
 
-    /// The part that computes and mixes these values.
+    /// Creates the part that computes and mixes these values.
     fn part(&self, values: &[usize], mixes: Vec<Mix>, couples: &[Couple], inputs: usize) -> SumGroup {
         let is_input = |source: &usize| *source < inputs;
         let couple = |source: usize| Some(couples[source.checked_sub(inputs)?]);
@@ -176,8 +176,8 @@ fn by_sources(rows: &[Row]) -> BTreeMap<Vec<usize>, Vec<usize>> {
     same
 }
 
-/// Splits row `a` into the two parts in which `b` is a multiple of it, and returns the factors; `None` if
-/// there are not exactly two.
+/// Splits row `a` into two parts such that row `b` is a multiple of each part, by different factors. Returns
+/// the parts and the factors; `None` if there are not exactly two.
 fn split(a: &Row, b: &Row) -> Option<([Row; 2], [u8; 2])> {
     let ratios: Vec<u8> = a.iter().zip(b).map(|(&(_, a), &(_, b))| quotient(b, a)).collect();
     let &[first, second] = &distinct(&ratios)[..] else { return None };

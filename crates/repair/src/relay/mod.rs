@@ -114,14 +114,14 @@ pub enum Action {
     Finished,
 }
 
-/// See the module's documentation.
+/// A node's part of a plan; see the module's documentation.
 #[derive(Debug)]
 pub struct Relay {
     course: Course,
     inlets: Vec<Cursor>,
     outlets: Vec<Outbox>,
     next_slice: Option<u32>,
-    /// The next stretch to announce.
+    /// The number of the next stretch (run of slices) whose reads must be announced.
     next_stretch: u32,
     /// The number of slices opened so far.
     opened: usize,
@@ -159,7 +159,7 @@ struct Cursor {
     due: Option<(u32, u16)>,
 }
 
-/// Finished frames of one outlet that wait for earlier ones.
+/// Finished frames of one outlet that wait for earlier frames.
 #[derive(Debug)]
 struct Outbox {
     cursor: Cursor,
@@ -169,7 +169,7 @@ struct Outbox {
 /// A slice being worked on.
 #[derive(Debug)]
 struct Work {
-    /// The number of slices opened before it.
+    /// The number of slices that were opened before this one.
     ordinal: usize,
     /// For each output of the lane's program, the sum so far.
     sums: Vec<Option<Buffer>>,
@@ -198,11 +198,11 @@ const LARGE_SLICE_BYTES: usize = 8 << 20;
 /// read and one being sent.
 const KEPT_SLICES: usize = 2;
 
-/// A slice in portions requests no more reads while this much data is leaving, so that data is written soon
-/// after it was computed. A node that sends nothing stops receiving at this limit.
+/// A slice that is read in portions requests no more reads while this much data waits to be sent or written,
+/// so that data leaves soon after it was computed. A node that sends nothing stops receiving at this limit.
 const LEAVING_BYTES: usize = 1 << 20;
 
-/// Helpers of the arithmetic.
+/// The buffers and the kernel that the arithmetic uses.
 #[derive(Debug)]
 struct Tools {
     pool: BufferPool,
@@ -268,8 +268,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Whether the next frame of inlet `inlet` may be taken now. If not, the driver leaves the bytes in the
-    /// socket, and TCP applies back-pressure to the sender.
+    /// Whether the relay accepts the next frame of inlet `inlet` now. If not, the driver leaves the bytes in
+    /// the socket, and TCP applies back-pressure to the sender.
     pub fn wants(&self, inlet: usize) -> bool {
         let Some((slice, _)) = self.inlets[inlet].due else { return false };
         // With whole blocks, each sender has its own round, so the order of slices does not matter.
@@ -277,8 +277,8 @@ impl Relay {
         self.open.contains_key(&slice) && in_turn && !self.sinks_are_behind()
     }
 
-    /// Whether too much data waits to be written. A node that also sends never holds back, because another
-    /// node may need the data.
+    /// Whether too much data waits to be written. A node that also sends never stops receiving for this
+    /// reason, because another node may need the data.
     fn sinks_are_behind(&self) -> bool {
         let most = LEAVING_BYTES.max(2 * self.course.geometry.slice_bytes as usize);
         self.outlets.is_empty() && self.leaving * self.course.geometry.slice_bytes as usize > most
@@ -307,7 +307,7 @@ impl Relay {
         self.tools.pool
     }
 
-    /// The slices that were completely delivered and written here.
+    /// The slices that were completely delivered and written on this node.
     pub fn delivered(&self) -> &SliceSet {
         &self.delivered
     }
@@ -327,10 +327,10 @@ impl Relay {
         self.inlets[inlet].due.map(|(slice, _)| self.course.geometry.bytes_of(slice))
     }
 
-    /// Takes a frame from inlet `inlet`. The driver has verified its checksum.
+    /// Adds a frame that arrived on inlet `inlet`. The driver has verified the frame's checksum.
     ///
     /// # Errors
-    /// [`RelayError`] if it is not the expected frame.
+    /// [`RelayError`] if the frame is not the expected one.
     pub fn handle_received(
         &mut self,
         inlet: usize,
@@ -357,13 +357,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes the result of [`Action::Read`].
+    /// Adds a buffer that was read for [`Action::Read`].
     ///
     /// # Errors
-    /// [`RelayError::WrongLength`] if its length is wrong.
+    /// [`RelayError::WrongLength`] if the buffer's length is wrong.
     ///
     /// # Panics
-    /// If it was not requested.
+    /// If the buffer was not requested.
     pub fn handle_read(&mut self, slice: u32, local: u16, buffer: Buffer) -> Result<(), RelayError> {
         self.course.check_length(slice, &buffer)?;
         self.coming -= 1;
@@ -371,13 +371,13 @@ impl Relay {
         Ok(())
     }
 
-    /// A frame from [`Action::Send`] was written; returns its buffer.
+    /// Call when a frame of [`Action::Send`] was written, with its buffer, which is reused.
     pub fn handle_sent(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, false);
     }
 
-    /// A delivery from [`Action::Deliver`] was written; returns its buffer.
+    /// Call when a delivery of [`Action::Deliver`] was written, with its buffer, which is reused.
     pub fn handle_delivered(&mut self, slice: u32, buffer: Buffer) {
         self.tools.pool.give(buffer);
         self.finish_output(slice, true);
@@ -424,8 +424,8 @@ impl Relay {
     }
 
     /// Whether an earlier slice of the same lane still lacks inputs. If so, frames of this slice are not
-    /// accepted: senders that are ahead then wait for those behind and leave them the link. A slice is useful
-    /// only once all its inputs are here.
+    /// accepted: senders that are ahead wait, which leaves the link to the senders that are behind. A slice
+    /// is useful only once all its inputs have arrived.
     fn earlier_is_awaited(&self, slice: u32) -> bool {
         let lane = self.course.lane_of(slice);
         let mut earlier = self.open.range(..slice);
@@ -526,8 +526,8 @@ fn reading(assignment: &Assignment, programs: &[Option<Program>]) -> Reading {
 }
 
 /// The number of slices that a relay works on at once. It is as large as the budget allows, but at least two
-/// per lane with a task, one arriving and one leaving. There is an exception if the node receives nothing and
-/// a single slice exceeds [`LARGE_SLICE_BYTES`]: then it is one per lane, since sockets buffer enough
+/// per lane with a task, one arriving and one leaving. An exception is a node that receives nothing and whose
+/// single slice exceeds [`LARGE_SLICE_BYTES`]: it works on one slice per lane, since sockets buffer enough
 /// outgoing data and twice the memory would cost more cache misses than it saves. A larger window only lets
 /// lanes drift apart, and slices leave the cache between being read and being used.
 fn window(assignment: &Assignment, programs: &[Option<Program>], budget_bytes: usize) -> usize {
@@ -587,7 +587,7 @@ impl Outbox {
         Self { cursor: Cursor::new(streams), ready: BTreeMap::new() }
     }
 
-    /// Takes a frame of outlet number `outlet`, and hands out all frames that are now due.
+    /// Adds a finished frame of outlet number `outlet`, and queues all frames that are due now for sending.
     fn put(
         &mut self,
         outlet: usize,
@@ -623,7 +623,7 @@ impl WholeStreams {
         Self { pending, kept: BTreeMap::new() }
     }
 
-    /// Keeps a finished slice of a stream; returns all of them after the last one.
+    /// Keeps a finished slice of a stream; after the last slice, returns all slices of the stream.
     fn keep(&mut self, lane: u16, output: usize, slice: u32, sum: Buffer) -> Vec<(u32, Buffer)> {
         let key = (lane, output);
         self.kept.entry(key).or_default().push((slice, sum));

@@ -3,8 +3,9 @@
 //! A pass reads each of its inputs once for four sums. The widest pass of a sum begins it. The remaining
 //! terms of the sum, as in the rows of Hitchhiker's second half, are either added in a later pass, or carried
 //! along by the first pass while the sum is in registers. Sums that are mixed at the end are computed strip
-//! by strip, so that they are still in the cache for the mix. For other sums, strips short enough to keep the
-//! shared inputs in the cache are slower, because each strip starts every input again.
+//! by strip (a strip is a short range of bytes), so that they are still in the cache for the mix. For other
+//! sums, strips short enough to keep the shared inputs in the cache are slower, because each strip starts
+//! every input again.
 
 use std::ops::Range;
 
@@ -25,7 +26,7 @@ pub(super) struct Passes {
 #[derive(Debug, PartialEq)]
 struct Step {
     pass: Pass,
-    /// Whether it writes its sums rather than adding to them.
+    /// Whether the pass overwrites its sums rather than adding to them.
     begins: bool,
     /// Terms carried along for single sums, ascending by row.
     extras: Vec<Extra>,
@@ -133,7 +134,7 @@ impl Step {
         Self { pass, begins, extras: Vec::new() }
     }
 
-    /// Carries more terms along for one of its sums.
+    /// Carries more terms along for one of the pass's sums.
     fn take_along(&mut self, terms: impl Iterator<Item = (usize, u8)>, target: usize) {
         let row = self.pass.targets.binary_search(&target).expect("the pass begins this sum");
         self.extras.extend(terms.map(|(source, coefficient)| Extra { row, coefficient, source }));

@@ -18,7 +18,8 @@ pub(super) enum Destination {
     Deliver { output: u32 },
 }
 
-/// A short list for each of a range of numbers, stored contiguously: a slice of Clay reads thousands of them.
+/// A short list for each number of a range. The lists are stored contiguously, because a slice of Clay reads
+/// thousands of them.
 #[derive(Debug)]
 struct Lists<T> {
     unsorted: Vec<(usize, T)>,
@@ -65,9 +66,9 @@ pub(super) struct Program {
     uses: Vec<Vec<(usize, u8)>>,
     /// For each local input, the sums that consist of it alone.
     single_uses: Lists<(usize, u8)>,
-    /// For each local input, the sums of it and a received input.
+    /// For each local input, the sums that add this input to received inputs.
     mixed_uses: Lists<(usize, u8)>,
-    /// For each sum with received inputs, its local inputs.
+    /// For each sum with received inputs, the local inputs of the sum.
     locals_of: Vec<Vec<(usize, u8)>>,
     /// The groups. Together they compute every sum that has at least two local inputs and no received ones.
     groups: Vec<Group>,
@@ -75,8 +76,8 @@ pub(super) struct Program {
     groups_of: Lists<usize>,
     /// For each local input, the number of groups and other sums that need it.
     local_uses: Vec<u32>,
-    /// For each local input, its position in the order in which inputs are needed when groups are computed in
-    /// turn.
+    /// For each local input, its position in the order in which the groups, computed one after another, need
+    /// the inputs.
     rank_of: Vec<u16>,
 }
 
@@ -205,8 +206,8 @@ impl<'a> Numbering<'a> {
         .ok_or(RelayError::BadAssignment("a combination of something that is neither read nor received"))
     }
 
-    /// The number of a local sub-block. Most blocks are read whole or in one run, so its position is guessed
-    /// first.
+    /// The number of a local sub-block. Most blocks are read whole or in one run, so the number is guessed
+    /// before it is searched for.
     fn local(&self, sub_block: SubBlock) -> Option<usize> {
         let &(first, position) = self.blocks.get(&sub_block.block)?;
         let guess = position + usize::from(sub_block.sub.checked_sub(first)?);
@@ -243,8 +244,8 @@ impl Program {
         }
     }
 
-    /// Adds a sum. Returns it if it has several local and no received inputs; such sums are computed by
-    /// passes.
+    /// Adds a sum. If the sum has several local inputs and no received ones, returns it: passes compute such
+    /// sums.
     fn add(
         &mut self,
         destination: Destination,

@@ -3,7 +3,7 @@
 //! A byte from one node to another passes the sender's uplink and the receiver's downlink. Where known, it
 //! also passes the trunks of the racks and regions that it leaves and enters, and a link used only by this
 //! pair of nodes, racks or regions. Each of these is a [`Resource`] with a rate; unknown resources are
-//! unlimited. A reservation is the number of bytes of other repairs that pass a resource first.
+//! unlimited. A reservation is the number of bytes that other repairs will move over a resource first.
 
 mod profile;
 mod resource;
@@ -17,7 +17,7 @@ pub use resource::{Resource, TopologyError, Trunk};
 use crate::NodeId;
 use resource::{checked, insert_once};
 
-/// The rate of a broken link, in bytes per second; rates must be positive.
+/// The rate assigned to a broken link, in bytes per second: so low that every other path is faster.
 const BROKEN: f64 = 1.0;
 
 /// The planner's knowledge of the nodes at one moment.
@@ -29,7 +29,7 @@ pub struct Topology {
     regions: BTreeMap<String, String>,
     trunks: BTreeMap<String, Trunk>,
     pairs: BTreeMap<(NodeId, NodeId), f64>,
-    /// Links that carry nothing, once per direction.
+    /// Broken links; each is stored in both directions.
     broken: BTreeSet<(NodeId, NodeId)>,
     between: BTreeMap<(String, String), f64>,
     reserved: BTreeMap<Resource, u64>,
@@ -41,7 +41,7 @@ impl Topology {
         Self::default()
     }
 
-    /// Encrypts the edges of all plans from now on.
+    /// Makes all plans that are made from now on encrypt their edges.
     pub fn encrypt_edges(&mut self) {
         self.encrypts_edges = true;
     }
@@ -51,7 +51,7 @@ impl Topology {
         self.encrypts_edges
     }
 
-    /// The name that `node`'s certificate must carry at the other end of an edge; `None` if edges are plain.
+    /// The name that a peer of `node` must find in the node's certificate; `None` if edges are not encrypted.
     ///
     /// A node without a known name gets an empty one, which no certificate carries: its edges fail rather
     /// than carry data in plain text.
@@ -65,7 +65,7 @@ impl Topology {
         self.nodes.insert(node, profile);
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     pub fn remove(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
@@ -80,7 +80,7 @@ impl Topology {
         self.nodes.get_mut(&node)
     }
 
-    /// The rates of a node's ports and disk; the default if it is not known.
+    /// The rates of a node's ports and disk; [`Rates::default`] if the node is unknown.
     pub fn rates(&self, node: NodeId) -> Rates {
         self.get(node).map(|profile| profile.rates).unwrap_or_default()
     }
@@ -90,7 +90,7 @@ impl Topology {
         self.get(node).is_some_and(|profile| profile.alive)
     }
 
-    /// Whether `node` is a known client, which dials and is never dialled.
+    /// Whether `node` is a known client. A client dials its peers and cannot be dialled.
     pub fn dials_out(&self, node: NodeId) -> bool {
         self.get(node).is_some_and(|profile| profile.reach == Reach::DialsOut)
     }
@@ -138,7 +138,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// [`TopologyError::TwoRegions`] if it is in another one.
+    /// [`TopologyError::TwoRegions`] if the rack is already in another region.
     pub fn set_region(&mut self, rack: &str, region: &str) -> Result<(), TopologyError> {
         match self.regions.insert(rack.to_owned(), region.to_owned()) {
             Some(other) if other != region => {
@@ -148,11 +148,13 @@ impl Topology {
         }
     }
 
-    /// Sets the rate from one node to another in bytes per second, independent of their other traffic.
+    /// Sets the rate of the link from one node to another in bytes per second. Other traffic of the two nodes
+    /// does not share this rate.
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] if it is not a rate, the nodes are the same, or the pair has another rate.
+    /// [`TopologyError`] if `rate` is negative or not a number, the nodes are the same, or the pair has
+    /// another rate.
     pub fn set_pair(&mut self, from: NodeId, to: NodeId, rate: f64) -> Result<(), TopologyError> {
         let what = || format!("the link from {from} to {to}");
         if from == to {
@@ -169,8 +171,8 @@ impl Topology {
         self.broken.extend(directions);
     }
 
-    /// The relay of each broken link: the helper with the fastest path, and among equals the least loaded. A
-    /// link is absent if every other helper has a broken link to one of its ends.
+    /// Chooses a relay for each broken link: the helper over which the path is fastest; among equals the
+    /// least loaded. A link without a usable relay is absent.
     pub(crate) fn relays(&self, avoid: &BTreeSet<NodeId>) -> BTreeMap<(NodeId, NodeId), NodeId> {
         let relay = |&(from, to): &(NodeId, NodeId)| {
             let helpers = self.iter().filter(|&(node, profile)| {
@@ -199,17 +201,17 @@ impl Topology {
         insert_once(&mut self.between, (from.to_owned(), to.to_owned()), checked(rate, what)?, what)
     }
 
-    /// Whether any limit besides the nodes' own ports is known.
+    /// Whether the topology contains any limit other than the nodes' own ports and disks.
     pub fn has_links(&self) -> bool {
         !(self.trunks.is_empty() && self.pairs.is_empty() && self.between.is_empty())
     }
 
-    /// Whether several pairs of nodes share a known limit.
+    /// Whether the topology contains a limit that several pairs of nodes share.
     pub fn has_trunks(&self) -> bool {
         !(self.trunks.is_empty() && self.between.is_empty())
     }
 
-    /// The resources that a byte from one node to another passes, besides the ports of the two.
+    /// The resources that a byte from one node to another passes, other than the two nodes' ports.
     pub fn between(&self, from: NodeId, to: NodeId) -> Vec<Resource> {
         let mut passed = Vec::new();
         if self.pairs.contains_key(&(from, to)) {
@@ -234,7 +236,8 @@ impl Topology {
         passed
     }
 
-    /// The rate of a resource in bytes per second; infinite if unknown. A disk has one rate per direction.
+    /// The rate of a resource in bytes per second; infinite if unknown. A disk's rate is the lower of its
+    /// read and write rates.
     pub fn rate(&self, resource: &Resource) -> f64 {
         let trunk = |domain: &String, rate: fn(&Trunk) -> f64| self.trunks.get(domain).map(rate);
         match resource {
@@ -251,7 +254,7 @@ impl Topology {
         }
     }
 
-    /// The rate from one node to another in bytes per second if nothing else moves.
+    /// The rate from one node to another in bytes per second, in the absence of other traffic.
     pub fn link_rate(&self, from: NodeId, to: NodeId) -> f64 {
         let ports = self.rate(&Resource::Uplink(from)).min(self.rate(&Resource::Downlink(to)));
         match self.has_links() {
@@ -294,7 +297,7 @@ impl Topology {
 
 /// Reservations of other repairs.
 impl Topology {
-    /// The bytes of other repairs that pass a resource first.
+    /// The bytes that other repairs have reserved on a resource.
     pub fn reserved(&self, resource: &Resource) -> u64 {
         self.reserved.get(resource).copied().unwrap_or(0)
     }
@@ -304,7 +307,7 @@ impl Topology {
         self.reserved.is_empty()
     }
 
-    /// Reserves bytes that other repairs move; later plans take them into account.
+    /// Reserves `bytes` on a resource for another repair. Plans that are made later take them into account.
     pub fn reserve(&mut self, resource: Resource, bytes: u64) {
         *self.reserved.entry(resource).or_insert(0) += bytes;
     }
@@ -314,7 +317,7 @@ impl Topology {
         self.reserved.clear();
     }
 
-    /// The time that the reservations of a node's uplink or disk take, whichever is longer.
+    /// The time until the reserved bytes have passed both a node's uplink and its disk.
     pub(crate) fn busy(&self, node: NodeId) -> Duration {
         let until = |resource: Resource| match self.reserved(&resource) {
             0 => Duration::ZERO,

@@ -29,26 +29,26 @@ impl Reach {
 pub struct NodeProfile {
     /// The node's name, for people.
     pub name: String,
-    /// The way to reach its data port.
+    /// The way to reach the node's data port.
     pub reach: Reach,
-    /// The name in its certificate, which the other end of an encrypted edge verifies.
+    /// The name in the node's certificate, which the peer verifies when an edge is encrypted.
     pub tls_name: String,
-    /// Whether it takes tasks now.
+    /// Whether the node currently takes tasks.
     pub alive: bool,
-    /// Its rack, if known.
+    /// The node's rack, if known.
     pub rack: Option<String>,
-    /// The rates of its ports and its disk.
+    /// The rates of the node's ports and disk.
     pub rates: Rates,
     /// Whether the port rates are known rather than assumed.
     pub knows_links: bool,
     /// The number of running tasks; less loaded nodes are preferred.
     pub load: u32,
-    /// Bytes free for blocks.
+    /// Free space for blocks, in bytes.
     pub free_bytes: u64,
 }
 
 impl NodeProfile {
-    /// A node of unknown properties.
+    /// Creates the profile of a node about which nothing else is known.
     pub fn unknown(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -63,12 +63,12 @@ impl NodeProfile {
         }
     }
 
-    /// A helper at `address`; all else is unknown.
+    /// Creates the profile of a helper at `address`; all else is unknown.
     pub fn helper(name: impl Into<String>, address: impl Into<String>) -> Self {
         Self { reach: Reach::Listens(address.into()), ..Self::unknown(name) }
     }
 
-    /// A client; all else is unknown.
+    /// Creates the profile of a client; all else is unknown.
     pub fn client(name: impl Into<String>) -> Self {
         Self { reach: Reach::DialsOut, ..Self::unknown(name) }
     }
@@ -77,13 +77,13 @@ impl NodeProfile {
 /// The rates of a node's ports and disk, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// The rate at which it can send.
+    /// The rate at which the node can send.
     pub up: f64,
-    /// The rate at which it can receive.
+    /// The rate at which the node can receive.
     pub down: f64,
-    /// The rate at which its disk reads.
+    /// The rate at which the node's disk reads.
     pub read: f64,
-    /// The rate at which its disk writes.
+    /// The rate at which the node's disk writes.
     pub write: f64,
 }
 
@@ -101,7 +101,7 @@ impl Default for Rates {
     }
 }
 
-/// The rates of ports and disk in a node's own configuration, in bytes per second; 0 means unset.
+/// The rates of ports and disk in a node's own configuration, in bytes per second; `None` or 0 means unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StatedRates {

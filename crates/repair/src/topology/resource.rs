@@ -8,7 +8,7 @@ use crate::{NodeId, Topology};
 /// A limited resource that repairs share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A node's concurrent jobs.
+    /// The jobs that a node may run at the same time.
     Jobs(NodeId),
     /// A node's uplink.
     Uplink(NodeId),
@@ -27,7 +27,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The node whose port or disk it is.
+    /// The node that the resource belongs to; `None` for trunks and links.
     pub fn node(&self) -> Option<NodeId> {
         match self {
             Self::Jobs(node) | Self::Uplink(node) | Self::Downlink(node) | Self::Disk(node) => Some(*node),
@@ -37,7 +37,7 @@ impl Resource {
 }
 
 impl Resource {
-    /// A description with the names that `topology` gives to nodes.
+    /// Describes the resource as text, with the node names that `topology` has.
     pub fn named(&self, topology: &Topology) -> String {
         match self {
             Self::Pair(from, to) => format!("link from {} to {}", topology.name(*from), topology.name(*to)),
@@ -68,9 +68,9 @@ impl fmt::Display for Resource {
 /// The rates of a rack's or region's trunk, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trunk {
-    /// The rate out of it.
+    /// The rate out of the rack or region.
     pub up: f64,
-    /// The rate into it.
+    /// The rate into the rack or region.
     pub down: f64,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn checked(rate: f64, what: impl Fn() -> String) -> Result<f64, Topol
     }
 }
 
-/// Sets a rate unless another one was set before.
+/// Inserts a rate. Returns an error if `key` already has another rate.
 pub(super) fn insert_once<K: Ord>(
     rates: &mut BTreeMap<K, f64>,
     key: K,

@@ -25,7 +25,7 @@ pub const LISTING_PART_BYTES: usize = 512 << 10;
 /// The number of leading bytes that suffice to recognise a message's kind.
 pub const KIND_BYTES: usize = 24;
 
-/// The maximum number of open requests on a client's connection; further ones are refused.
+/// The maximum number of open requests on a client's connection; further requests are refused.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// The maximum number of blocks described in one message.
@@ -39,28 +39,28 @@ pub enum FromNode {
     RegisterHelper {
         /// The sender's [`VERSION`].
         version: u32,
-        /// The id of the cluster that its blocks belong to.
+        /// The id of the cluster that the helper's blocks belong to.
         cluster_id: String,
-        /// The address of its data port.
+        /// The address of the helper's data port.
         address: String,
-        /// Its rack, if configured.
+        /// The helper's rack, if configured.
         rack: Option<String>,
-        /// The rates of its ports and disk, where configured.
+        /// The rates of the helper's ports and disk, where configured.
         #[serde(default)]
         rates: StatedRates,
-        /// The blocks it holds, or the first part of the list.
+        /// The blocks that the helper holds, or the first part of the list.
         blocks: Vec<HeldBlock>,
         /// Whether more blocks follow in [`Held`](Self::Held).
         #[serde(default)]
         more: bool,
-        /// Bytes free for blocks.
+        /// Free space for blocks, in bytes.
         free_bytes: u64,
     },
     /// Another part of the helper's block list, sent before it is registered.
     Held {
         /// The next blocks.
         blocks: Vec<HeldBlock>,
-        /// Whether more follow.
+        /// Whether more blocks follow.
         more: bool,
     },
     /// The first message of a client.
@@ -83,9 +83,9 @@ pub enum FromNode {
         /// The report.
         report: Report,
     },
-    /// Answer to [`ToNode::Ping`].
+    /// Answer to [`ToNode::Ping`]: the node is alive.
     Pong {
-        /// Bytes free for blocks.
+        /// Free space for blocks, in bytes.
         free_bytes: u64,
         /// The number of running tasks.
         tasks: u32,
@@ -98,13 +98,13 @@ pub enum FromNode {
         /// Bytes per second received.
         down: u64,
     },
-    /// Answer to [`ToNode::Spare`].
+    /// Answer to [`ToNode::Spare`]: the unused parts of the caps on repairs.
     Unused {
-        /// The unused part of the cap on sending repairs, in thousandths; `None` without such a cap, or if it
-        /// is not known yet.
+        /// The unused part of the cap on sending repairs, in thousandths; `None` without such a cap, or if
+        /// the part is not known yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         up: Option<u16>,
-        /// The same for receiving.
+        /// The unused part of the cap on receiving repairs, likewise.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         down: Option<u16>,
     },
@@ -113,9 +113,9 @@ pub enum FromNode {
         /// The block.
         block: BlockId,
     },
-    /// Answer to [`ToNode::Verify`].
+    /// Answer to [`ToNode::Verify`]: the result of reading the block.
     Verified {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// The block.
         block: BlockId,
@@ -125,22 +125,22 @@ pub enum FromNode {
     /// The work for [`ToNode::Verify`] is throttled by one of the node's caps, so the answer will take
     /// longer.
     Verifying {
-        /// The question's number.
+        /// The number of the question that this message is about.
         ask: u64,
     },
     /// Answer to [`ToNode::List`], or one part of it.
     Listed {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// All blocks held, or the next part of the list.
         blocks: Vec<HeldBlock>,
-        /// Whether more follow.
+        /// Whether more blocks follow.
         #[serde(default)]
         more: bool,
     },
     /// Answer to [`ToNode::List`] from a helper that cannot list its blocks.
     ListFailed {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// The problem.
         problem: StoreProblem,
@@ -154,7 +154,7 @@ pub enum FromNode {
     },
     /// Answer to [`ToNode::Describe`], in several messages if there are many blocks.
     Described {
-        /// The question's number.
+        /// The number of the question that this message answers.
         ask: u64,
         /// The descriptions of some of the blocks. Blocks that cannot be opened are left out.
         blocks: Vec<Description>,
@@ -170,11 +170,11 @@ pub enum FromNode {
     },
     /// A client cancels a request.
     Close {
-        /// The client's number for it.
+        /// The client's number for the request.
         tag: u64,
     },
-    /// A client received a whole block whose bytes differ from its recorded digest. The block's node should
-    /// verify it.
+    /// A client received a whole block whose bytes differ from the block's recorded digest. The node that
+    /// holds the block should verify it.
     Garbled {
         /// The stripe.
         stripe: StripeId,
@@ -234,7 +234,7 @@ pub enum ToNode {
         /// The block: either one that the node holds, which must match this description, or a delivery of
         /// this job to the node.
         block: LocalBlock,
-        /// The layout of its sub-blocks; the answer has one fingerprint per sub-block.
+        /// The layout of the block's sub-blocks; the answer has one fingerprint per sub-block.
         chunking: Chunking,
         /// The range of offsets inside each sub-block to fingerprint.
         window: (u64, u64),
@@ -262,7 +262,7 @@ pub enum ToNode {
         /// The job.
         job: JobId,
     },
-    /// Apply these caps from now on; where the node's own caps are lower, they take precedence.
+    /// Apply these caps from now on; the node's own caps take precedence where they are lower.
     Limits(Caps),
     /// Report the unused part of the caps on repairs since the last such question or change of the caps
     /// ([`FromNode::Unused`]).
@@ -274,24 +274,24 @@ pub enum ToNode {
     },
     /// Read a block and compare it with its checksums ([`FromNode::Verified`]).
     Verify {
-        /// The question's number.
+        /// The number of the question, which the answer repeats.
         ask: u64,
         /// The block.
         block: BlockId,
     },
     /// List the blocks held ([`FromNode::Listed`]).
     List {
-        /// The question's number.
+        /// The number of the question, which the answer repeats.
         ask: u64,
     },
     /// Report the labels and digests of all blocks held ([`FromNode::Described`]).
     Describe {
-        /// The question's number.
+        /// The number of the question, which the answer repeats.
         ask: u64,
     },
     /// A client's request has ended.
     Closed {
-        /// The client's number for it.
+        /// The client's number for the request.
         tag: u64,
         /// The result.
         result: Result<Ended, super::RequestFailure>,
@@ -359,18 +359,18 @@ pub enum StoreProblem {
 /// A block that a helper holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlock {
-    /// Its name.
+    /// The block's name.
     pub id: BlockId,
-    /// Its length in bytes.
+    /// The block's length in bytes.
     pub bytes: u64,
 }
 
 /// The self-description of a block on a helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Its name.
+    /// The block's name.
     pub id: BlockId,
-    /// Its length in bytes.
+    /// The block's length in bytes.
     pub bytes: u64,
     /// The digest according to the block's own checksums; `None` if the store has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -417,19 +417,20 @@ pub enum ClientRequest {
     },
 }
 
-/// The maximum length of a node's message, recognised by its first [`KIND_BYTES`] bytes. If the name is not
-/// where [`encode`] writes it, the lowest limit applies.
+/// Returns the maximum length in bytes of a message from a node, whose kind is recognised by its first
+/// [`KIND_BYTES`] bytes. If the kind's name is not where [`encode`] writes it, the lowest limit applies.
 pub fn limit(start: &[u8]) -> usize {
     let start = start.strip_prefix(b"{").unwrap_or(start);
     let name = start.strip_prefix(b"\"").and_then(|rest| rest.split(|&byte| byte == b'"').next());
     match name {
-        // Contains slice ranges, of a few bytes each.
+        // A report contains slice ranges, of a few bytes each.
         Some(b"report") => 16 << 20,
-        // One part of a list and the rest of the message.
+        // One part of a block list and the rest of the message.
         Some(b"register-helper" | b"held" | b"listed") => LISTING_PART_BYTES + (64 << 10),
-        // For each block a label, whose file name has up to 1 KiB and takes at most six bytes per character.
+        // A label for each block. The file name in a label has up to 1 KiB and takes at most six bytes per
+        // character.
         Some(b"described") => DESCRIBED_AT_ONCE << 13,
-        // Block indices, or errors reported by the system.
+        // Block indices, or errors reported by the operating system.
         Some(b"open" | b"verified" | b"list-failed" | b"remove-failed") => 64 << 10,
         _ => 1 << 10,
     }
@@ -464,7 +465,7 @@ pub enum ControlError {
 /// Encodes a message, with its length in front.
 ///
 /// # Panics
-/// If it is longer than [`MAX_MESSAGE_BYTES`], which no message of ours is.
+/// If the message is longer than [`MAX_MESSAGE_BYTES`]; no message of this protocol is.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message).expect("messages have string keys and go to memory");
@@ -476,7 +477,7 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
 /// Decodes the length in front of a message.
 ///
 /// # Errors
-/// [`ControlError::TooLong`] if it exceeds the limit.
+/// [`ControlError::TooLong`] if the length exceeds [`MAX_MESSAGE_BYTES`].
 pub fn decode_length(bytes: [u8; 4]) -> Result<usize, ControlError> {
     match u32::from_be_bytes(bytes) {
         length if length > MAX_MESSAGE_BYTES => Err(ControlError::TooLong(length)),

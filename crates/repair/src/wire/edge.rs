@@ -47,7 +47,7 @@ pub struct Greeting {
     pub job: JobId,
     /// The epoch of the plan.
     pub epoch: Epoch,
-    /// The edge's key, which also names it.
+    /// The edge's key, which also identifies the edge.
     pub key: EdgeKey,
 }
 
@@ -155,7 +155,7 @@ impl FrameHeader {
     /// Compares the checksum with the header and `payload`.
     ///
     /// # Errors
-    /// [`EdgeError::BadChecksum`] if it does not match.
+    /// [`EdgeError::BadChecksum`] if the checksum does not match.
     pub fn verify(&self, payload: &[u8]) -> Result<(), EdgeError> {
         check(self.checksum_of(payload), self.checksum)
     }

@@ -32,7 +32,7 @@ pub enum RequestFailure {
     /// The blocks contradict each other, and the wrong one cannot be identified.
     #[error("{detail}")]
     Contradiction {
-        /// A description.
+        /// A description of the contradiction.
         detail: String,
     },
     /// Nodes failed and could not be replaced; a later attempt may succeed.

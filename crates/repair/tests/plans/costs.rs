@@ -140,7 +140,8 @@ fn codes_that_read_less_under_every_scheme() {
     assert_eq!(clay, [(3.25, 3.25), (4.0, 2.25), (4.75, 2.75), (7.75, 1.0), (4.75, 1.0), (4.0, 1.0)]);
 }
 
-/// Their cheap repair works for a single block; several are decoded from k whole blocks.
+/// The cheap repair of these codes works for a single block; several lost blocks are decoded from k whole
+/// blocks.
 #[test]
 fn several_lost_blocks_of_a_sub_packetized_code_read_k_blocks() {
     for (code, k) in [("hitchhiker-xorplus-14-10", 10.0), ("clay-9-6-8", 6.0), ("rotated-16-12-4", 12.0)] {
@@ -254,7 +255,8 @@ fn predictions_count_links_for_the_whole_transfer() {
     assert!((beside.as_secs_f64() - alone.as_secs_f64() - 3.2).abs() < 0.001, "{alone:?} {beside:?}");
 }
 
-/// With many sub-blocks a slice is large. It is slow to need all of it before a sum can leave.
+/// With many sub-blocks a slice is large, and a plan is slower if a node needs all of a slice before it can
+/// send a sum.
 #[test]
 fn predictions_account_for_the_size_of_a_slice() {
     let predict = |by: &str| {
@@ -300,8 +302,8 @@ fn auto_takes_the_fastest() {
     assert_eq!(choice("rs-3-2; block 67108864; want b0>n100"), "pipelined");
 }
 
-/// Disk reads for one lost block of Clay (14, 10, 13), 64 MiB: how many, bytes of each, and blocks read with the gaps
-/// between. `docs/reference/codes.md` has this table.
+/// Disk reads for one lost block of 64 MiB of Clay (14, 10, 13): the number of reads, the bytes of each, and
+/// the blocks read including the gaps between. `docs/reference/codes.md` has this table.
 #[test]
 fn chunks_cost_disk_reads() {
     const KIB: u64 = 1 << 10;
@@ -327,9 +329,9 @@ fn chunks_cost_disk_reads() {
     }
 }
 
-/// MiB moved by a degraded read of 1 MiB of a lost block. Of an unchunked block, this covers a few
-/// sub-blocks, which need different sub-blocks than the whole block does. Of a chunked block, it is one
-/// chunk.
+/// The MiB moved by a degraded read of 1 MiB of a lost block. In an unchunked block, this MiB lies in a few
+/// sub-blocks, whose repair reads other sub-blocks than the repair of the whole block. In a chunked block, it
+/// is one chunk.
 #[test]
 fn a_range_of_a_chunked_block_needs_only_its_chunks() {
     let mib = |scene: &str| {

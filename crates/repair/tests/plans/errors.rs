@@ -48,7 +48,8 @@ fn networks_that_carry_nothing() {
         "rs-6-4; want b0>n20; rate n2=0 n3=0",
         "stripe 17: 4 blocks are needed and only 3 are available; lost: b0, cut off: b1 on n2 b2 on n3",
     );
-    // No node can hear rack a; the helper behind a link of rate 0 is reached through others.
+    // Rack a is cut off, because the trunk out of it has rate 0. A helper whose direct link has rate 0 is
+    // reached through other nodes.
     check(
         "rs-6-4; want b0>n20; rack n2=a n3=a n4=b; trunk a=0/1e6",
         "stripe 17: 4 blocks are needed and only 3 are available; lost: b0, cut off: b1 on n2 b2 on n3",

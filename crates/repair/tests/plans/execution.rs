@@ -202,9 +202,9 @@ struct Choices {
     chains: Vec<(Vec<u32>, u64)>,
     /// Links between nodes, many of them invalid, with rates that are powers of two.
     links: Vec<(u32, u32, u8)>,
-    /// Links that carry nothing.
+    /// Links to mark as broken.
     broken: Vec<(u32, u32)>,
-    /// Reservations at nodes.
+    /// Reservations of nodes' ports and disks.
     reserved: Vec<(u32, u8, u64)>,
     /// The number of nodes without a block.
     spares: u32,
@@ -307,7 +307,7 @@ fn load(topology: &mut Topology, choices: &Choices) {
     let nodes: Vec<NodeId> = topology.iter().map(|(node, _)| node).collect();
     let node = |number: u32| nodes[number as usize % nodes.len()];
     for &(from, to, power) in &choices.links {
-        // If a link gets two rates, the first one counts.
+        // If a link gets two rates, the first rate is kept.
         let _ = topology.set_pair(node(from), node(to), f64::from(1u32 << power));
     }
     for (a, b) in broken(topology, choices) {
@@ -361,15 +361,15 @@ fn check(code: Arc<dyn Code>, choices: &Choices) {
     plan.predict(&scene.topology);
     let content = Content::of(&*code, choices.sub_block_bytes as usize, choices.seed);
     check_broken_links(&scene.topology, &broken(&scene.topology, choices), &plan);
-    // The model counts neither relays nor blocks that are chosen because others are busy.
+    // The model in `sums` knows neither relays nor reservations, which change the choice of blocks.
     if choices.broken.is_empty() && choices.reserved.is_empty() {
         check_against_sums(&scene, &plan);
     }
     Executor::new(&plan, &content).check();
 }
 
-/// Helpers that forward as few streams as possible never send more than helpers that forward one sum for
-/// every output they feed, which is how the papers describe it.
+/// Asserts that a plan, whose helpers forward as few streams as possible, sends no more bytes than if every
+/// helper forwarded one sum for each output that the helper feeds, as the papers describe.
 fn check_against_sums(scene: &Scene, plan: &Plan) {
     let bytes = plan.slices().iter().map(|slice| plan.geometry().bytes_of(slice) as u64).sum::<u64>();
     if let Some(sums) = sums::streams(scene, plan.scheme()) {

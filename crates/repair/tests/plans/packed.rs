@@ -1,4 +1,4 @@
-//! What plans over chosen routes reach, against the bounds of `docs/reference/schemes.md`.
+//! Compares plans over chosen routes with the bounds of `docs/reference/schemes.md`.
 
 use repair::{NodeId, Plan, Scheme, Trunk};
 
@@ -26,7 +26,8 @@ fn several_lost_blocks_load_links_according_to_the_closed_form() {
         let closed = ((1.0 + k_f / others + f_f / own) / (h / others + f_f / own)).max(1.0);
         let plan = lost(n, k, f);
         println!("({n},{k}) f={f}: {closed:.3}, packed {:.3}", most(&plan));
-        // Half a percent for rounding shares to whole slices, and as much for stopping early.
+        // The margin is half a percent for rounding shares to whole slices, and as much for an optimization
+        // that stops early.
         assert!(most(&plan) <= closed * 1.01, "({n},{k}) f={f}: {} against {closed}", most(&plan));
         let cost = plan.cost();
         assert!(cost.nodes.iter().all(|node| cost.in_blocks(node.read_bytes) <= 1.0), "read at most once");
@@ -64,8 +65,8 @@ enum Between {
     Shared,
 }
 
-/// RS(16,12) on 16 nodes, with one lost block of region `lost` rebuilt on its old node. Rates in Mb/s become
-/// bytes per second times 10^5.
+/// RS(16,12) on 16 nodes, with one lost block of region `lost` rebuilt on its old node. A rate of 1 Mb/s in
+/// the table becomes 10^5 bytes per second here.
 fn scene(table: &[[f64; 4]; 4], lost: usize, between: Between, by: Scheme) -> Scene {
     let requestor = 4 * lost + 1;
     let mut scene =
@@ -115,7 +116,7 @@ fn uneven_links_reach_the_optimum_of_the_linear_programme() {
             assert!(own >= 0.95 * pairs[lost], "pairs {lost}: {own} of {}", pairs[lost]);
             let trunks = reach(Between::Shared, Scheme::Packed);
             assert!(trunks >= 0.95 * shared[lost], "shared {lost}: {trunks} of {}", shared[lost]);
-            // What `docs/reference/schemes.md` shows.
+            // A row of the table in `docs/reference/schemes.md`.
             let (own_best, shared_best) = (pairs[lost], shared[lost]);
             println!("| {lost} | {weighted:.1} | {own:.1} ({own_best}) | {trunks:.1} ({shared_best}) |");
         }
@@ -134,7 +135,7 @@ fn the_rack_aware_path_crosses_racks_as_rarely_as_possible() {
     assert_eq!(crossing, 2);
     let order: Vec<u32> = plan.edges().iter().map(|(from, _)| from.0).collect();
     assert_eq!(order.len(), 6, "{order:?}");
-    // Two helpers from its own rack, three from b, and any one from c.
+    // Two helpers from the requestor's rack, three from b, and any one from c.
     let mut wide = Scene::new(&format!("{line}; by rack-aware; lost b8"));
     assert_eq!(wide.plan().edges().len(), 6);
     wide.topology.set_trunk("b", Trunk { up: 0.0, down: 1e6 }).expect("a rate");

@@ -34,7 +34,7 @@ struct Account {
     fed: Fed,
     /// The nodes of `fed`, in the order of the recipe's sources.
     helpers: Vec<NodeId>,
-    /// The other outputs, with their requestors.
+    /// Outputs with sources on several nodes, each with its requestor.
     goals: BTreeMap<usize, NodeId>,
 }
 
@@ -115,7 +115,7 @@ impl Account {
         moves.into_iter().chain(end.map(|end| (ranks[0], end))).collect()
     }
 
-    /// The number of streams for these moves, plus those from their end to the requestors.
+    /// The number of streams for these moves, plus the streams from the last node to the requestors.
     fn sums(&self, moves: &[(NodeId, NodeId)]) -> u64 {
         let mut held = self.fed.clone();
         let mut streams = 0;

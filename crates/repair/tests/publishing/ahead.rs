@@ -35,7 +35,7 @@ impl Scene {
         self.told.iter().filter_map(asked).collect()
     }
 
-    /// The requestor has written this share of all slices.
+    /// Reports that the requestor has written this share of all slices.
     fn write(&mut self, part: f64) {
         let whole = (f64::from(self.job.state().slices) * part) as u32;
         self.say(REQUESTOR, Report::Progress { slices: whole, whole });

@@ -150,7 +150,8 @@ fn with_two_blocks_to_spare_the_one_that_is_wrong_is_found_and_named() {
     }
 }
 
-/// The delivered blocks are with the client, so only the coordinator can judge the blocks on disks.
+/// The deliveries of a read are at the client, so the job reports a contradiction but does not decide which
+/// block on a disk is wrong.
 #[test]
 fn a_read_tells_which_block_it_left_out_and_settles_nothing() {
     for (verify, forged) in

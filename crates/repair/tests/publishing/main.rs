@@ -22,7 +22,7 @@ const REQUESTORS: u32 = 10;
 /// A node without a block that can replace a requestor.
 const SPARE: NodeId = NodeId(20);
 
-/// The permit for the first block only.
+/// A permit, which the job has for the first block only.
 fn permit() -> Permit {
     Permit::new(b"a secret".to_vec()).unwrap()
 }
@@ -48,7 +48,7 @@ impl Scene {
         Self::recorded(lost, verify, |_| None)
     }
 
-    /// The same, with recorded digests.
+    /// Like `verified`, with recorded digests.
     fn recorded(lost: u16, verify: Verify, digest: fn(u16) -> Option<Digest>) -> Self {
         Self::with(lost, Policy::default(), verify, digest, Some(SPARE), true)
     }

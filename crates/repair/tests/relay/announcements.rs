@@ -51,7 +51,7 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges
 }
 
-/// A helper of a star.
+/// The assignment of a helper in a star.
 fn helper(code: &str, block_bytes: u64) -> Assignment {
     chunked_helper(code, block_bytes, None)
 }

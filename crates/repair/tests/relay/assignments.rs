@@ -15,7 +15,7 @@ pub fn assignments(code: &str, block_bytes: u64, scheme: Scheme, slice_bytes: u3
     chunked(code, (block_bytes, None), scheme, slice_bytes)
 }
 
-/// The same for a stripe whose blocks have chunks.
+/// Like [`assignments`], for a stripe whose blocks have chunks.
 pub fn chunked(
     code: &str,
     (block_bytes, chunk_bytes): (u64, Option<u64>),

@@ -12,7 +12,8 @@ fn requestor() -> Assignment {
     all.into_iter().find(|assignment| assignment.inlets.len() == 4).expect("a star has a centre")
 }
 
-/// The number of slices that it accepts from its first inlet while the others send nothing.
+/// The number of slices that the requestor accepts from its first inlet while the other inlets receive
+/// nothing.
 fn taken(assignment: &Assignment) -> u32 {
     let mut relay = Relay::new(assignment, 512 << 10, BufferPool::default()).unwrap();
     let mut slice = 0;

@@ -44,8 +44,8 @@ fn sub_blocks(block: u16) -> Vec<Vec<u8>> {
     of_block.map(|(_, bytes)| bytes).collect()
 }
 
-/// Frames are written only when the relay has no other action. It never holds two thirds of a slice's data,
-/// and the frames contain the code's parity.
+/// The test writes frames only when the relay has no other action. Still, the relay never holds as much as
+/// two thirds of a slice's data, and the frames contain the code's parity.
 #[test]
 fn a_put_reads_in_the_order_of_use() {
     let assignments = put(CODE, SUB_BLOCKS * SUB_BLOCK_BYTES, SLICE_BYTES);

@@ -1,5 +1,5 @@
-//! `docs/explanation/worked-example.md`, held against the program: whatever the page shows as printed is
-//! printed here.
+//! Compares `docs/explanation/worked-example.md` with the program: the tests produce everything that the page
+//! shows as output.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +50,7 @@ fn plan_text(scheme: Scheme) -> String {
     plan(&stripe, &request, &topology).unwrap().display_with(&topology).to_string()
 }
 
-/// `b0 = 3·b1 + 2·b2`
+/// Returns a text such as `b0 = 3·b1 + 2·b2`.
 fn equation(recipe: &Recipe) -> String {
     let terms = recipe.row(0).iter().map(|&(source, coefficient)| {
         let block = recipe.sources()[source as usize].block;

@@ -194,7 +194,7 @@ fn baselines_of_repair_pipelining() {
     );
 }
 
-/// One lost block in each of two groups needs two chains, which share only their ends.
+/// One lost block in each of two local groups needs two chains, which share only their ends.
 #[test]
 fn sums_bypass_nodes_that_add_nothing() {
     check(
@@ -214,7 +214,8 @@ fn sums_bypass_nodes_that_add_nothing() {
     );
 }
 
-/// A node occurs in a chain only once, even if it was dealt twice; another node takes its second place.
+/// A node occurs in a chain only once, even if the scheduler assigned it twice; another node takes its second
+/// place.
 #[test]
 fn chains_that_were_dealt_to_a_node_twice() {
     let plan = |chain: &str| {

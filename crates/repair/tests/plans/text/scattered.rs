@@ -110,8 +110,8 @@ fn scatter() {
     );
 }
 
-/// The links from the holders to n100 are slow. Nodes n50 and n1, which hold no block, have better ones: n50
-/// decodes, and n1 forwards data unchanged.
+/// The links from the holders to n100 are slow. Nodes n50 and n1, which hold no block, have faster links to
+/// n100: n50 decodes, and n1 forwards data unchanged.
 #[test]
 fn nodes_without_a_block_where_links_past_them_are_thin() {
     check(
