@@ -25,7 +25,7 @@ pub struct NodeFacts {
     pub free_bytes: u64,
     /// Number of blocks that it holds.
     pub blocks: u64,
-    /// Budget of repairs on it.
+    /// What repairs may have in flight at the node.
     pub budget: Budget,
     /// Whether it is being drained. No block is placed on it then.
     pub draining: bool,
@@ -55,7 +55,7 @@ pub(super) struct Node {
     pub rack: Option<usize>,
     pub in_flight: InFlight,
     pub done: Done,
-    /// Bytes that users move there, as its heartbeat reports.
+    /// Bytes of user traffic at the node, as its heartbeat reports.
     pub user_bytes: u64,
     /// Blocks that it has in memory.
     pub cached: BTreeSet<(StripeId, BlockIndex)>,
@@ -68,11 +68,11 @@ pub(super) struct Node {
 /// A node's part in running jobs: the sum of its [`Booked`] entries.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// Reserved by recoveries.
+    /// Amounts reserved by recoveries.
     reserved: Budget,
-    /// Load of the foreground.
+    /// Load of foreground repairs, such as degraded reads.
     foreground: Budget,
-    /// Total of both, with the foreground limited to half of the budget.
+    /// Total of recoveries and foreground, with the foreground limited to half of the budget.
     used: Budget,
     /// Blocks in transit to the node, and their bytes.
     pub coming: u64,
@@ -84,7 +84,7 @@ pub(super) struct InFlight {
 /// A node's part in all jobs so far.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Number of the repair in which it last helped.
+    /// Number of the repair in which the node last helped.
     pub helped_at: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -137,7 +137,7 @@ struct Booked {
     reads: bool,
 }
 
-/// See the module documentation.
+/// The table of all known nodes and racks. See the module documentation.
 #[derive(Debug)]
 pub(super) struct NodeTable {
     nodes: Vec<Node>,
@@ -149,7 +149,8 @@ pub(super) struct NodeTable {
     reservations: u64,
     /// Number of repairs started so far.
     repairs: u64,
-    /// Largest block of all stripes added so far. A node with this much free space has room for any block.
+    /// Size of the largest block of all stripes added so far. A node with this much free space has room for
+    /// any block.
     largest_block_bytes: u64,
     /// Bytes for which half of the nodes should have room, as far as stretching allows.
     least_bytes: u64,
@@ -209,8 +210,8 @@ impl NodeTable {
         no
     }
 
-    /// Sets blocks and free space. Returns whether the node may now have room for a block that did not fit
-    /// before.
+    /// Sets a node's number of blocks and free space. Returns whether the node may now have room for a block
+    /// that did not fit before.
     pub fn set_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) -> bool {
         let (no, largest) = (self.number(id), self.largest_block_bytes);
         let node = self.get_mut(no);
@@ -278,7 +279,7 @@ impl NodeTable {
         })
     }
 
-    /// Whether the lack persists.
+    /// Whether the resource still has too little room.
     pub fn still_lacks(&self, lack: &Lack) -> bool {
         let (used, budget) = match &lack.resource {
             Resource::TrunkOut(name) => self.trunk(name, |rack, trunk| (rack.up_bytes, trunk.up_bytes)),
@@ -317,7 +318,7 @@ impl NodeTable {
         Booking { nodes, racks, stand_ins: Vec::new() }
     }
 
-    /// Reserves for the foreground. Its load on trunks is not counted.
+    /// Reserves the load of a foreground repair, without its load on trunks.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
         self.reservations += 1;
@@ -356,7 +357,7 @@ impl NodeTable {
         }
     }
 
-    /// Adds to the past work of nodes, for policies that use it.
+    /// Adds `loads` to the past work of nodes, which some helper policies use.
     pub fn count(&mut self, loads: &Loads) {
         self.repairs += 1;
         let at = self.repairs;
@@ -371,7 +372,7 @@ impl NodeTable {
         }
     }
 
-    /// Bytes over the trunk of each rack.
+    /// For each rack with traffic from or to other racks: the rack, bytes out of it, bytes into it.
     fn trunks(&self, loads: &Loads) -> Vec<(usize, u64, u64)> {
         let mut trunks: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         let rack = |id: NodeId| self.find(id).and_then(|no| self.get(no).rack);
@@ -481,12 +482,12 @@ impl Node {
         self.add_up();
     }
 
-    /// The reserved amounts.
+    /// The reserved amounts, those of the foreground included.
     pub fn used(&self) -> Budget {
         self.in_flight.used
     }
 
-    /// The larger of the bytes being sent and received, over jobs that have not ended.
+    /// The reserved bytes to send or the reserved bytes to receive, whichever are more.
     pub fn under_way(&self) -> u64 {
         self.in_flight.used.up_bytes.max(self.in_flight.used.down_bytes)
     }
@@ -504,7 +505,7 @@ impl Node {
         }
     }
 
-    /// Bytes that users move there: the reported load plus the reservations for reads.
+    /// User traffic at the node in bytes: the reported load plus the reservations for reads.
     pub fn user_load(&self) -> u64 {
         let Budget { up_bytes, down_bytes, .. } = self.in_flight.foreground;
         self.user_bytes.saturating_add(up_bytes).saturating_add(down_bytes)
@@ -535,7 +536,8 @@ impl Node {
         ]
     }
 
-    /// Whether there is room for one more part that sends, receives, and reads or stores this many bytes.
+    /// Whether the node has room for one more job in which it sends, receives, and reads or stores this many
+    /// bytes.
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
         self.used().lacks(&need, &self.budget, self.id).is_none()

@@ -35,7 +35,7 @@ pub(super) struct Placer<'a> {
     table: &'a NodeTable,
     stripe: &'a Stripe,
     policy: HelperPolicy,
-    /// Urgency of the item, and the claims of more urgent items.
+    /// Urgency of the item, and the nodes that are kept free for more urgent items.
     class: Class,
     claims: &'a Claims,
     /// Nodes that must not be chosen.
@@ -49,7 +49,7 @@ pub(super) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// Chooses for an item.
+    /// Creates a placer for the blocks of an item.
     pub fn of(
         of: &ItemView<'a>,
         limits: &Limits,
@@ -98,7 +98,8 @@ impl<'a> Placer<'a> {
 
     /// The old node of the block, if it can have the block again.
     ///
-    /// If it has another block of the stripe, it counts only when no other node may take the block.
+    /// Unless nodes may have several blocks of a stripe (`shares_nodes`), an old node with another block of
+    /// the stripe is returned only if no other node may take the block.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
         let others = self.survivors_on(home);

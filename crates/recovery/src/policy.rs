@@ -95,8 +95,8 @@ impl HelperPolicy {
         }
     }
 
-    /// Load of a requestor in thousandths of its budget, counting bytes being received. It ranks before the
-    /// number of blocks.
+    /// Load of a requestor in thousandths of its budget, counting bytes being received. A lower load takes
+    /// precedence over a lower number of blocks.
     pub(super) fn requestor_level(self, node: &Node) -> u64 {
         match self {
             Self::Even => (node.used().down_bytes as f64 * 1000.0 / node.width()) as u64,
@@ -115,10 +115,10 @@ impl HelperPolicy {
     }
 }
 
-/// Weights of m-PPR, in equivalent bytes of user traffic (`spec`: Mitra et al., section 5).
+/// Weights of m-PPR, in equivalent bytes of user traffic (Mitra et al., section 5).
 ///
-/// A repair loads a link of one of its nodes `log2(k + 1)` times with a block, because partial sums travel
-/// along a tree. A block in memory is worth a tenth of that.
+/// A repair moves `log2(k + 1)` blocks over a link of one of its nodes, because partial sums travel along a
+/// tree. A block in memory is worth a tenth of that.
 struct Weights {
     repair: u64,
     cache: u64,

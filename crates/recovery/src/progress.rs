@@ -20,8 +20,8 @@ const LEAST_STRETCHES: usize = 2;
 /// Minimum part of the total for an estimate, unless the window is full. The first slices say little about
 /// the rest.
 const LEAST_PART: f64 = 0.01;
-/// The slowest interval is searched from the first one with at least this part of the fastest rate. Before
-/// that, work was still starting.
+/// The search for the slowest interval starts at the first interval with at least this part of the fastest
+/// rate. Before that, work was still starting.
 const STARTED: f64 = 0.1;
 
 /// Samples of the amount done over time.

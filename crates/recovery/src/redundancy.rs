@@ -7,7 +7,8 @@ use codes::{BlockIndex, Code, CodeSpec};
 /// Maximum number of loss sets to try for a code that is not MDS.
 const SETS_TRIED: usize = 5_000;
 
-/// Facts about codes with some blocks lost, cached by code and lost blocks. Both take few different values.
+/// Computes facts about codes with some blocks lost, and caches them by code and lost blocks. Clusters have
+/// few different codes and losses.
 #[derive(Debug, Default)]
 pub struct Redundancy {
     survives: BTreeMap<(String, Vec<BlockIndex>), Option<u32>>,
@@ -72,7 +73,9 @@ impl Redundancy {
     }
 }
 
-/// Tries all sets of one further loss, then of two, and so on.
+/// Returns how many further losses a stripe survives, by trying all sets of one further loss, then of two,
+/// and so on. `None` if the lost blocks are already too many. After [`SETS_TRIED`] sets, it returns the
+/// number that was proven so far.
 fn try_losses(code: &dyn Code, lost: &[BlockIndex], spare: u32) -> Option<u32> {
     if !decodes(code, lost) {
         return None;

@@ -1,9 +1,9 @@
 //! Chooses the next item to start: the most urgent one with room.
 //!
 //! A walk goes through the queue from its most urgent end. Less urgent items must not take resources that an
-//! item waits for. Its survivors are claimed for it, and if it lacks requestors, no less urgent item starts
-//! at all. Items of the same class may overtake. After [`Limits::look_ahead`] items without room, the walk
-//! ends: the nodes are busy.
+//! item waits for: the nodes with its survivors are claimed for it, and if it lacks requestors, no less
+//! urgent item starts at all. Items of the same class may overtake. After [`Limits::look_ahead`] items
+//! without room, the walk ends, because the nodes are busy.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ impl Scan {
         self.news
     }
 
-    /// Resets the news count, because the events since `news` do not count.
+    /// Sets the news count back to `news`, because the events since then cannot let a waiting item start.
     pub fn forget_since(&mut self, news: u64) {
         self.news = news;
     }
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
             Kind::Migrate { .. } => 1,
             _ => self.known.redundancy.least_sources(code),
         };
-        // If too few nodes are up, the planner reports the reason.
+        // If too few nodes are up, the item is proposed anyway, so that the planner reports the reason.
         if up >= least && roomy < least {
             return Check::NoHelpers;
         }
@@ -248,7 +248,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Computes chains over the sources with room, if the policy does so and the code can read any of them.
+/// Computes chains over the sources with room, if the policy divides work into shares and the code can
+/// rebuild from any k sources.
 fn stretches(of: &ItemView<'_>, kind: Kind, roomy: &[NodeNo]) -> Vec<Stretch> {
     let free = matches!(of.stripe.code.spec(), CodeSpec::ReedSolomon { .. });
     let copies = matches!(kind, Kind::Migrate { .. });

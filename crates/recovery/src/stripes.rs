@@ -21,7 +21,7 @@ pub(super) struct Stripe {
     pub code: Arc<dyn Code>,
     pub block_bytes: u64,
     pub blocks: Vec<BlockState>,
-    /// Its open items.
+    /// Open items of the stripe.
     pub items: Vec<u32>,
     /// The item that is proposed or running.
     pub busy: Option<u32>,
@@ -78,13 +78,13 @@ fn reader(block: BlockState, table: &NodeTable) -> Option<NodeNo> {
     block.node.filter(|&node| block.good && table.get(node).facts.alive)
 }
 
-/// See the module documentation.
+/// The stripes with open items, by number. See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Stripes {
     stripes: Vec<Option<Stripe>>,
     free: Vec<u32>,
     numbers: BTreeMap<StripeId, u32>,
-    /// Number of holds by others, for each held stripe. A held stripe may have no open items.
+    /// Number of holds ([`hold`](Self::hold)) of each held stripe. A held stripe may have no open items.
     holds: BTreeMap<StripeId, u32>,
 }
 
@@ -106,7 +106,7 @@ impl Stripes {
         self.stripes[no as usize].as_mut().expect("it has open items")
     }
 
-    /// Adds a hold: someone else works on the stripe.
+    /// Adds a hold: the driver itself works on the stripe, and no job of the stripe may start.
     pub fn hold(&mut self, id: &StripeId) {
         *self.holds.entry(id.clone()).or_insert(0) += 1;
     }
@@ -190,7 +190,7 @@ impl Stripes {
         true
     }
 
-    /// Sets the item of a stripe that is proposed or running.
+    /// Sets which item of a stripe is proposed or running.
     pub fn set_busy(&mut self, no: u32, busy: Option<u32>, table: &mut NodeTable) {
         self.unindex(no, table);
         self.get_mut(no).busy = busy;

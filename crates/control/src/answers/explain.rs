@@ -38,7 +38,8 @@ impl Answers<'_> {
         self.plan_view(&stripe, &planned, &topology)
     }
 
-    /// The requested blocks; without any, those that are lost or declared lost by the request.
+    /// Returns the requested blocks. If the request names none, returns those that are lost or that it
+    /// declares lost.
     fn blocks_to_explain(
         self,
         record: &StripeRecord,

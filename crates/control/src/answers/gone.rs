@@ -208,8 +208,8 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// Text about the blocks of a helper that no other helper can accept, if some of its blocks can be
-    /// placed.
+    /// Text about those blocks of a helper that no other helper can take. Empty if there are none, or if no
+    /// block of the helper can be placed.
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(

@@ -35,7 +35,8 @@ impl<'a> Answers<'a> {
             true => self.repairs.scheduler.limited_by(RepairId(id)),
             false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
         };
-        // An incomplete repair is not compared with the bound, nor is one that beat the assumed rates.
+        // An ended repair is compared with the bound only if it is complete. If it was faster than the bound,
+        // the assumed rates were too low, and the bound is omitted.
         let is_whole = self.repairs.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
         let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
         Some(ProgressView {
@@ -48,7 +49,7 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// The view of a repair, if it repairs a given stripe.
+    /// The view of a repair of a stripe that a plug-in described. Other repairs are reported as unknown.
     pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RepairError> {
         match self.repairs.queue.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
@@ -194,8 +195,8 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The time that a repair worked, by the clock of its rate and bound. A repair that never began has only its
-/// times of day.
+/// How long a repair worked, by the clock that its rate and bound use. For a repair that never began, the
+/// time from its request to its end.
 fn duration_of(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);

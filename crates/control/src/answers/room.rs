@@ -8,7 +8,7 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// The most stripes that are checked. If there are more, an even sample is taken.
+/// The maximum number of stripes to check. If there are more, an even sample is checked.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {

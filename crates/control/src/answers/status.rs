@@ -19,7 +19,7 @@ use crate::repairs::fullness::full_text;
 use crate::stripes::picture::{Slot, Survives};
 use crate::stripes::{contradictions, layout};
 
-/// The most unreadable stripes that the status names.
+/// The maximum number of unreadable stripes that the status names.
 const UNREADABLE_NAMED: usize = 100;
 
 impl<'a> Answers<'a> {
@@ -144,7 +144,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// `lacks_room`: a helper is full, or a drain waits for room.
+    /// How serious the state of the cluster is. `lacks_room` is true if a helper is full or a drain waits for
+    /// room.
     fn severity(self, census: &Census, lacks_room: bool) -> Severity {
         let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
         match () {
@@ -169,8 +170,9 @@ impl<'a> Answers<'a> {
         self.facts.stripes.news.troubles.iter().cloned().chain(expiring).collect()
     }
 
-    /// Counts stripes by remaining redundancy. It uses the picture's running counts and cached fault
-    /// tolerances, and looks at stripes in doubt one by one.
+    /// Counts stripes by remaining redundancy. It uses the running counts of the picture (the catalog in
+    /// memory) and cached fault tolerances. Only stripes with contradictions, or with bad copies that are not
+    /// recorded yet, are examined one by one.
     pub(crate) fn census(self) -> Result<Census, RequestError> {
         let (facts, picture) = (self.facts, &self.facts.stripes.picture);
         let mut tally = Tally::new(facts);
@@ -240,7 +242,7 @@ impl<'a> Tally<'a> {
         Self { facts, census, by_survives: BTreeMap::new() }
     }
 
-    /// Adds stripes with the same standing, and the sum of their block lengths.
+    /// Adds stripes that have the same losses. `block_bytes` is the sum of their block lengths.
     fn add(
         &mut self,
         standing: &Standing,

@@ -38,7 +38,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Like [`readers`](Self::readers), but without nodes that have reconnected and not yet listed their
-    /// blocks. Before a copy is removed, the remaining copies must be on these nodes.
+    /// blocks. A copy may be removed only if the remaining copies are on nodes that this function returns.
     pub(crate) fn proven_readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         self.readers(block).filter(|node| !self.nodes.registry.is_unproven(*node))
     }
@@ -58,7 +58,8 @@ impl<'a> Facts<'a> {
                 id: block.id.clone(),
                 bytes: block.bytes,
                 holder: holder((index, block)),
-                // A condemned block's recorded digest may have been computed from its wrong bytes.
+                // If a parity check found a block wrong (condemned), its recorded digest may match the wrong
+                // bytes.
                 digest: block.digest.filter(|_| !self.stripes.condemned.has(&block.id)),
             })
             .collect();
@@ -97,7 +98,7 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Asks a node to verify a block. Returns the number of the question.
+    /// Asks a node to verify a block. Returns the number of the query.
     pub(crate) fn ask_for_block(
         self,
         node: NodeId,

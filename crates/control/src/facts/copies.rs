@@ -25,9 +25,9 @@ impl<'a> Facts<'a> {
         self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
-    /// Whether a node's copy of a block is worth verifying. It is if the node's copy was recorded as bad, if
-    /// no recorded holder has the block, or if the holder also has another block of the stripe and this node
-    /// has none.
+    /// Whether a node's copy of a block is worth verifying. This is so if the copy was recorded as bad, if no
+    /// recorded holder has the block, or if the holder also has another block of the stripe and this node has
+    /// none.
     pub(crate) fn is_wanted_from(self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
         let block = &record.blocks[usize::from(index.0)];
@@ -47,8 +47,8 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether to accept a copy on a helper that already has another block of the stripe. Such a copy does
-    /// not raise the number of helpers that the stripe can lose. It counts only if the recorded holder cannot
-    /// return with the block, or if the stripe is unreadable until then.
+    /// not raise the number of helpers that the stripe can lose. It is accepted only if the recorded holder
+    /// cannot return with the block, or if the stripe is unreadable as long as the holder is away.
     fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
         let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.registry.is_retired(node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
@@ -70,9 +70,10 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether a stripe can do without a node's copy of a block. No blocks of the stripe may contradict each
-    /// other. Every block must remain readable, each on a node of its own. In stores where a node may have several blocks of a stripe, the stripe must survive
-    /// as many node failures as with all copies. Only one copy of each other block is counted, because the
-    /// rest may be about to be removed.
+    /// other, and every block must remain readable, each on a node of its own. In stores where a node may
+    /// have several blocks of a stripe, the stripe must instead survive as many node failures as with all
+    /// copies. Only one copy of each other block is counted, because its further copies may be about to be
+    /// removed.
     pub(crate) fn survives_without(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         if self.stripes.contradictions.has(&stripe.id) {
             return false; // The copy may be the one with the right bytes.
@@ -114,7 +115,7 @@ impl<'a> Facts<'a> {
         blocks.find(shares).map(|(_, block)| block.id.clone())
     }
 
-    /// The scheduler's facts about a block. If the block has several holders, a readable one is taken.
+    /// The scheduler's facts about a block. If the block has several holders, a readable one is used.
     pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);
