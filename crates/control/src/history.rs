@@ -10,7 +10,7 @@ use crate::nodes::Nodes;
 use crate::out::{Bad, Out};
 use crate::records::recall;
 
-/// The most entries that are kept.
+/// The maximum number of entries that are kept.
 pub(crate) const KEPT: usize = 1000;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
@@ -50,7 +50,7 @@ impl History {
         self.entries = entries.into();
     }
 
-    /// Reports the bad blocks that were collected since the last tick.
+    /// Adds the bad blocks that were found since the last tick to the history, as one event per node.
     pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
             out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });

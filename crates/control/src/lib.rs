@@ -5,7 +5,8 @@
 //! crate has no locks, sockets or awaits.
 //!
 //! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one
-//! job that publishes blocks; the picture shows only writes that the storage has acknowledged.
+//! job that publishes blocks; the picture (the catalog in memory) shows only writes that the storage has
+//! acknowledged.
 
 #![forbid(unsafe_code)]
 
@@ -21,14 +22,14 @@ macro_rules! facts {
     };
 }
 
-/// Borrows the facts of a [`Control`], without the stripes, while these are changed.
+/// Borrows the facts of a [`Control`], without the stripes, while the stripes are changed.
 macro_rules! around {
     ($control:ident) => {
         $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
     };
 }
 
-/// Borrows the answers of a [`Control`] while its effects are written.
+/// Borrows all machines of a [`Control`] as read-only [`Answers`] while its effects are written.
 macro_rules! answers {
     ($control:ident) => {
         $crate::answers::Answers {
@@ -143,7 +144,7 @@ pub enum Event {
     Stored { number: u64, done: Done },
     /// The storage has rejected the write with this number; nothing has changed.
     Failed { number: u64, error: StoreError },
-    /// The storage was asked whether it works again after a fault, and this is the result.
+    /// The result of a check whether the storage works again after a fault.
     Recovered(Result<Vec<StoreChange>, OpenError>),
     /// Another program has changed the store.
     Changed(Vec<StoreChange>),

@@ -45,7 +45,7 @@ pub(crate) struct Out {
     numbers: VecDeque<Range<u64>>,
     /// Whether a request for more numbers is in flight.
     more_numbers: bool,
-    /// Writes that were unanswered before the current event.
+    /// Number of writes that were unanswered before the current event.
     pub unanswered: usize,
 }
 
@@ -131,7 +131,7 @@ impl Out {
         self.notes.push_back(what);
     }
 
-    /// Notes that a block was found bad. Bad blocks of the same helper share one history entry.
+    /// Records that a block was found bad. Bad blocks of the same helper share one history entry.
     pub(crate) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
         let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
         let bad = self.bad.entry(node).or_insert_with(none);

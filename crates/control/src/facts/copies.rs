@@ -32,7 +32,7 @@ impl<'a> Facts<'a> {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
         let block = &record.blocks[usize::from(index.0)];
         match block.state_on(node) {
-            // A copy that is merely missing from the listing is verified as well.
+            // If helpers' lists may omit blocks that they have, even a copy recorded as healthy is verified.
             Some(state) => state != BlockState::Healthy || !self.base.store.trusts_lists(),
             None if !self.nodes.settled || !self.may_change() => false,
             None if self.base.store.owns_files() && self.shares_helper(&record, index, node) => {
@@ -55,7 +55,8 @@ impl<'a> Facts<'a> {
         !comes_back || !self.is_readable(stripe)
     }
 
-    /// Whether an orphan's name shows that no stripe refers to the orphan.
+    /// Whether an orphan is surely not needed: its stripe tolerates as many losses without this copy, or this
+    /// catalog named the block and no stripe contains it any more.
     pub(crate) fn is_unreferenced(self, node: NodeId, block: &BlockId) -> bool {
         match self.stripes.record_of(block) {
             Some((stripe, index, _)) => self.is_spare(&stripe, index, node),

@@ -1,5 +1,5 @@
-//! Puts: begun and committed through the API. The client's control connection carries the requests for
-//! stripes.
+//! Puts. Clients begin and commit them through the API, and request the storing of each stripe on their
+//! control connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +37,8 @@ use views::{FileView, PutRequest, PutStripe, PutView};
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// The time that a put may stay open before its first stripe.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
-/// The most stripes of a put, all of which are listed in one answer. Larger files need larger blocks.
+/// The maximum number of stripes of a put, because one answer lists all of them. Larger files need larger
+/// blocks.
 const MAX_STRIPES: u64 = 1 << 20;
 
 impl Jobs {
@@ -252,7 +253,8 @@ impl Jobs {
         Ok(facts.storing.check_storage()?)
     }
 
-    /// A client has disconnected. Its puts are aborted soon, unless they are committed or resumed.
+    /// Sets a deadline for the puts of a client that has disconnected. They are aborted then, unless they are
+    /// committed or resumed.
     pub(super) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
         for put in self.puts.puts.values_mut() {
             if put.clients.remove(&client) && put.clients.is_empty() {
@@ -365,7 +367,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Live helpers with room for a block, after the blocks that are on their way to them.
+    /// Live helpers with room for a block in addition to the blocks that running jobs will store on them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
         let rack = |node| facts.nodes.topology.get(node).and_then(|view| view.rack.clone());
@@ -384,7 +386,7 @@ impl Jobs {
         self.room_on(facts, node) >= block_bytes
     }
 
-    /// Free bytes of a helper, minus the blocks that are on their way to it.
+    /// Free bytes of a helper, minus the blocks that running jobs will store on it.
     fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
         let coming = self.running.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();

@@ -62,7 +62,7 @@ impl Nodes {
         }
     }
 
-    /// The new caps are durable and take effect.
+    /// Puts caps into effect once they are durable.
     pub(crate) fn caps_changed(&mut self, base: &Base, view: CapsView, out: &mut Out) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
         let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
@@ -126,7 +126,7 @@ impl Nodes {
             .for_each(|node| self.send(node, ToNode::Spare, out));
     }
 
-    /// A helper reports the unused part of its shares, in thousandths.
+    /// Records the unused part of a helper's shares, in thousandths, as the helper reports it.
     pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
         if let Sharing::Asked { .. } = self.capping.sharing {
             let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);

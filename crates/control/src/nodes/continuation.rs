@@ -1,4 +1,4 @@
-//! Continuations of the writes about helpers and caps.
+//! Continuations: what the control plane does once the storage has answered a write about helpers or caps.
 
 use cluster::Role;
 use repair::NodeId;
@@ -8,7 +8,7 @@ use views::{CapsView, NodeView};
 use crate::ConnectionId;
 use crate::effect::Reply;
 
-/// The continuation of a write about helpers or caps.
+/// What to do once the storage has answered a write about helpers or caps.
 pub(crate) enum NodeThen {
     /// A helper has been given its number and can register.
     Join { connection: ConnectionId, role: Role, hello: Box<FromNode> },

@@ -42,7 +42,7 @@ impl Registry {
         }
     }
 
-    /// Marks a node. Returns whether it had no mark, or one for another order.
+    /// Marks a node for a drain. Returns whether the node had no mark, or one for another order.
     pub(crate) fn set_departure(&mut self, node: NodeId, order: &Order) -> bool {
         let Some(node) = self.get_mut(node) else { return false };
         let departure = node.departure.get_or_insert_default();

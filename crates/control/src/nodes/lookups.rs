@@ -36,7 +36,7 @@ impl Registry {
 }
 
 impl Nodes {
-    /// The step after which any helper may receive the blocks of a drained node.
+    /// Text for the operator: the command after which any helper may receive the blocks of a drained node.
     pub(crate) fn drain_to_any(&self, node: NodeId) -> String {
         format!("mend node drain {}, after which any helper may take them", self.name(node))
     }
@@ -100,8 +100,8 @@ impl Nodes {
         Some(grace.max(maintenance).max(start))
     }
 
-    /// The rest of `grace`, a grace period other than the configured one, for an absent helper. `None` if an
-    /// operator cancelled its recovery.
+    /// How much of `grace`, which may differ from the configured grace period, is left for an absent helper.
+    /// `None` if an operator cancelled its recovery, or if automatic recovery is off.
     pub(crate) fn left_of_outage(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
         let outage = self.registry.outage(node).filter(|outage| !outage.cancelled)?;
         let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);

@@ -1,7 +1,7 @@
 //! Maintenance windows of helpers, and the settings that can be changed while the coordinator runs.
 //!
-//! A helper in maintenance is not rebuilt elsewhere before the window ends, and no message advises the
-//! operator to do so.
+//! Before the window ends, the blocks of a helper in maintenance are not rebuilt elsewhere, and no message
+//! advises the operator to rebuild them.
 
 use std::time::Duration;
 

@@ -123,8 +123,8 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// Counts a new task of a node. The count holds until the node's next load report, so concurrently
-    /// started jobs do not crowd one node.
+    /// Counts a new task of a node. The count applies until the node's next load report, so that jobs started
+    /// at the same time do not crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {
             view.load += 1;

@@ -20,7 +20,7 @@ pub(crate) struct Tries {
 }
 
 impl Automatic {
-    /// The attempts for a helper, for changes.
+    /// Mutable access to the attempts for a helper.
     pub(crate) fn of(&mut self, node: NodeId) -> &mut Tries {
         self.0.entry(node).or_default()
     }

@@ -12,8 +12,8 @@ use crate::facts::Facts;
 use crate::repairs::orders::Order;
 use crate::stripes::indices::indexed;
 
-/// The most stripes in the flow problem. If there are more, an even sample is taken, because a flow over all
-/// of them would take too long.
+/// The maximum number of stripes in the flow problem. If there are more, an even sample is taken, because a
+/// flow over all of them would take too long.
 const DEMANDS: usize = 512;
 /// Beyond this number of nodes, any node may receive any block, because the choice rarely limits a repair.
 const FEW_NODES: usize = 64;

@@ -1,4 +1,4 @@
-//! Continuations of the writes of orders and claims.
+//! Continuations: what the control plane does once the storage has answered a write of an order or a claim.
 
 use repair::{NodeId, StripeId};
 use store_api::Write;
@@ -8,7 +8,7 @@ use crate::effect::Reply;
 use crate::repairs::order_records::kept;
 use crate::repairs::orders::Order;
 
-/// The continuation of a write of an order or a claim.
+/// What to do once the storage has answered a write of an order or a claim.
 pub(crate) enum RepairThen {
     /// The order is durable, and its repair begins.
     Ordered(Ordered),

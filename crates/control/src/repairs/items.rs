@@ -18,8 +18,8 @@ use crate::repairs::repair::Repair;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// Adds the items of queued repairs once the store has been listed. Repairs of given stripes do not wait
-    /// for the listing.
+    /// Adds the items of queued repairs once the store has been listed. Repairs of stripes that plug-ins
+    /// described do not wait for the listing.
     pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
         let is_due = |repair: &Repair| {
             facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())

@@ -89,7 +89,7 @@ impl NodeRecovery {
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
     }
 
-    /// The repair that is or will be the recovery of an absent helper.
+    /// The open repair that recovers an absent helper. Its order may still be on its way to the storage.
     pub(crate) fn repair_of(&self, queue: &Queue, node: NodeId) -> Option<u64> {
         queue.recovery_of(node).or(self.absent.repair(node))
     }
@@ -148,7 +148,8 @@ impl NodeRecovery {
         out.store(write, then);
     }
 
-    /// The write of an order has succeeded or failed. Returns whether the repair is still wanted.
+    /// Handles the result of the write of an order; `kept` is whether the write succeeded. Returns whether
+    /// the repair is still wanted.
     pub(crate) fn order_kept(&mut self, facts: Facts<'_>, by: &OrderedBy, kept: bool) -> bool {
         let now = facts.base.now;
         match by {
@@ -171,8 +172,8 @@ impl NodeRecovery {
         }
     }
 
-    /// A recovery or drain of a helper has ended. Returns whether it was an automatic recovery that was
-    /// cancelled.
+    /// Handles the end of a recovery or drain of a helper. Returns whether it was an automatic recovery that
+    /// was cancelled.
     pub(crate) fn ended(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
         let was_cancelled = self.outage_repaired(facts, node, id, state);
         self.drained(facts, node);

@@ -29,7 +29,7 @@ impl Omitted {
         }
     }
 
-    /// Like [`why`](Self::why), if only named helpers may receive blocks.
+    /// Like [`why`](Self::why), for the case that only named helpers may receive blocks.
     pub(crate) fn why_of_named(&self) -> String {
         match *self == Self::default() {
             true => "each of them has a block of the stripe already".to_owned(),
@@ -52,7 +52,7 @@ impl Omitted {
         self.remedy_or("add a helper (mend node add)")
     }
 
-    /// The steps that let helpers accept blocks again, one per reason, and a last one.
+    /// The steps that let helpers accept blocks again, one per reason, followed by the step `last`.
     pub(crate) fn remedy_or(&self, last: &str) -> String {
         let mut steps = Vec::new();
         let absent = [&self.down[..], &self.maintained].concat();

@@ -31,7 +31,7 @@ impl Queue {
         self.unexpanded.push_back(id);
     }
 
-    /// Takes the repairs whose items can be added now.
+    /// Removes and returns the repairs whose items can be added now.
     pub(crate) fn take_unexpanded(&mut self, is_due: impl Fn(&Repair) -> bool) -> VecDeque<u64> {
         let waiting = std::mem::take(&mut self.unexpanded);
         let (due, later) = waiting.into_iter().partition(|id| is_due(&self.by_id[id]));
@@ -86,8 +86,9 @@ impl Queue {
         self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
     }
 
-    /// The open repair of a node. A paused recovery counts, because the operator has stopped exactly this. A
-    /// paused drain does not: its node may have been lost after the pause.
+    /// The open repair that recovers or drains a node. A paused recovery is returned too, because the
+    /// operator has stopped exactly this recovery. A paused drain is not: its node may have been lost after
+    /// the pause.
     pub(crate) fn recovery_of(&self, node: NodeId) -> Option<u64> {
         let (recovery, drain) = (Target::Node(node), Target::Drain(node));
         let open = || self.open_for(&recovery).chain(self.open_for(&drain));
@@ -122,7 +123,7 @@ impl Queue {
         forgotten
     }
 
-    /// Answers when the repair ends, when its version differs from `since`, or at `until`.
+    /// Answers a request when the repair ends, when its version differs from `since`, or at `until`.
     pub(crate) fn await_change(
         &mut self,
         (id, since, until): (u64, Option<u64>, Duration),

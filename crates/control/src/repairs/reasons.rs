@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::repairs::repair::Item;
 use ::views::RepairReason;
 
-/// The most reasons that are listed. The rest are counted together.
+/// The maximum number of reasons that are listed. The rest are counted together.
 const TOLD: usize = 5;
-/// The most blocks that are named per reason.
+/// The maximum number of blocks that are named per reason.
 const NAMED: usize = 5;
 
 /// Stripes by reason and next step.

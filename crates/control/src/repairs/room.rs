@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::stripes::Stripes;
 
-/// The most blocks of a helper that are checked. If there are more, an even sample is taken.
+/// The maximum number of a helper's blocks that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
 /// How long the result of a check is used. It is used for one more such period per `MANY_BLOCKS` blocks.
 const GOOD_FOR: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Rooms {
         self.found.insert(node, (now, room));
     }
 
-    /// Drops the results for all other helpers.
+    /// Keeps only the results for these helpers.
     pub(crate) fn retain(&mut self, nodes: &BTreeSet<NodeId>) {
         self.found.retain(|node, _| nodes.contains(node));
     }

@@ -17,7 +17,7 @@ use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
 pub struct ItemPage {
     /// Lists only stripes whose names come after this one.
     pub after: Option<StripeId>,
-    /// The most stripes to list.
+    /// The maximum number of stripes to list.
     pub limit: usize,
 }
 

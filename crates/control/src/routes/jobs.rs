@@ -41,7 +41,7 @@ impl Control {
         self.jobs.run(id, running);
     }
 
-    /// Creates a job with its first plan. No action is carried out before `run`.
+    /// Creates a job with its first plan. None of its actions is carried out before `Jobs::run`.
     pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
         let targets = match request.publish {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),

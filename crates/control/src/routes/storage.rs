@@ -9,8 +9,8 @@ use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
 impl Control {
-    /// The storage was asked whether it works again, and this is the result. The driver stops the coordinator
-    /// if the error is permanent.
+    /// Handles the result of a check whether the storage works again. The driver stops the coordinator if the
+    /// error is permanent.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {
@@ -48,7 +48,7 @@ impl Control {
         self.storing.poll(self.base.now)
     }
 
-    /// The storage has carried out a write: applies its changes and continues.
+    /// Handles a write that the storage has carried out: applies its changes and runs its continuation.
     pub(crate) fn stored(&mut self, number: u64, done: Done) {
         let Some(then) = self.storing.waiting.remove(&number) else { return };
         self.storing.write_path.answered(number);

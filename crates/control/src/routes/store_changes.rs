@@ -30,7 +30,7 @@ impl Control {
         }
     }
 
-    /// Handles news that the picture does not contain. Returns any other change.
+    /// Handles changes that do not concern the picture (the catalog in memory). Returns any other change.
     fn take_news(&mut self, change: StoreChange) -> Option<StoreChange> {
         match change {
             StoreChange::Service(node, up) => {
