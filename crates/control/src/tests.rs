@@ -57,11 +57,11 @@ struct Scene {
     core: Option<Control>,
     storage: Option<Storage>,
     term: Term,
-    /// The storage accepts requests and does not carry them out yet.
+    /// Whether the storage accepts requests without carrying them out yet.
     stuck: bool,
-    /// The storage fails every request.
+    /// Whether the storage fails every request.
     broken: bool,
-    /// The storage refuses rebuilt blocks on these nodes.
+    /// The nodes on which the storage refuses rebuilt blocks.
     distrusted: BTreeSet<NodeId>,
     now: Duration,
     /// Milliseconds since 1970 at the last start of the coordinator.
@@ -87,11 +87,12 @@ struct PlayedNode {
     refused: Option<String>,
     removed: Vec<BlockId>,
     assigned: Vec<Assignment>,
-    /// Messages that it has received and not handled yet.
+    /// Messages that the node has received and not handled yet.
     backlog: VecDeque<ToNode>,
-    /// It rebuilds blocks with wrong bytes, as if its sources were wrong although their checksums hold.
+    /// Whether the node rebuilds blocks with wrong bytes, as if its sources were wrong although their
+    /// checksums hold.
     rebuilds_wrongly: bool,
-    /// Its files contain other blocks than their names suggest.
+    /// Whether the node's files contain other blocks than their names suggest.
     is_swapped: bool,
     /// Blocks that were replaced together with their checksums.
     forged: BTreeSet<BlockId>,

@@ -61,7 +61,8 @@ impl Control {
         self.go_on(then, Ok(value));
     }
 
-    /// The storage has rejected a write; nothing has changed.
+    /// Handles a write that the storage has rejected; nothing has changed there. During a fault of the
+    /// storage, a write that must not be lost is kept instead.
     pub(crate) fn not_stored(&mut self, number: u64, error: StoreError) {
         if self.storing.write_path.hold(number, &error, self.base.now) {
             return;

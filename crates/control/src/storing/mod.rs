@@ -4,9 +4,9 @@
 //! kept, and the storage answers with `Stored` or `Failed`. Until then, the
 //! [`Picture`](crate::stripes::picture::Picture) shows the old state. Acknowledgements to clients and
 //! messages to helpers are part of the continuation, so they are sent only when the write is durable. The
-//! storage carries out requests in order and refuses contradictory ones. Decisions that only control makes
-//! are reserved while a write is in flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and
-//! stripes that the scheduler suspends).
+//! storage carries out requests in order and refuses contradictory ones. Conflicts that only control can see
+//! are prevented by reservations while a write is in flight (`OpenPuts::ending`, `OpenPuts::allocating`,
+//! `joining`, and stripes that the scheduler suspends).
 
 pub(crate) mod ask;
 pub(crate) mod then;
@@ -31,7 +31,7 @@ use crate::stripes::continuation::StripeThen;
 use crate::stripes::picture::Picture;
 use crate::{ConnectionId, Event};
 
-/// The most writes in flight; further requests are refused.
+/// The maximum number of writes in flight. Beyond that, requests are refused.
 const WRITES_WAITING: usize = 4096;
 /// How often a changed catalog is copied.
 const COPY_EVERY: Duration = Duration::from_secs(600);
@@ -42,9 +42,9 @@ pub(crate) struct Storing {
     next: u64,
     out: VecDeque<Ask>,
     pub(crate) waiting: BTreeMap<u64, Then>,
-    /// Connections of helpers that wait for their number.
+    /// Connections of helpers that wait until the storage has assigned them a number.
     pub joining: BTreeSet<ConnectionId>,
-    /// How often the storage has changed so far.
+    /// Number of batches of changes that the storage has reported so far.
     pub changes: u64,
     /// The time of the last copy of the catalog, and the number of changes until then.
     pub copied: Option<(Duration, u64)>,
@@ -63,9 +63,10 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Starts a term and reads the whole storage. Puts that an earlier coordinator left unfinished are ended.
-    /// Their blocks stay for the operator, because the catalog may be an old copy, and the puts may have been
-    /// committed after it was taken.
+    /// Starts a term, which fences off earlier coordinators, and reads the whole storage. Puts that an
+    /// earlier coordinator left unfinished are ended. Their blocks are not removed, because the catalog may
+    /// be an old copy, and the puts may have been committed after it was taken. The operator decides about
+    /// the blocks.
     ///
     /// # Errors
     /// Any error of the storage.
@@ -138,7 +139,7 @@ impl Event {
 }
 
 impl Storing {
-    /// Whether a found block is being recorded on a node.
+    /// Whether a block that was found on this node is being recorded there.
     pub(crate) fn adopts_on(&self, node: NodeId) -> bool {
         self.waiting.values().any(
             |then| matches!(then, Then::Stripe(StripeThen::Adopted { node: other, .. }) if *other == node),

@@ -40,17 +40,17 @@ impl WritePath {
         self.failing.as_ref().map(|failing| &failing.why)
     }
 
-    /// A write that must not be lost is sent to the storage.
+    /// Remembers a write that must not be lost, because it is now sent to the storage.
     pub(crate) fn sent(&mut self, number: u64, write: Write) {
         self.in_flight.insert(number, write);
     }
 
-    /// The storage has answered a write without a fault.
+    /// Forgets a write that the storage has answered without a fault.
     pub(crate) fn answered(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
 
-    /// The storage failed to carry out a write. Returns whether the write is kept.
+    /// Records that the storage failed to carry out a write. Returns whether the write is kept.
     fn failed(&mut self, number: u64, why: &StoreError, now: Duration) -> bool {
         self.failing.get_or_insert_with(|| Failing { why: why.clone(), retry_at: now, asked: false });
         let held = self.in_flight.remove(&number).map(|write| self.held.insert(number, write));
@@ -65,14 +65,14 @@ impl WritePath {
         due
     }
 
-    /// The storage still fails.
+    /// Schedules the next check of the storage, because it still fails.
     pub(crate) fn still_fails(&mut self, now: Duration) {
         if let Some(failing) = &mut self.failing {
             (failing.asked, failing.retry_at) = (false, now + RETRY_EVERY);
         }
     }
 
-    /// The storage works again. Returns the writes that were kept.
+    /// Ends the fault, because the storage works again. Returns the writes that were kept.
     pub(crate) fn works(&mut self) -> BTreeMap<u64, Write> {
         self.failing = None;
         std::mem::take(&mut self.held)

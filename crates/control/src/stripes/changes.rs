@@ -39,7 +39,7 @@ impl Stripes {
         nodes
     }
 
-    /// A stripe has been removed.
+    /// Drops all state about a stripe that was removed.
     fn forget_stripe(
         &mut self,
         around: Around<'_>,

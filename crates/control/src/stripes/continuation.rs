@@ -1,11 +1,12 @@
-//! Continuations of the writes about blocks and the age of the catalog.
+//! Continuations: what the control plane does once the storage has answered a write about blocks or the age
+//! of the catalog.
 
 use repair::{BlockId, NodeId};
 use views::AcceptedView;
 
 use crate::effect::Reply;
 
-/// The continuation of a write about blocks or the age of the catalog.
+/// What to do once the storage has answered a write about blocks or the age of the catalog.
 pub(crate) enum StripeThen {
     /// States of blocks are recorded; these blocks are healthy.
     Known { good: Vec<(BlockId, NodeId)> },
@@ -15,6 +16,6 @@ pub(crate) enum StripeThen {
     Discarded { node: NodeId, block: BlockId },
     /// An orphan is marked for removal.
     Needless { node: NodeId, block: BlockId },
-    /// The catalog counts as current again.
+    /// The operator's decision to continue with this catalog is recorded.
     Accepted { view: Box<AcceptedView>, reply: Reply<AcceptedView> },
 }

@@ -64,8 +64,8 @@ impl Stripes {
         out.tell(Signal::ContradictionAdded(stripe.clone()));
     }
 
-    /// A parity check over these blocks has passed. It settles a contradiction if it covers every block that
-    /// counts as good.
+    /// Handles a passed parity check over these blocks. It settles a contradiction if it covers every block
+    /// of which a healthy copy is recorded.
     pub(crate) fn parity_held(
         &mut self,
         around: Around<'_>,

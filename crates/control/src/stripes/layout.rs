@@ -17,11 +17,11 @@ const PAGE_BYTES: u64 = 4096;
 /// One stripe's part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StripeExtent {
-    /// The size of its blocks.
+    /// The size of the stripe's blocks.
     pub size: BlockSize,
-    /// The offset of its first byte in the file.
+    /// The offset of the stripe's first byte in the file.
     pub file_offset: u64,
-    /// The number of the file's bytes in it.
+    /// The number of the file's bytes in the stripe.
     pub data_bytes: u64,
 }
 

@@ -44,7 +44,7 @@ use crate::stripes::state::store_news::StoreNews;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::LostBlock;
 
-/// The location of each block, with all doubts, claims and pending checks.
+/// The locations of all blocks, findings about them that are not recorded yet, and pending checks.
 #[derive(Default)]
 pub(crate) struct Stripes {
     /// The stripes, files and nodes as the storage has recorded them.
@@ -75,7 +75,7 @@ impl Stripes {
         !self.doubted.is_empty() && self.doubted.contains_key(&(block.clone(), node))
     }
 
-    /// Clears doubts about blocks whose recorded state has changed.
+    /// Drops the entries of `doubted` for blocks whose recorded state has changed.
     pub(crate) fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
         if self.doubted.is_empty() {
             return;

@@ -123,7 +123,7 @@ fn a_contradiction_that_a_job_finds_is_checked_at_once() {
 }
 
 impl Scene {
-    /// The verifications that helpers were asked for, which they carry out.
+    /// Counts the verifications that helpers were asked for, and has them carried out.
     fn verifications(&mut self) -> usize {
         let mut count = 0;
         for node in self.nodes.values_mut() {

@@ -1,4 +1,4 @@
-//! DescribedStripes stripes, which a plug-in describes.
+//! Stripes that a plug-in describes to the coordinator (given stripes).
 
 use crate::commands::{RepairCommand, StripeCommand};
 use views::{GivenBlock, GivenStripe, Home, StripeView};

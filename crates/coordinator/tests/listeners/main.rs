@@ -196,7 +196,7 @@ async fn a_helper_registers_once_and_counts_as_lost_when_silent() {
     let ToNode::Refused { reason, .. } = answer else { panic!("{answer:?}") };
     assert!(reason.contains("registered already, from 127.0.0.1:7410"), "{reason}");
 
-    // It keeps its connection open but sends nothing, not even pongs.
+    // The first helper keeps its connection open but sends nothing, not even pongs.
     let admin = Role::default_client();
     let start = Instant::now();
     loop {

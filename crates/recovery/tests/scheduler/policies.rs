@@ -1,4 +1,4 @@
-//! Helper policies, judged by whole recoveries.
+//! Compares helper policies over whole recoveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -67,7 +67,7 @@ struct Slow {
     repairs: BTreeMap<RepairId, Repair>,
     holds: BTreeMap<u32, u32>,
     moving: BTreeMap<u64, Loads>,
-    /// Foreground reads: at most half of a budget.
+    /// The loads of foreground reads, which get at most half of each budget.
     reads: BTreeMap<u64, Loads>,
     helped: Vec<BTreeSet<NodeId>>,
     received: BTreeMap<NodeId, u64>,
@@ -169,7 +169,8 @@ impl Slow {
         }
     }
 
-    /// Whether an item without any round must not end as needless, because its stripe is held.
+    /// Whether an item must not end as [`End::NothingLost`] yet: none of its jobs has succeeded, and its
+    /// stripe is held.
     fn waits_to_end(&self, at: usize) -> bool {
         let item = &self.items[at];
         item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0)
@@ -338,7 +339,7 @@ impl Slow {
         sources.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// The requestors of an item's blocks if it can start. The error tells whether requestors are missing.
+    /// The requestors of an item's blocks if it can start. The error is whether requestors are missing.
     fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
         if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
             return Err(false);
@@ -652,7 +653,7 @@ impl Pair {
         }
     }
 
-    /// Lets both do all they can, and compares them at every step.
+    /// Lets the scheduler and the reference do all that they can, and compares them at every step.
     fn work(&mut self) -> Result<(), TestCaseError> {
         loop {
             let action = self.fast.poll(self.slow.now);
@@ -676,7 +677,8 @@ impl Pair {
         self.compare()
     }
 
-    /// Checks that no block is repaired that can be read where it may stay.
+    /// Checks that a proposal is needed: each wanted block is either unreadable or on the node to be left,
+    /// and every helper holds a readable block.
     fn is_needed(&self, proposal: &Proposal) -> Result<(), TestCaseError> {
         let stripe = proposal.stripe.0.parse().unwrap();
         let survivors = self.slow.survivors(stripe);

@@ -120,7 +120,7 @@ impl Scene {
         self.scheduler.handle_node(NodeId(node), true);
     }
 
-    /// Starts all stripes that can start, and returns them in that order.
+    /// Starts all stripes that can start, and returns them in the order of their start.
     pub fn work(&mut self) -> Vec<String> {
         let mut started = Vec::new();
         while let Some(action) = self.scheduler.poll(self.now) {
@@ -167,7 +167,7 @@ impl Scene {
         self.running.remove(&job).unwrap()
     }
 
-    /// The job of a stripe publishes its blocks and ends.
+    /// Ends the job of a stripe with success, after it has published all its blocks.
     pub fn succeed(&mut self, stripe: &str) {
         let proposal = self.take(stripe);
         for wanted in &proposal.wanted {

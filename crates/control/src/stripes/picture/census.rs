@@ -25,7 +25,7 @@ fn key(entry: &Entry, fleet: &Fleet) -> Key {
 struct Count {
     stripes: u64,
     block_bytes: u64,
-    /// The slots of these stripes; empty if the stripes are whole and share no helpers.
+    /// The indices of these stripes in memory; empty if the stripes are whole and share no helpers.
     slots: BTreeSet<Slot>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Kind<'p> {
     pub stripes: u64,
     /// The sum of their block lengths, one block per stripe.
     pub block_bytes: u64,
-    /// The slots of these stripes; empty if the stripes are whole and share no helpers.
+    /// The indices of these stripes in memory; empty if the stripes are whole and share no helpers.
     pub slots: &'p BTreeSet<Slot>,
 }
 
@@ -56,6 +56,8 @@ impl Counts {
         }
     }
 
+    /// Removes a stripe from the counts.
+    ///
     /// # Panics
     /// If the stripe was not added in its present state.
     pub(crate) fn remove(&mut self, slot: Slot, entry: &Entry, fleet: &Fleet) {

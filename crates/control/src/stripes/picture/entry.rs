@@ -47,7 +47,7 @@ impl Shared {
         self.parts.len()
     }
 
-    /// A stripe was removed: drops the data about its file if no other stripe shares it.
+    /// Drops the data about a removed stripe's file if no other stripe shares it.
     pub(crate) fn forget(&mut self, entry: &Entry) {
         // Two references are left: this stripe's, and the one in the map.
         if let Some((part, _)) = &entry.file
@@ -138,12 +138,12 @@ pub(crate) struct Entry {
     pub code: u16,
     pub pending: bool,
     naming: Naming,
-    /// The number of its chunk size, from 1; 0 if it has none.
+    /// The number of the stripe's chunk size in [`Shared`], from 1; 0 if the stripe has no chunk size.
     chunks: u32,
     pub block_bytes: u64,
     places: Box<[Place]>,
-    /// For each block: the number of the digest's kind, its length and its bytes; a single zero if it has
-    /// none.
+    /// For each block: the number of the digest's kind, the digest's length and its bytes; or a single zero
+    /// if the block has no digest.
     digests: Box<[u8]>,
     file: Option<(Arc<FilePart>, u32)>,
     odd: Option<Box<Odd>>,
@@ -188,7 +188,7 @@ impl Entry {
         self.places.len()
     }
 
-    /// Whether its block names cannot be derived from its own name.
+    /// Whether the block names cannot be derived from the stripe's name.
     pub(crate) fn is_odd(&self) -> bool {
         self.naming == Naming::Listed
     }
@@ -200,7 +200,7 @@ impl Entry {
         own.is_some_and(|own| ending(&own) == ending(block))
     }
 
-    /// The names of its blocks, if they are stored one by one.
+    /// The names of the blocks, if they are stored one by one.
     pub(crate) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
         self.odd.iter().flat_map(|odd| &odd.names)
     }
@@ -214,7 +214,7 @@ impl Entry {
         self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
     }
 
-    /// The recorded places of its blocks, including those of missing and corrupt blocks.
+    /// The recorded places of the blocks, including those of missing and corrupt blocks.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
         let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
         let replicas = self.replicas().iter().copied();
@@ -225,7 +225,7 @@ impl Entry {
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
-    /// The indices of blocks without a healthy copy that `counts`, given the block's index and the copy's node.
+    /// The indices of the lost blocks, which have no healthy copy for which `counts(index, node)` is true.
     pub(crate) fn lost(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<u16> {
         let good =
             |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));

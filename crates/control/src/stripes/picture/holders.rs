@@ -14,7 +14,8 @@ impl Picture {
         held.flatten().map(|&(slot, _)| slot).filter(|&slot| !self.entry_in(slot).pending).collect()
     }
 
-    /// The index of a file's stripe; `None` if there is none or it belongs to an uncommitted put.
+    /// The index in memory of a file's stripe. `None` if the stripe does not exist or belongs to an
+    /// uncommitted put.
     pub(crate) fn slot_of_file(&self, stripe: &StripeId) -> Option<Slot> {
         self.slot(stripe).ok().filter(|&slot| !self.entry_in(slot).pending)
     }

@@ -196,7 +196,8 @@ impl Picture {
         }
     }
 
-    /// The only stripe with this number, for people who omit the era. Several matches are an error.
+    /// The only stripe with this number, for people who omit the part of the name after the hyphen. Several
+    /// matches are an error.
     fn slot_of_count(&self, id: &StripeId) -> Result<Slot, CatalogError> {
         let count: Option<u64> = id.0.parse().ok();
         if count.is_none_or(|count| count.to_string() != id.0) {
@@ -319,7 +320,7 @@ impl Picture {
         &self.rotten
     }
 
-    /// The stripe at an index in memory.
+    /// The stripe with this index in memory.
     pub(crate) fn stripe_in(&self, slot: Slot) -> StripeRecord {
         self.record(slot)
     }
@@ -355,8 +356,9 @@ impl Picture {
         self.nodes.values().find(|node| node.name == name)
     }
 
-    /// Whether a block's stripe number has not been reached yet, and was given by a coordinator that this
-    /// catalog has no record of. A rebuilt catalog may have stripes with such numbers; these are not newer.
+    /// Whether a block is newer than the catalog: its stripe number has not been used yet, and this catalog
+    /// does not know the coordinator that assigned the number. A rebuilt catalog may contain stripes with
+    /// such numbers; their blocks are not newer.
     pub(crate) fn is_from_the_future(&self, block: &BlockId) -> bool {
         is_from_the_future(block, self.counted.max(1))
             && self.eras.may_be_lost(block)

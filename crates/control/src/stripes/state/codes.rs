@@ -9,7 +9,7 @@ use recovery::Redundancy;
 
 use crate::error::RequestError;
 
-/// See the module's documentation.
+/// The codes that were used so far, and their cached fault tolerance.
 #[derive(Default)]
 pub(crate) struct Codes {
     pub(in crate::stripes) built: RefCell<BTreeMap<String, Arc<dyn Code>>>,

@@ -57,7 +57,7 @@ impl Condemned {
         Some(contradicts_parity())
     }
 
-    /// Blocks of a stripe were rebuilt and are no longer condemned.
+    /// Removes the rebuilt blocks of a stripe from the condemned ones.
     pub(crate) fn absolve(&mut self, record: &StripeRecord, indices: &[codes::BlockIndex], out: &mut Out) {
         let made =
             |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
@@ -65,7 +65,7 @@ impl Condemned {
         self.forget(taken, out);
     }
 
-    /// A stripe was removed; drops its condemned blocks.
+    /// Drops the condemned blocks of a stripe that was removed.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId, out: &mut Out) {
         let taken = self.take(|_, of| of == stripe);
         self.forget(taken, out);
