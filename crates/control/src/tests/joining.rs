@@ -50,7 +50,8 @@ fn foreign_members_are_refused_with_the_reason() {
     assert_eq!(scene.status().helpers.nodes_up, [""; 0]);
 }
 
-/// Plans take account of the trunk between helpers and a client, and of the client's own limit.
+/// Plans need both values that a client states: its rack, for the trunk between the helpers and the client,
+/// and its own rate limits.
 #[test]
 fn a_client_is_placed_in_its_stated_rack() {
     let mut scene = Scene::new(1);

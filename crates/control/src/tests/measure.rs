@@ -13,7 +13,7 @@ use std::time::Instant;
 use store_api::{Answer, BlockRecord, BlockSize, FileWrite, Records, StripeWrite, Transaction, Write};
 
 use super::*;
-/// The most writes in one transaction.
+/// The maximum number of writes in one transaction.
 const TOGETHER: usize = 256;
 
 /// The number of measured events after all repairs are queued.

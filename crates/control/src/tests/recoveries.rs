@@ -21,7 +21,7 @@ impl Scene {
         self.ask(|reply| NetworkCommand::ChangeCaps(request, reply)).unwrap()
     }
 
-    /// The last caps in the messages that a helper has not handled yet.
+    /// Returns the last caps among the messages that a helper has not handled yet.
     fn told(&mut self, name: &str) -> Option<Caps> {
         let node = self.node(name);
         let waiting: Vec<ToNode> = node.inbox.drain(..).collect();
@@ -33,7 +33,7 @@ impl Scene {
         told.last().copied()
     }
 
-    /// Restarts the coordinator; all helpers except `gone` reconnect.
+    /// Restarts the coordinator and reconnects all helpers except `gone`.
     fn restart_all(&mut self, gone: &[&str]) {
         self.restart();
         let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();

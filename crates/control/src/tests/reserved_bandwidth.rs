@@ -41,7 +41,8 @@ fn damaged() -> (Scene, FileLayout) {
 }
 
 impl Scene {
-    /// Helpers report their number of tasks, which says nothing about the size of the tasks.
+    /// Sets the number of tasks that each helper reports. That number says nothing about the size of the
+    /// tasks.
     fn say_tasks(&mut self, tasks: impl Fn(&String) -> u32) {
         for name in self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect::<Vec<_>>() {
             let tasks = tasks(&name);

@@ -6,7 +6,7 @@ use views::{FileView, NodeView};
 use super::*;
 
 impl Scene {
-    /// The storage resumes its work.
+    /// Lets the storage resume its work.
     fn go_on(&mut self) {
         self.stuck = false;
         self.pump();
