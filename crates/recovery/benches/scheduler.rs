@@ -1,8 +1,8 @@
 //! Measures the scheduler of many repairs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which
 //! has lost block 0.
 //!
-//! All stripes are queued at first. Then jobs end one after another, with heartbeats in between and a node
-//! that goes and comes back now and then. Whatever starts is planned with the real planner, whose time is
+//! All stripes are queued at first. Then jobs end one after another. Between them, nodes send heartbeats, and
+//! now and then a node goes down and returns. Each started job is planned with the real planner. Its time is
 //! shown separately. `cargo bench -p recovery --bench scheduler` takes some seconds; `RECOVERY_STRIPES` and
 //! `RECOVERY_NODES` change the size.
 

@@ -14,7 +14,7 @@ use super::nodes::{Booking, NodeNo};
 use super::queue::{Key, Priority};
 use super::{HelperPolicy, RepairId};
 
-/// What a repair covers. The driver finds the stripes and adds an item for each.
+/// The blocks that a repair covers. The driver finds their stripes and adds an item for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -119,7 +119,7 @@ pub struct NewItem {
     pub only: Vec<BlockIndex>,
 }
 
-/// What the driver knows about a block.
+/// The driver's facts about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFacts {
     /// The node that has the block, or had it last.

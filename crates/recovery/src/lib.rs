@@ -4,7 +4,7 @@
 //! A [`Scheduler`] keeps a queue of the stripes to repair, first the stripe that can lose the fewest further
 //! blocks, and a table of nodes with the work that each may have in flight. It is a state machine like
 //! [`Job`](repair::Job): events come in by calls, with the time, and [`poll`](Scheduler::poll) returns the
-//! next action. The coordinator and the simulator drive the same type.
+//! next action. The caller, the *driver*, is the coordinator or the simulator.
 //!
 //! # Example: one repair
 //! Node n3 died. It held a block of `s1` and one of `s2`, both of code rs-4-2. `s2` already lacks another
@@ -307,8 +307,7 @@ impl Scheduler {
     }
 
     /// Records that the driver itself works on a stripe. No job of the stripe starts until every hold is
-    /// released by
-    /// [`let_go`](Self::let_go).
+    /// released by [`let_go`](Self::let_go).
     pub fn hold(&mut self, stripe: &StripeId) {
         self.stripes.hold(stripe);
         self.stripes.find(stripe).into_iter().for_each(|no| self.settle_stripe(no));

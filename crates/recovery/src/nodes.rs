@@ -25,7 +25,7 @@ pub struct NodeFacts {
     pub free_bytes: u64,
     /// Number of blocks that it holds.
     pub blocks: u64,
-    /// What repairs may have in flight at the node.
+    /// The maximum that repairs may have in flight at the node.
     pub budget: Budget,
     /// Whether it is being drained. No block is placed on it then.
     pub draining: bool,
@@ -152,7 +152,7 @@ pub(super) struct NodeTable {
     /// Size of the largest block of all stripes added so far. A node with this much free space has room for
     /// any block.
     largest_block_bytes: u64,
-    /// Bytes for which half of the nodes should have room, as far as stretching allows.
+    /// Budgets are stretched until half of the nodes have room for this many bytes, or up to `MOST_STRETCH`.
     least_bytes: u64,
     /// Factor by which all budgets are stretched.
     stretch: f64,

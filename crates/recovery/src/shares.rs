@@ -24,11 +24,11 @@ const IDLE_AT_MOST: f64 = 0.02;
 const USED_UP: f64 = 0.02;
 /// The minimum share of any node, as a part of its even share.
 const KEPT: f64 = 0.01;
-/// The share, as a part of the even share, that a node gets as soon as it uses all it has.
+/// The share, as a part of the even share, that a node gets as soon as it has used up a smaller one.
 const FIRST: f64 = 0.125;
-/// The factor by which the share of such a node grows at each further [`deal`](Shares::deal).
+/// The factor by which a used-up share grows at each further [`deal`](Shares::deal).
 const GROWTH: f64 = 1.5;
-/// The part of the even share that a node can reach by such growth, however busy other nodes are.
+/// The part of the even share up to which a used-up share grows, however busy other nodes are.
 const OWED: f64 = 0.5;
 
 /// A node that takes part in sharing.

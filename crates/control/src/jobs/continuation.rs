@@ -11,7 +11,7 @@ use views::{FileView, PutView};
 
 use crate::effect::Reply;
 
-/// What to do once the storage has answered a write of a put.
+/// The continuation of a write of a put.
 pub(crate) enum PutThen {
     Begun(Begun),
     /// The catalog has allocated a stripe of the put, so the client can store the stripe.
@@ -41,7 +41,7 @@ pub(crate) struct Begun {
     pub reply: Reply<PutView>,
 }
 
-/// What the write that records blocks of a job was about.
+/// The continuation of a write that records blocks of a job.
 pub(crate) struct Published {
     pub job: JobId,
     pub stripe: StripeId,

@@ -8,7 +8,7 @@ use views::{CapsView, NodeView};
 use crate::ConnectionId;
 use crate::effect::Reply;
 
-/// What to do once the storage has answered a write about helpers or caps.
+/// The continuation of a write about helpers or caps.
 pub(crate) enum NodeThen {
     /// A helper has been given its number and can register.
     Join { connection: ConnectionId, role: Role, hello: Box<FromNode> },

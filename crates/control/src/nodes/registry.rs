@@ -90,7 +90,7 @@ impl Registry {
     }
 
     /// Ends the wait for a returned helper's description: all blocks are described, or the deadline has
-    /// passed. Returns what was known until now.
+    /// passed. Returns the state of the wait, if the helper was unproven.
     pub(crate) fn end_description(&mut self, node: NodeId) -> Option<Unproven> {
         self.session_mut(node)?.unproven.take()
     }

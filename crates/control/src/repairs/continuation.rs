@@ -8,7 +8,7 @@ use crate::effect::Reply;
 use crate::repairs::order_records::kept;
 use crate::repairs::orders::Order;
 
-/// What to do once the storage has answered a write of an order or a claim.
+/// The continuation of a write of an order or a claim.
 pub(crate) enum RepairThen {
     /// The order is durable, and its repair begins.
     Ordered(Ordered),

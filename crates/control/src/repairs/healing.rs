@@ -239,8 +239,8 @@ impl Healing {
         true
     }
 
-    /// Those of the `due` blocks that no other order will rebuild as soon, and for which no paused repair
-    /// exists.
+    /// Returns the `due` blocks without those that another order will rebuild as soon, and without those that
+    /// have a paused repair.
     fn not_in_hand(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),

@@ -18,7 +18,7 @@ use crate::repairs::orders::Order;
 /// A job of m-PPR is late after this multiple of its plan's time without competition. The factor is twice the
 /// number of jobs that share a node, so evenly shared nodes make no job late.
 const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
-/// Added to this limit, so that a short job is not late at once.
+/// This time is added to that limit. Otherwise a short job would be late at once.
 const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// A job that is ready to start, and its blocks.

@@ -77,8 +77,8 @@ pub(crate) struct BackgroundScrub {
     pub(super) keep_due: Duration,
     /// Whether the position has changed since it was recorded.
     pub(super) changed: bool,
-    /// The results of parity checks in this round. Those of the last round are kept until this round has read
-    /// a block.
+    /// The results of parity checks in this round. Until this round has read a block, the results of the
+    /// last round.
     pub(super) parity: ParityScrubView,
     pub(super) is_fresh: bool,
     /// The time since which the next stripe has been waiting for busy helpers.

@@ -10,7 +10,7 @@ use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::RepairThen;
 use crate::stripes::continuation::StripeThen;
 
-/// What to do once the storage has answered a write. Each machine owns its variant.
+/// The continuation of any write. Each machine defines the continuations of its own writes.
 pub(crate) enum Then {
     /// No continuation; a failure is logged.
     Nothing,

@@ -6,7 +6,7 @@ use views::AcceptedView;
 
 use crate::effect::Reply;
 
-/// What to do once the storage has answered a write about blocks or the age of the catalog.
+/// The continuation of a write about blocks or the age of the catalog.
 pub(crate) enum StripeThen {
     /// States of blocks are recorded; these blocks are healthy.
     Known { good: Vec<(BlockId, NodeId)> },

@@ -1,8 +1,9 @@
 //! Helpers that return while their blocks are being rebuilt.
 //!
 //! A returned helper describes its blocks by their checksum files, without reading the blocks. The
-//! descriptions are compared with the recorded digests. Until then, the scheduler suspends the stripes of
-//! these blocks: it starts no repair that may be unnecessary, and ends no repair that may still be necessary.
+//! descriptions are compared with the recorded digests. Until this is done, the scheduler suspends the
+//! stripes of these blocks: it starts no repair that may be unnecessary, and ends no repair that may still be
+//! necessary.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

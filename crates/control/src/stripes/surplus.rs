@@ -27,8 +27,8 @@ use crate::stripes::indices::indexed;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a verified copy allows the removal of the other copies.
 const FRESH: Duration = Duration::from_secs(60);
-/// The same for a copy that a job has read back: a drain removes the earlier copy of a block right after its
-/// job.
+/// How long a copy that a job has read back allows the removal of the other copies. A drain removes the
+/// earlier copy of a block right after the job.
 const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
 /// How long the copies of a stripe are kept after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ fn a_name_registers_once_at_a_time() {
     let reason = scene.node("h1").refused.take().unwrap();
     assert!(reason.starts_with("helper h1 is registered already, from h1.example:7410; stop"), "{reason}");
 
-    // After the first has disconnected, a second one can register and gets the same number.
+    // Once the first h1 is disconnected, another h1 can register and gets the same number.
     scene.handle(Event::Left { connection: first.connection, why: "killed".into() });
     scene.start("h1");
     assert_eq!(scene.node("h1").refused, None);

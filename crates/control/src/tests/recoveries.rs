@@ -191,11 +191,11 @@ fn caps_are_distributed_and_recorded() {
     let kept = scene.cap(request);
     let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
     assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
-    // The other helpers share what remains after a helper with a lower cap of its own.
+    // h1 has a lower cap of its own, and the other helpers share the rest.
     let share = (40_000_000 - 3_000_000) / 3;
     assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
     assert_eq!(scene.told("h3"), Some(sends(share)));
-    // The remaining helpers share the part of a dead helper.
+    // After the death of h4, the remaining helpers share its part.
     scene.kill("h4");
     assert_eq!(scene.told("h3"), Some(sends(18_500_000)));
     assert_eq!(scene.told("h1"), None, "nothing has changed there");
