@@ -34,7 +34,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// The time limit for the answer.
+    /// Returns the time limit for the answer.
     fn patience(&self) -> Duration {
         match self {
             Self::Block { known, .. } => patience(known.bytes),
@@ -43,7 +43,7 @@ impl Subject {
     }
 }
 
-/// The time limit for an answer that requires reading this many bytes.
+/// Returns the time limit for an answer that requires reading this many bytes.
 pub(crate) fn patience(bytes: u64) -> Duration {
     ANSWER_LIMIT + Duration::from_secs(bytes / SLOW_BYTES_PER_SECOND)
 }
@@ -64,7 +64,7 @@ impl Queries {
         self.last
     }
 
-    /// The subject of an open query to this node.
+    /// Returns the subject of an open query to this node.
     pub(crate) fn subject(&self, node: NodeId, number: u64) -> Option<&Subject> {
         self.open.get(&number).filter(|question| question.node == node).map(|question| &question.subject)
     }
@@ -106,7 +106,7 @@ impl Queries {
     }
 }
 
-/// The state of a block with this problem; `None` if the problem says nothing about the block.
+/// Returns the state of a block with this problem; `None` if the problem says nothing about the block.
 pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     match problem {
         BlockProblem::Missing => Some(BlockState::Missing),

@@ -57,7 +57,7 @@ impl History {
         }
     }
 
-    /// The number, target and reason of the last repair, if it failed.
+    /// Returns the number, target and reason of the last repair, if it failed.
     pub(crate) fn failed_last(&self) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
@@ -70,7 +70,7 @@ impl History {
         (!texts.is_empty()).then(|| format!("repair {repair} ({target}) failed: {}", texts.join("; ")))
     }
 
-    /// The last `most` entries, the oldest first.
+    /// Returns the last `most` entries, the oldest first.
     pub(crate) fn history(&self, most: usize) -> Vec<HistoryEntry> {
         let entries = &self.entries;
         entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()

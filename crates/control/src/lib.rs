@@ -314,7 +314,7 @@ impl Control {
         self.pass_on();
     }
 
-    /// The longest wait for an event before [`handle_tick`](Self::handle_tick) is due.
+    /// Returns the longest wait for an event before [`handle_tick`](Self::handle_tick) is due.
     pub fn tick(&self) -> Duration {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
@@ -418,7 +418,7 @@ impl Control {
         }
     }
 
-    /// The next effect for the driver.
+    /// Removes and returns the next effect for the driver.
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop()
     }

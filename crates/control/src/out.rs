@@ -141,8 +141,8 @@ impl Out {
         }
     }
 
-    /// A number that no earlier job had. More numbers are requested in time; they run out only if the storage
-    /// hangs for long.
+    /// Returns a number that no earlier job had. More numbers are requested in time; they run out only if the
+    /// storage hangs for long.
     pub(crate) fn next_number(&mut self) -> Result<u64, StorageError> {
         while self.numbers.front().is_some_and(Range::is_empty) {
             self.numbers.pop_front();

@@ -121,7 +121,7 @@ fn core(folder: &TempDir, unix_ms: u64) -> (Control, Storage, Term) {
     (Control::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), storage, term)
 }
 
-/// The answer of a storage whose disk is full.
+/// Returns the answer of a storage whose disk is full.
 fn refuse(ask: Ask) -> Option<Event> {
     let number = match ask {
         Ask::Write { number, .. } => number,
@@ -136,8 +136,8 @@ fn refuse(ask: Ask) -> Option<Event> {
     Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
-/// The answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts the
-/// write.
+/// Returns the answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts
+/// the write.
 fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
     let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks }), .. } = ask
     else {
@@ -158,7 +158,8 @@ fn of_sum(sum: u32) -> Option<Digest> {
     Some(Digest::of_u32("crc32c-list", sum))
 }
 
-/// The checksum of a block. It depends only on the name, because all copies of a block have the same bytes.
+/// Returns the checksum of a block. It depends only on the name, because all copies of a block have the same
+/// bytes.
 fn sum(block: &BlockId) -> u32 {
     block.0.bytes().fold(17, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }
@@ -348,7 +349,7 @@ impl Scene {
         }
     }
 
-    /// The answers of the nodes to all messages so far.
+    /// Returns the answers of the nodes to all messages so far.
     fn answers(&mut self) -> Vec<(String, FromNode)> {
         let mut answers = Vec::new();
         for (name, node) in &mut self.nodes {
@@ -381,7 +382,7 @@ impl Scene {
         self.answered(request).expect("commands are answered at once")
     }
 
-    /// The answer to a request, if it has arrived.
+    /// Returns the answer to a request, if it has arrived.
     fn answered<T: 'static>(&mut self, request: RequestId) -> Option<Result<T, RequestError>> {
         self.answers.remove(&request).map(Answer::take)
     }
@@ -587,7 +588,7 @@ impl PlayedNode {
     }
 }
 
-/// The helper that holds a block of a file's first stripe.
+/// Returns the helper that holds a block of a file's first stripe.
 fn home(file: &FileLayout, index: usize) -> String {
     file.layout[0].stripe.blocks[index].node.clone().unwrap()
 }

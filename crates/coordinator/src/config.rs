@@ -30,7 +30,7 @@ pub struct CoordinatorConfig {
 const USUAL_DESCRIPTORS: u64 = 1024;
 
 impl CoordinatorConfig {
-    /// The configuration according to `mend.toml`.
+    /// Creates the start configuration that `mend.toml` describes.
     pub fn from_cluster(cluster: Cluster) -> Self {
         let (api, control) = (cluster.config().coordinator.api, cluster.config().coordinator.control);
         Self { cluster, api, control, servers: BTreeMap::new(), descriptors: USUAL_DESCRIPTORS, heal: None }

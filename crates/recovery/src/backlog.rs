@@ -55,12 +55,12 @@ impl Backlog {
         self.items[no as usize].as_ref().expect("its repair is not forgotten")
     }
 
-    /// Mutable access to an item. Its phase must only be changed by [`put`](Self::put).
+    /// Returns mutable access to an item. Its phase must only be changed by [`put`](Self::put).
     pub fn item_mut(&mut self, no: u32) -> &mut Item {
         self.items[no as usize].as_mut().expect("its repair is not forgotten")
     }
 
-    /// The repair that an item belongs to.
+    /// Returns the repair that an item belongs to.
     pub fn repair_of(&self, no: u32) -> &Repair {
         &self.repairs[&self.item(no).repair]
     }
@@ -184,7 +184,7 @@ impl Backlog {
         })
     }
 
-    /// The running items of a repair and their jobs.
+    /// Returns the running items of a repair and their jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         let running = self.repairs.get(&id).into_iter().flat_map(|repair| &repair.running);
         running.filter_map(|&no| match self.item(no).phase {
@@ -257,7 +257,7 @@ impl Backlog {
         from
     }
 
-    /// The reservation of an item's job, if the item has a job.
+    /// Returns the reservation of an item's job, if the item has a job.
     pub fn booking(&self, no: u32) -> Option<&Booking> {
         match &self.item(no).phase {
             ItemPhase::Running(_, booking) => Some(booking),
@@ -265,7 +265,7 @@ impl Backlog {
         }
     }
 
-    /// Mutable access to the reservation of an item's job, to replace it.
+    /// Returns mutable access to the reservation of an item's job, so that it can be replaced.
     pub fn booking_mut(&mut self, no: u32) -> Option<&mut Booking> {
         match &mut self.item_mut(no).phase {
             ItemPhase::Running(_, booking) => Some(booking),
@@ -278,7 +278,7 @@ impl Backlog {
         self.booking(no).is_some_and(|booking| booking.stores_at(node))
     }
 
-    /// The most urgent queued item, or the next one after `after`.
+    /// Returns the most urgent queued item, or the next one after `after`.
     pub fn next(&self, after: Option<Key>) -> Option<Key> {
         match after {
             None => self.queue.first().copied(),
@@ -332,7 +332,7 @@ impl Backlog {
         None
     }
 
-    /// The time at which the next back-off or deadline ends.
+    /// Returns the time at which the next back-off or deadline ends.
     pub fn wakes_at(&self) -> Option<Duration> {
         let (timer, due) = (self.timers.first(), self.dues.first());
         timer.into_iter().chain(due).map(|&(at, _)| at).min()

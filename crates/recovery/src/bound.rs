@@ -127,8 +127,8 @@ fn transport(
     Bound { seconds, bottleneck, nodes: tight }
 }
 
-/// Time that the nodes of `tight` need for the data that only they can carry. `None` if there is no such
-/// data.
+/// Returns the time that the nodes of `tight` need for the data that only they can carry. `None` if there is
+/// no such data.
 fn least_time(
     supplies: &[Supply],
     tight: &[NodeId],
@@ -145,8 +145,8 @@ fn least_time(
     (bytes > 0).then(|| bytes as f64 / rate)
 }
 
-/// The nodes of the minimum cut when each node can carry `bytes`, in ascending order. `None` if the nodes can
-/// carry everything.
+/// Returns the nodes of the minimum cut when each node can carry `bytes`, in ascending order. `None` if the
+/// nodes can carry everything.
 fn cut(
     supplies: &[Supply],
     nodes: &BTreeMap<NodeId, Rates>,

@@ -29,23 +29,23 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The default budget of a node with these rates.
+    /// Returns the default budget of a node with these rates.
     pub fn of(profile: &NodeProfile) -> Self {
         Self::at_rates(profile.rates.up, profile.rates.down, profile.rates.disk())
     }
 
-    /// The default budget of a node with these rates of links and disk, in bytes per second.
+    /// Returns the default budget of a node with these rates of links and disk, in bytes per second.
     pub fn at_rates(up: f64, down: f64, disk: f64) -> Self {
         let ahead = |rate: f64| ((rate * SECONDS_AHEAD) as u64).max(1);
         Self { jobs: JOBS_AT_ONCE, up_bytes: ahead(up), down_bytes: ahead(down), disk_bytes: ahead(disk) }
     }
 
-    /// A budget of `jobs` jobs and unlimited bytes.
+    /// Creates a budget of `jobs` jobs and unlimited bytes.
     pub fn jobs(jobs: u64) -> Self {
         Self { jobs, up_bytes: u64::MAX, down_bytes: u64::MAX, disk_bytes: u64::MAX }
     }
 
-    /// The minimum of both, field by field.
+    /// Returns the minimum of both budgets, field by field.
     pub(super) fn at_most(self, most: Self) -> Self {
         Self {
             jobs: self.jobs.min(most.jobs),
@@ -55,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Half of each amount.
+    /// Returns half of each amount.
     pub(super) fn half(self) -> Self {
         Self {
             jobs: self.jobs / 2,
@@ -65,7 +65,7 @@ impl Budget {
         }
     }
 
-    /// The byte amounts multiplied by `stretch`. Jobs are unchanged.
+    /// Returns the byte amounts multiplied by `stretch`. Jobs are unchanged.
     pub(super) fn stretched(self, stretch: f64) -> Self {
         Self {
             jobs: self.jobs,
@@ -75,8 +75,8 @@ impl Budget {
         }
     }
 
-    /// The amount that is actually reserved for a need. A need larger than the budget reserves the whole
-    /// budget, so its job runs alone.
+    /// Returns the amount that is actually reserved for a need. A need larger than the budget reserves the
+    /// whole budget, so its job runs alone.
     fn capped(self, budget: &Self) -> Self {
         Self { jobs: self.jobs, ..self.at_most(*budget) }
     }
@@ -99,7 +99,7 @@ impl Budget {
         self.disk_bytes = self.disk_bytes.saturating_sub(reserved.disk_bytes);
     }
 
-    /// The first resource without room for `need` next to existing reservations (`self`), if any.
+    /// Returns the first resource without room for `need` next to existing reservations (`self`), if any.
     pub(super) fn lacks(&self, need: &Self, budget: &Self, node: NodeId) -> Option<Lack> {
         let lack = |resource: fn(NodeId) -> Resource, need| Some(Lack { resource: resource(node), need });
         if !fits(self.jobs, need.jobs, budget.jobs) {
@@ -117,7 +117,7 @@ impl Budget {
         None
     }
 
-    /// The largest reserved share of any resource, in thousandths of its budget.
+    /// Returns the largest reserved share of any resource, in thousandths of its budget.
     pub(super) fn fullness(&self, budget: &Self) -> u64 {
         let share = |used: u64, of: u64| {
             (u128::from(used) * 1000).checked_div(of.into()).map_or(u64::MAX, |share| share as u64)
@@ -174,7 +174,7 @@ pub struct NodeLoad {
 }
 
 impl NodeLoad {
-    /// The part of the node's budget that this load takes. A load of zero jobs takes nothing.
+    /// Returns the part of the node's budget that this load takes. A load of zero jobs takes nothing.
     pub(super) fn need(&self) -> Budget {
         if self.jobs == 0 {
             return Budget::default();
@@ -189,7 +189,7 @@ impl NodeLoad {
 }
 
 impl Loads {
-    /// The load of `plan`. If `stores` is true, requestors store the data that they receive.
+    /// Returns the load of `plan`. If `stores` is true, requestors store the data that they receive.
     pub fn of(plan: &Plan, stores: bool) -> Self {
         // With `Pacing::WholeBlock` a node holds whole blocks in memory. Each job slot stands for a share of
         // this memory.
@@ -211,7 +211,7 @@ impl Loads {
         }
     }
 
-    /// The load of a suspended job: only the space of the blocks to be stored.
+    /// Returns the load of a suspended job: only the space of the blocks to be stored.
     pub(super) fn at_rest(&self) -> Self {
         let keeps = self.nodes.iter().filter(|load| load.stored_bytes > 0);
         let rests =
@@ -219,7 +219,8 @@ impl Loads {
         Self { nodes: rests.collect(), links: Vec::new() }
     }
 
-    /// Bytes received per byte stored, over the nodes that store blocks. `None` if no node stores any.
+    /// Returns the bytes received per byte stored, over the nodes that store blocks. `None` if no node stores
+    /// any.
     pub(super) fn brought(&self) -> Option<f64> {
         let takers = || self.nodes.iter().filter(|load| load.stored_bytes > 0);
         let stored: u64 = takers().map(|load| load.stored_bytes).sum();

@@ -54,7 +54,7 @@ impl CacheDelta {
 }
 
 impl BlockCache {
-    /// An empty list for up to `most_bytes` bytes of blocks.
+    /// Creates an empty list for up to `most_bytes` bytes of blocks.
     pub fn new(most_bytes: u64) -> Self {
         Self {
             most_bytes,
@@ -107,7 +107,7 @@ impl BlockCache {
         self.changed = self.blocks.keys().cloned().collect();
     }
 
-    /// The next report, with at most `most` names. The rest is left for later heartbeats.
+    /// Returns the next report, with at most `most` names. The rest is left for later heartbeats.
     pub fn delta(&mut self, most: usize) -> CacheDelta {
         let mut delta = CacheDelta { anew: std::mem::take(&mut self.anew), ..CacheDelta::default() };
         while delta.added.len() + delta.removed.len() < most {

@@ -79,7 +79,7 @@ struct NodeLink {
 }
 
 impl Caps {
-    /// The paces of the nodes that are up if shared caps are divided evenly, in proportion to links.
+    /// Returns the paces of the nodes that are up if shared caps are divided evenly, in proportion to links.
     pub fn paces<'a>(
         &self,
         nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>,
@@ -89,7 +89,7 @@ impl Caps {
         dealer.paces()
     }
 
-    /// The pace of a node of this rack if no other node uses the shared caps.
+    /// Returns the pace of a node of this rack if no other node uses the shared caps.
     pub fn utmost(&self, node: NodeId, rack: Option<&str>) -> Pace {
         let (own, rack) =
             (self.nodes.get(&node).copied(), rack.and_then(|rack| self.racks.get(rack)).copied());
@@ -97,7 +97,7 @@ impl Caps {
         Pace { up: least([own, rack, self.cluster]), down: least([own, rack]), disk }
     }
 
-    /// The budget of repairs for the trunk of a rack.
+    /// Returns the budget of repairs for the trunk of a rack.
     pub fn trunk(&self, rack: &str) -> TrunkBudget {
         let bytes = self.racks.get(rack).map_or(u64::MAX, |cap| (cap * SECONDS_AHEAD) as u64);
         TrunkBudget { up_bytes: bytes, down_bytes: bytes }
@@ -179,7 +179,7 @@ impl Dealer {
         self.cluster.even();
     }
 
-    /// The pace of each node that is up.
+    /// Returns the pace of each node that is up.
     pub fn paces(&self) -> BTreeMap<NodeId, Pace> {
         let pace = |(&node, link): (&NodeId, &NodeLink)| {
             let up = least([self.alone(node, link, UP), self.cluster.of(node)]);
@@ -189,7 +189,7 @@ impl Dealer {
         self.nodes.iter().map(pace).collect()
     }
 
-    /// A node's pace under its own cap and its rack's, without the cluster's cap.
+    /// Returns a node's pace under its own cap and its rack's, without the cluster's cap.
     fn alone(&self, node: NodeId, link: &NodeLink, way: usize) -> Option<f64> {
         let rack = link.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
         least([self.caps.nodes.get(&node).copied(), rack])
@@ -199,7 +199,7 @@ impl Dealer {
 const UP: usize = 0;
 const DOWN: usize = 1;
 
-/// The members that share a cap, weighted by their work in flight in one direction.
+/// Returns the members that share a cap, weighted by their work in flight in one direction.
 fn members<'a>(
     links: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,
@@ -225,7 +225,7 @@ fn least<const N: usize>(rates: [Option<f64>; N]) -> Option<f64> {
 }
 
 impl Pace {
-    /// The node's rates, limited to this pace.
+    /// Returns the node's rates, limited to this pace.
     pub fn slow(&self, rates: Rates) -> Rates {
         let least = |rate: f64, cap: Option<f64>| cap.map_or(rate, |cap| cap.min(rate));
         Rates {

@@ -75,7 +75,7 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
         .collect()
 }
 
-/// Bytes in flight that determine when a node finishes.
+/// Returns the bytes in flight that determine when a node finishes.
 ///
 /// Received bytes count for slightly less, because the node is the head of one chain in `data` and receives
 /// nothing for it.
@@ -84,8 +84,8 @@ fn bytes_under_way(node: &Node, data: usize) -> f64 {
     (up_bytes as f64).max(down_bytes as f64 * (data - 1) as f64 / data as f64)
 }
 
-/// Weight of a waiting stripe relative to one in flight. `bytes` is what a stripe reads from each helper on
-/// average.
+/// Returns the weight of a waiting stripe relative to one in flight. `bytes` is what a stripe reads from each
+/// helper on average.
 ///
 /// The longer it will take until there is room for waiting stripes, the lower the weight.
 fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
@@ -98,7 +98,7 @@ fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
     FORESIGHT * (room / asked.max(1.0)).min(1.0)
 }
 
-/// Water-filling: shares of at most 1 that add up to `total` and maximise the lowest level.
+/// Returns shares of at most 1 that add up to `total` and maximise the lowest level (water-filling).
 fn fill(vessels: &[Vessel], total: f64) -> Vec<f64> {
     let share = |vessel: &Vessel, level: f64| ((level - vessel.level) * vessel.width).clamp(0.0, 1.0);
     let lowest = vessels.iter().map(|vessel| vessel.level).fold(f64::INFINITY, f64::min);
@@ -173,7 +173,7 @@ fn lead(stretches: &mut [Helpers], table: &NodeTable) {
 }
 
 impl Loads {
-    /// The load of chains of partial sums over `stretches`, with requestors that store the result.
+    /// Returns the load of chains of partial sums over `stretches`, with requestors that store the result.
     pub fn of_stretches(stretches: &[Stretch], wanted: &[Wanted]) -> Self {
         let mut loads = Self::default();
         let sums = wanted.len() as u64;

@@ -53,12 +53,12 @@ impl Work {
         self.nodes += 1;
     }
 
-    /// When the group finishes if the work is divided evenly. Zero for an empty group.
+    /// Returns when the group finishes if the work is divided evenly. Zero for an empty group.
     fn ends(&self) -> f64 {
         if self.nodes == 0 { 0.0 } else { self.bytes / self.width }
     }
 
-    /// When one node of average rate has moved `bytes`.
+    /// Returns when one node of average rate has moved `bytes`.
     fn moves_one(&self, bytes: f64) -> f64 {
         if self.nodes == 0 { 0.0 } else { bytes * f64::from(self.nodes) / self.width }
     }
@@ -94,14 +94,14 @@ impl<'a> ItemView<'a> {
         self.copy_ends(from).is_none_or(|copy| copy <= others * ROUNDING)
     }
 
-    /// When a copy of the item's block would end if the copy started now.
+    /// Returns when a copy of the item's block would end if the copy started now.
     fn copy_ends(&self, from: NodeId) -> Option<f64> {
         let node = self.table.get(self.table.find(from)?);
         Some((node.under_way() + self.stripe.block_bytes) as f64 / node.width())
     }
 
-    /// The data that the survivors of the item's stripe still have to send if all waiting blocks of the
-    /// repair are rebuilt.
+    /// Returns the data that the survivors of the item's stripe still have to send if all waiting blocks of
+    /// the repair are rebuilt.
     ///
     /// Each stripe is assumed to ask its survivors for `sends` blocks in total, divided evenly.
     fn sending_left(&self, from: NodeId, sends: f64) -> Work {
@@ -119,8 +119,8 @@ impl<'a> ItemView<'a> {
         work
     }
 
-    /// The data that the permitted takers still have to receive if all waiting blocks of the repair are
-    /// rebuilt.
+    /// Returns the data that the permitted takers still have to receive if all waiting blocks of the repair
+    /// are rebuilt.
     ///
     /// Empty if any node may take blocks.
     fn taking_left(&self, brought: f64) -> Work {
@@ -132,8 +132,8 @@ impl<'a> ItemView<'a> {
         work
     }
 
-    /// The permitted takers of the item's repair that are up and not draining. Empty if any node may take
-    /// blocks.
+    /// Returns the permitted takers of the item's repair that are up and not draining. Empty if any node may
+    /// take blocks.
     fn takers(&self) -> impl Iterator<Item = &'a Node> {
         let table = self.table;
         let allowed = self.repair.spec.requestors.iter();
@@ -159,7 +159,8 @@ impl<'a> ItemView<'a> {
         first.zip(self.copy_ends(from)).is_some_and(|(taker, copy)| taker > copy * ROUNDING)
     }
 
-    /// Blocks' worth of data that survivors send to rebuild the item's block without the drained node.
+    /// Returns how many blocks' worth of data survivors send to rebuild the item's block without the drained
+    /// node.
     fn blocks_sent(&self, from: NodeId, redundancy: &mut Redundancy) -> f64 {
         let (lost, wanted) = self.losses(Kind::Rebuild { from });
         redundancy.blocks_read(&*self.stripe.code, &lost, &wanted)
@@ -173,8 +174,8 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// Bytes received per byte stored, if the plan rebuilds blocks that are to leave a node. `None` if it copies
-/// them, or if the blocks are lost.
+/// Returns the bytes received per byte stored, if the plan rebuilds blocks that are to leave a node. `None`
+/// if it copies them, or if the blocks are lost.
 ///
 /// The scheduler does not know the shape of the next rebuild and assumes the same ratio for it.
 pub(super) fn brought(kind: Kind, loads: &Loads) -> Option<f64> {

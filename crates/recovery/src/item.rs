@@ -93,7 +93,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The node that blocks move away from.
+    /// Returns the node that blocks move away from.
     pub fn leaves(self) -> Option<NodeId> {
         match self {
             Self::Reconstruct => None,
@@ -194,12 +194,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All items.
+    /// Returns the number of all items.
     pub fn items(&self) -> u64 {
         self.waiting + self.running + self.done + self.failed + self.unreadable + self.cancelled
     }
 
-    /// Items that have not ended.
+    /// Returns the number of items that have not ended.
     pub fn open(&self) -> u64 {
         self.waiting + self.running
     }

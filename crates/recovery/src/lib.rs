@@ -244,24 +244,24 @@ impl Scheduler {
         self.scan.restart();
     }
 
-    /// Every node with its reservations and its budget.
+    /// Returns every node with its reservations and its budget.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.table.reservations()
     }
 
-    /// The work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides shared
-    /// caps by it.
+    /// Returns the work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides
+    /// shared caps by it.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.table.under_way()
     }
 
-    /// The bytes that all repairs have reserved on each resource, for a [`Topology`](repair::Topology) to
-    /// plan with.
+    /// Returns the bytes that all repairs have reserved on each resource, for a
+    /// [`Topology`](repair::Topology) to plan with.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         self.table.reserved()
     }
 
-    /// The bytes that repairs other than `own` have reserved at these nodes, for the
+    /// Returns the bytes that repairs other than `own` have reserved at these nodes, for the
     /// [`Topology`](repair::Topology) with which `own` is planned.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<Mover>) -> Vec<(Resource, u64)> {
         let booking = own.and_then(|own| match own {
@@ -360,7 +360,8 @@ impl Scheduler {
         }
     }
 
-    /// The calculator of how many further blocks a stripe can lose, given its code and its lost blocks.
+    /// Returns the calculator of how many further blocks a stripe can lose, given its code and its lost
+    /// blocks.
     pub fn redundancy(&mut self) -> &mut Redundancy {
         &mut self.redundancy
     }
@@ -419,12 +420,12 @@ impl Scheduler {
         self.backlog.forget(id);
     }
 
-    /// The state of a repair. `None` if it is unknown.
+    /// Returns the state of a repair. `None` if it is unknown.
     pub fn repair(&self, id: RepairId) -> Option<RepairState> {
         self.backlog.state(id)
     }
 
-    /// The resource that limits a repair now. `None` if the repair is paused or has no queued item.
+    /// Returns the resource that limits a repair now. `None` if the repair is paused or has no queued item.
     ///
     /// Most refused items were refused because this resource had no room for their plans. If no item was
     /// refused, this is the resource with the largest reserved share.
@@ -432,23 +433,23 @@ impl Scheduler {
         self.backlog.limited_by(id, &self.table)
     }
 
-    /// The running items of a repair and their jobs.
+    /// Returns the running items of a repair and their jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         self.backlog.running(id)
     }
 
-    /// The state of an item.
+    /// Returns the state of an item.
     pub fn state(&self, item: ItemId) -> ItemState {
         self.backlog.item(item.0).state()
     }
 
-    /// The resource that an item waits for, because it had no room for the item's last plan.
+    /// Returns the resource that an item waits for, because it had no room for the item's last plan.
     pub fn lack(&self, item: ItemId) -> Option<&Resource> {
         self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
     }
 
-    /// How many further blocks the item's stripe can lose in the worst case. `None` if the stripe cannot be
-    /// read or the item has ended.
+    /// Returns how many further blocks the item's stripe can lose in the worst case. `None` if the stripe
+    /// cannot be read or the item has ended.
     pub fn survives(&mut self, item: ItemId) -> Option<u32> {
         if let ItemPhase::Ended(_) = self.backlog.item(item.0).phase {
             return None;
@@ -655,7 +656,7 @@ impl Scheduler {
         self.actions.pop_front().or_else(|| self.propose())
     }
 
-    /// The time at which [`poll`](Self::poll) may have an action even if no event comes before.
+    /// Returns the time at which [`poll`](Self::poll) may have an action even if no event comes before.
     pub fn wakes_at(&self) -> Option<Duration> {
         self.backlog.wakes_at()
     }

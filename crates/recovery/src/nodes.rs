@@ -109,7 +109,7 @@ pub(super) struct Booking {
 }
 
 impl Booking {
-    /// The nodes that take part in the job.
+    /// Returns the nodes that take part in the job.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.nodes.iter().map(|booked| booked.node)
     }
@@ -175,7 +175,7 @@ impl Default for NodeTable {
 }
 
 impl NodeTable {
-    /// The index of a node. A new node counts as down until its facts are set.
+    /// Returns the index of a node. A new node counts as down until its facts are set.
     pub fn number(&mut self, id: NodeId) -> NodeNo {
         *self.numbers.entry(id).or_insert_with(|| {
             self.nodes.push(Node::unknown(id));
@@ -259,8 +259,8 @@ impl NodeTable {
         })
     }
 
-    /// The first resource without room for `loads`, if any. Unknown nodes, such as clients, have no budget
-    /// and never lack room.
+    /// Returns the first resource without room for `loads`, if any. Unknown nodes, such as clients, have no
+    /// budget and never lack room.
     pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
         let of_node = |load: &NodeLoad| {
             let node = self.get(self.find(load.node)?);
@@ -372,7 +372,8 @@ impl NodeTable {
         }
     }
 
-    /// For each rack with traffic from or to other racks: the rack, bytes out of it, bytes into it.
+    /// Returns each rack with traffic from or to other racks, the bytes out of the rack, and the bytes into
+    /// it.
     fn trunks(&self, loads: &Loads) -> Vec<(usize, u64, u64)> {
         let mut trunks: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         let rack = |id: NodeId| self.find(id).and_then(|no| self.get(no).rack);
@@ -386,7 +387,7 @@ impl NodeTable {
         trunks.into_iter().map(|(rack, (up, down))| (rack, up, down)).collect()
     }
 
-    /// Reserved bytes of ports, disks and trunks.
+    /// Returns the reserved bytes of ports, disks and trunks.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         let of_node = |node: &Node| node.resources(node.used());
         let of_rack = |rack: &Rack| rack.resources((rack.up_bytes, rack.down_bytes));
@@ -394,8 +395,8 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0)
     }
 
-    /// Reserved bytes of the ports and disks of some nodes and the trunks of their racks, without the booking
-    /// `own`.
+    /// Returns the reserved bytes of the ports and disks of some nodes and the trunks of their racks, without
+    /// the booking `own`.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<&Booking>) -> Vec<(Resource, u64)> {
         let numbers: Vec<NodeNo> = nodes.iter().filter_map(|&id| self.find(id)).collect();
         let racks: BTreeSet<usize> = numbers.iter().filter_map(|&no| self.get(no).rack).collect();
@@ -414,12 +415,12 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
-    /// The work that repairs have in flight at each node, in ascending order.
+    /// Returns the work that repairs have in flight at each node, in ascending order.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).in_flight.reserved))
     }
 
-    /// Reservation and budget of each node, in ascending order, for tests and displays.
+    /// Returns the reservation and the budget of each node, in ascending order, for tests and displays.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).budget))
     }
@@ -482,22 +483,22 @@ impl Node {
         self.add_up();
     }
 
-    /// The reserved amounts, those of the foreground included.
+    /// Returns the reserved amounts, those of the foreground included.
     pub fn used(&self) -> Budget {
         self.in_flight.used
     }
 
-    /// The reserved bytes to send or the reserved bytes to receive, whichever are more.
+    /// Returns the reserved bytes to send or the reserved bytes to receive, whichever are more.
     pub fn under_way(&self) -> u64 {
         self.in_flight.used.up_bytes.max(self.in_flight.used.down_bytes)
     }
 
-    /// Number of waiting stripes with a block here.
+    /// Returns the number of waiting stripes with a block here.
     pub fn waiting_stripes(&self) -> u64 {
         self.stripes.len() as u64 - self.busy_stripes
     }
 
-    /// Speed of its links relative to other nodes, derived from budgets.
+    /// Returns the speed of the node's links relative to other nodes, derived from budgets.
     pub fn width(&self) -> f64 {
         match self.facts.budget.up_bytes.min(self.facts.budget.down_bytes) {
             u64::MAX => 1.0,
@@ -505,7 +506,7 @@ impl Node {
         }
     }
 
-    /// User traffic at the node in bytes: the reported load plus the reservations for reads.
+    /// Returns the user traffic at the node in bytes: the reported load plus the reservations for reads.
     pub fn user_load(&self) -> u64 {
         let Budget { up_bytes, down_bytes, .. } = self.in_flight.foreground;
         self.user_bytes.saturating_add(up_bytes).saturating_add(down_bytes)
@@ -515,7 +516,7 @@ impl Node {
         self.in_flight.used = self.used_beside(None);
     }
 
-    /// The reserved amounts without the booking `own`.
+    /// Returns the reserved amounts without the booking `own`.
     ///
     /// The foreground gets at most half of any budget, which keeps repairs going under any read load.
     fn used_beside(&self, own: Option<&Booked>) -> Budget {

@@ -96,7 +96,7 @@ impl<'a> Placer<'a> {
         Placement::Chosen(chosen.into_iter().map(wanted).collect())
     }
 
-    /// The old node of the block, if it can have the block again.
+    /// Returns the old node of the block, if it can have the block again.
     ///
     /// Unless nodes may have several blocks of a stripe (`shares_nodes`), an old node with another block of
     /// the stripe is returned only if no other node may take the block.
@@ -110,7 +110,7 @@ impl<'a> Placer<'a> {
         (fits && self.may_take(self.table.get(home))).then_some(home)
     }
 
-    /// The best node for one more block of the stripe, and whether it has room now.
+    /// Returns the best node for one more block of the stripe, and whether it has room now.
     fn best(&self, racks: &[(usize, u32)], taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
         let in_rack = |rack: Option<usize>| {
             racks.iter().find(|&&(other, _)| rack == Some(other)).map_or(0, |&(_, blocks)| blocks)
@@ -136,7 +136,7 @@ impl<'a> Placer<'a> {
         .map(|(_, best)| best)
     }
 
-    /// Maximum number of blocks of the stripe per node if nodes may have several.
+    /// Returns the maximum number of blocks of the stripe per node, if nodes may have several.
     fn share(&self) -> usize {
         // Nodes that cannot take a block right now are included. The share of the others does not grow
         // because of them.
@@ -172,7 +172,7 @@ impl<'a> Placer<'a> {
         self.table.get(no).has_room(0, bytes, bytes) && !self.claims.keep(no, self.class)
     }
 
-    /// Number of readable blocks of the stripe in each rack.
+    /// Returns the number of readable blocks of the stripe in each rack.
     fn racks(&self) -> Vec<(usize, u32)> {
         let mut racks = Vec::new();
         for (_, node) in self.stripe.survivors(self.table) {

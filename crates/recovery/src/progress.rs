@@ -58,13 +58,14 @@ impl Progress {
         self.latest = Some((now, bytes_done));
     }
 
-    /// Bytes per second over the window. `None` before there are two samples.
+    /// Returns the bytes per second over the window. `None` before there are two samples.
     pub fn rate(&self) -> Option<f64> {
         let (&first, last) = (self.samples.front()?, self.latest?);
         rate(first, last)
     }
 
-    /// The estimated time for `bytes_left` further bytes. `None` while too little is done for an estimate.
+    /// Returns the estimated time for `bytes_left` further bytes. `None` while too little is done for an
+    /// estimate.
     pub fn estimate(&self, bytes_left: u64) -> Option<Estimate> {
         let mean = self.rate().filter(|&rate| rate > 0.0 && bytes_left > 0)?;
         let (stretches, done) = (self.samples.len() - 1, self.latest?.1 as f64);
@@ -88,8 +89,8 @@ fn rate((from, before): (Duration, u64), (to, after): (Duration, u64)) -> Option
 }
 
 impl NodeTable {
-    /// The resource with the largest reserved part. On a tie, a link or disk is preferred over the number of
-    /// jobs.
+    /// Returns the resource with the largest reserved part. On a tie, a link or disk is preferred over the
+    /// number of jobs.
     pub(super) fn fullest(&self) -> Option<Resource> {
         let up = self.all().map(|(_, node)| node).filter(|node| node.facts.alive);
         let parts = up.flat_map(|node| {

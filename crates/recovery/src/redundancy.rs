@@ -25,8 +25,8 @@ struct Reads {
 }
 
 impl Redundancy {
-    /// How many further blocks a stripe can lose in the worst case, in addition to `lost`. `None` if it
-    /// cannot be read.
+    /// Returns how many further blocks a stripe can lose in the worst case, in addition to `lost`. `None` if
+    /// it cannot be read.
     pub fn survives(&mut self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         let spare = (code.blocks() - code.data_blocks()).checked_sub(lost.len())? as u32;
         if code.spec().is_mds() {
@@ -36,7 +36,7 @@ impl Redundancy {
         *self.survives.entry(key).or_insert_with(|| try_losses(code, lost, spare))
     }
 
-    /// Lower bound on the blocks that any repair of the code reads.
+    /// Returns a lower bound on the blocks that any repair of the code reads.
     pub(super) fn least_sources(&self, code: &dyn Code) -> usize {
         match code.spec() {
             CodeSpec::ReedSolomon { .. } => code.data_blocks(),
@@ -44,7 +44,8 @@ impl Redundancy {
         }
     }
 
-    /// Number of surviving blocks read to rebuild `wanted` if the code chooses them. 0 if that is impossible.
+    /// Returns the number of surviving blocks read to rebuild `wanted` if the code chooses them. 0 if that is
+    /// impossible.
     pub(super) fn sources(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> usize {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks();
@@ -52,7 +53,8 @@ impl Redundancy {
         self.reads(code, lost, wanted).sources
     }
 
-    /// Amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if that is impossible.
+    /// Returns the amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if that is
+    /// impossible.
     pub(super) fn blocks_read(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> f64 {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks() as f64;

@@ -43,7 +43,7 @@ impl Scan {
         self.idle = false;
     }
 
-    /// The number of news events so far.
+    /// Returns the number of news events so far.
     pub fn news(&self) -> u64 {
         self.news
     }
@@ -53,7 +53,8 @@ impl Scan {
         self.news = news;
     }
 
-    /// The next proposal. `None` without a walk if the last walk found nothing and there was no news since.
+    /// Returns the next proposal. `None` without a walk if the last walk found nothing and there was no news
+    /// since.
     pub fn next(&mut self, known: Known<'_>) -> Option<Proposal> {
         if self.idle {
             return None;
@@ -204,7 +205,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Number of blocks that an item may read, and how many of them are on nodes with room.
+    /// Returns the number of blocks that an item may read, and how many of them are on nodes with room.
     fn count_sources(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (usize, usize) {
         let sources = of.sources(kind);
         sources.fold((0, 0), |(all, roomy), (_, node)| {
@@ -231,8 +232,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The nodes with survivors in the order of the repair's policy, and how many of them have room and were
-    /// not late.
+    /// Returns the nodes with survivors in the order of the repair's policy, and how many of them have room
+    /// and were not late.
     ///
     /// The others come last. Each node is listed once, however many blocks it has.
     fn helpers(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (Vec<NodeNo>, usize) {

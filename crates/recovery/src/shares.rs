@@ -126,7 +126,7 @@ impl Shares {
         self.fit();
     }
 
-    /// The share of a node. `None` if it is not a member.
+    /// Returns the share of a node. `None` if it is not a member.
     pub fn of(&self, node: NodeId) -> Option<f64> {
         self.shares.get(&node).map(|share| share.now)
     }
@@ -195,7 +195,7 @@ impl Shares {
 }
 
 impl Share {
-    /// The unused amount, if reported.
+    /// Returns the unused amount, if reported.
     fn idle(&self) -> Option<f64> {
         self.unused.map(|unused| unused * self.now)
     }

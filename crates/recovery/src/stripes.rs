@@ -28,17 +28,17 @@ pub(super) struct Stripe {
 }
 
 impl Stripe {
-    /// The blocks that cannot be read now, in ascending order.
+    /// Returns the blocks that cannot be read now, in ascending order.
     pub fn lost(&self, table: &NodeTable) -> Vec<BlockIndex> {
         self.indexed().filter(|&(_, block)| reader(block, table).is_none()).map(|(index, _)| index).collect()
     }
 
-    /// The blocks that can be read now, and their nodes.
+    /// Returns the blocks that can be read now, and their nodes.
     pub fn survivors<'a>(&'a self, table: &'a NodeTable) -> impl Iterator<Item = (BlockIndex, NodeNo)> + 'a {
         self.indexed().filter_map(|(index, block)| Some((index, reader(block, table)?)))
     }
 
-    /// The blocks that an item still has to repair or move.
+    /// Returns the blocks that an item still has to repair or move.
     pub fn wanted(
         &self,
         kind: Kind,
@@ -55,7 +55,7 @@ impl Stripe {
         wanted
     }
 
-    /// The nodes with a good block, whether up or not.
+    /// Returns the nodes with a good block, whether up or not.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.blocks.iter().filter(|block| block.good).filter_map(|block| block.node)
     }
@@ -97,7 +97,7 @@ impl Stripes {
         self.stripes[no as usize].as_ref().expect("it has open items")
     }
 
-    /// A stripe, unless its last item has just ended.
+    /// Returns a stripe, unless its last item has just ended.
     pub fn try_get(&self, no: u32) -> Option<&Stripe> {
         self.stripes.get(no as usize)?.as_ref()
     }

@@ -57,7 +57,7 @@ impl Answers<'_> {
         }
     }
 
-    /// The topology, with the bandwidth that repairs have reserved and with an imaginary client.
+    /// Returns the topology, with the bandwidth that repairs have reserved and with an imaginary client.
     fn topology_with_client(self) -> Topology {
         let mut topology = self.facts.nodes.topology.clone();
         let mut client = NodeProfile::client("client");

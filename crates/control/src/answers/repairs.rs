@@ -49,7 +49,8 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// The view of a repair of a stripe that a plug-in described. Other repairs are reported as unknown.
+    /// Returns the view of a repair of a stripe that a plug-in described. Other repairs are reported as
+    /// unknown.
     pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RepairError> {
         match self.repairs.queue.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
@@ -72,7 +73,7 @@ impl<'a> Answers<'a> {
         self.repair_page(id, &ItemPage::default())
     }
 
-    /// The view of a repair with a page of its stripes.
+    /// Returns the view of a repair with a page of its stripes.
     pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RepairError> {
         if !self.repairs.queue.by_id.contains_key(&id) {
             return Err(RepairError::NoSuchRepair(id));
@@ -89,7 +90,7 @@ impl<'a> Answers<'a> {
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
-    /// The view of a repair from its counters, with a page of its stripes.
+    /// Returns the view of a repair from its counters, with a page of its stripes.
     pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.queue.by_id[&id];
         let mut view = RepairView {
@@ -141,7 +142,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The status line about misplaced stripes: the repair that moves their blocks, or the reason for
+    /// Returns the status line about misplaced stripes: the repair that moves their blocks, or the reason for
     /// waiting.
     pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
         if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
@@ -173,7 +174,7 @@ impl<'a> Answers<'a> {
         view
     }
 
-    /// The history entry for the end of a repair.
+    /// Returns the history entry for the end of a repair.
     pub(crate) fn end_of(self, id: u64, view: &RepairView) -> HistoryEvent {
         let repair = &self.repairs.queue.by_id[&id];
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
@@ -195,8 +196,8 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// How long a repair worked, by the clock that its rate and bound use. For a repair that never began, the
-/// time from its request to its end.
+/// Returns how long a repair worked, by the clock that its rate and bound use. For a repair that never began,
+/// the time from its request to its end.
 fn duration_of(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);

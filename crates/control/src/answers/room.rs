@@ -47,7 +47,7 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// Helpers with little or no room for further blocks.
+    /// Returns the helpers with little or no room for further blocks.
     pub(crate) fn full_nodes(self) -> Vec<FullNode> {
         let block_bytes = self.facts.largest_block_bytes();
         let full = |node: NodeId| {

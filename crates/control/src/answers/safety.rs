@@ -175,7 +175,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// Advice on how to move a node's blocks elsewhere.
+/// Returns advice on how to move a node's blocks elsewhere.
 fn emptied_by(facts: Facts<'_>, node: NodeId) -> String {
     let name = facts.nodes.name(node);
     match facts.nodes.is_helper(node) {

@@ -67,7 +67,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The byte ranges of the file in these blocks. Adjacent blocks are merged.
+/// Returns the byte ranges of the file in these blocks. Adjacent blocks are merged.
 fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<FileRange> {
     let Some(part) = &record.file else { return Vec::new() };
     let size = store_api::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };

@@ -107,7 +107,7 @@ impl<'a> Facts<'a> {
         chosen
     }
 
-    /// The last block of a stripe that shares its helper with another block of that stripe.
+    /// Returns the last block of a stripe that shares its helper with another block of that stripe.
     pub(crate) fn doubled_block(self, stripe: &StripeRecord) -> Option<BlockId> {
         let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
         let shares = |(index, block): &(BlockIndex, &store_api::BlockRecord)| {
@@ -116,7 +116,7 @@ impl<'a> Facts<'a> {
         blocks.find(shares).map(|(_, block)| block.id.clone())
     }
 
-    /// The scheduler's facts about a block. If the block has several holders, a readable one is used.
+    /// Returns the scheduler's facts about a block. If the block has several holders, a readable one is used.
     pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);

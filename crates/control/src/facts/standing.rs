@@ -31,7 +31,7 @@ pub(crate) struct Doubts {
 }
 
 impl Doubts {
-    /// All stripes with bad copies or contradictions.
+    /// Returns all stripes with bad copies or contradictions.
     pub(crate) fn slots(&self) -> BTreeSet<Slot> {
         self.bad.keys().chain(&self.contradictory).copied().collect()
     }
@@ -64,7 +64,8 @@ impl<'a> Facts<'a> {
         Doubts { bad: [(slot, bad.collect())].into(), contradictory: contradictory.into_iter().collect() }
     }
 
-    /// The losses of a stripe if, of the nodes in service, only those for which `stays` is true remained.
+    /// Returns the losses of a stripe if, of the nodes in service, only those for which `stays` is true
+    /// remained.
     pub(crate) fn standing(self, doubts: &Doubts, slot: Slot, stays: impl Fn(NodeId) -> bool) -> Standing {
         let picture = &self.stripes.picture;
         let bad = doubts.bad.get(&slot);
@@ -74,7 +75,7 @@ impl<'a> Facts<'a> {
         Standing { lost, together, contradictory: doubts.contradictory.contains(&slot) }
     }
 
-    /// The losses of any stripe, even if no file in the picture contains the stripe.
+    /// Returns the losses of any stripe, even if no file in the picture contains the stripe.
     pub(crate) fn standing_of(self, record: &StripeRecord) -> Standing {
         if let Some(slot) = self.stripes.picture.slot_of_file(&record.id) {
             return self.standing(&self.doubts_about(slot, record), slot, |_| true);
@@ -87,8 +88,9 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The losses that a stripe surely survives. `None` if the stripe cannot be read. While blocks contradict
-    /// each other, every remaining block may be needed to find the wrong one, so the stripe can lose none.
+    /// Returns the losses that a stripe surely survives. `None` if the stripe cannot be read. While blocks
+    /// contradict each other, every remaining block may be needed to find the wrong one, so the stripe can
+    /// lose none.
     pub(crate) fn survives(
         self,
         code: &CodeSpec,

@@ -274,7 +274,7 @@ impl Jobs {
         self.orphan_puts(base, client);
     }
 
-    /// The jobs on a stripe.
+    /// Returns the jobs on a stripe.
     pub(crate) fn jobs_on(&self, stripe: &StripeId) -> Vec<JobId> {
         let on = self.running.iter().filter(|(_, running)| running.stripe == *stripe);
         on.map(|(&job, _)| job).collect()
@@ -345,7 +345,7 @@ impl Jobs {
         self.running.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
     }
 
-    /// The jobs that write blocks of a stripe.
+    /// Returns the jobs that write blocks of a stripe.
     pub(crate) fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
         let makes = self.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
         makes.map(|(&id, _)| id).collect()
@@ -385,7 +385,8 @@ impl RunningJob {
 }
 
 impl<'a> Facts<'a> {
-    /// Helpers that are not in mend.toml any more and on which the catalog places no block, now or soon.
+    /// Returns the helpers that are not in mend.toml any more and on which the catalog places no block, now
+    /// or soon.
     pub(crate) fn retired_nodes(self, jobs: &Jobs) -> Vec<NodeId> {
         let unused = |node: &NodeId| {
             self.nodes.registry.is_retired(*node)

@@ -205,7 +205,7 @@ impl Nodes {
 }
 
 impl LinkTests {
-    /// The view of the running measurement, or otherwise of the last one.
+    /// Returns the view of the running measurement, or otherwise of the last one.
     pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
         let probes = self.probes.as_ref().ok_or(NetworkError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
@@ -225,7 +225,7 @@ impl LinkTests {
 }
 
 impl LinkTests {
-    /// The request for a job that moves bytes over a link.
+    /// Returns the request for a job that moves bytes over a link.
     pub(super) fn probe_request(
         facts: Facts<'_>,
         job: JobId,
@@ -304,7 +304,7 @@ impl Probes {
         self.waiting.len() + usize::from(self.running.is_some())
     }
 
-    /// The best measured rates of a link's sender and receiver, each over all of its links.
+    /// Returns the best measured rates of a link's sender and receiver, each over all of its links.
     fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
         let most = |is_it: &dyn Fn(&Link) -> bool| {
             let rates = self.results.iter().filter(|(link, _)| is_it(link));
@@ -314,7 +314,7 @@ impl Probes {
     }
 }
 
-/// The links to measure, ordered so consecutive links share no node where possible.
+/// Returns the links to measure, ordered so consecutive links share no node where possible.
 fn links(nodes: &[NodeId], pairs: bool) -> VecDeque<Link> {
     let distances: Vec<usize> = match pairs {
         true => (1..nodes.len()).collect(),

@@ -42,7 +42,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(600);
 const MAX_STRIPES: u64 = 1 << 20;
 
 impl Jobs {
-    /// The number of blocks that a node holds or will get from running jobs.
+    /// Returns the number of blocks that a node holds or will get from running jobs.
     pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
         let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
         facts.stripes.picture.block_count(node) + coming
@@ -263,13 +263,13 @@ impl Jobs {
         }
     }
 
-    /// Puts that were not continued in time.
+    /// Returns the puts that were not continued in time.
     pub(crate) fn idle_puts(&self, now: Duration) -> Vec<PutId> {
         let late = self.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
         late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
     }
 
-    /// Puts that are durable although their requests were refused, so that no client knows them.
+    /// Returns the puts that are durable although their requests were refused, so that no client knows them.
     pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
         let puts = changes.iter().filter_map(|change| match change {
             StoreChange::Put(put) => Some(put.id),
@@ -367,14 +367,15 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Live helpers with room for a block in addition to the blocks that running jobs will store on them.
+    /// Returns live helpers with room for a block in addition to the blocks that running jobs will store on
+    /// them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
         let rack = |node| facts.nodes.topology.get(node).and_then(|view| view.rack.clone());
         roomy.map(|node| Candidate { node, rack: rack(node), used: self.used(facts, node) }).collect()
     }
 
-    /// Helpers that accept new blocks, with the free bytes of each.
+    /// Returns the helpers that accept new blocks, with the free bytes of each.
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
@@ -386,7 +387,7 @@ impl Jobs {
         self.room_on(facts, node) >= block_bytes
     }
 
-    /// Free bytes of a helper, minus the blocks that running jobs will store on it.
+    /// Returns the free bytes of a helper, minus the blocks that running jobs will store on it.
     fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
         let coming = self.running.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();

@@ -112,7 +112,7 @@ impl Nodes {
         self.tell_rates(node, out);
     }
 
-    /// The least loaded helper that is not suspected.
+    /// Returns the least loaded helper that is not suspected.
     fn beyond_suspicion(&self, suspects: &BTreeMap<NodeId, f64>) -> Option<NodeId> {
         let is_free = |node: &NodeId| !self.bandwidth.is_slow(*node) && !suspects.contains_key(node);
         let free = self.live_helpers().filter(is_free);

@@ -149,24 +149,24 @@ impl Bandwidth {
         self.pairs.retain(|(from, to), _| *from != node && *to != node);
     }
 
-    /// Measured rates between pairs of nodes.
+    /// Returns the measured rates between pairs of nodes.
     pub fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, Found)> + '_ {
         self.pairs.iter().map(|(&(from, to), &found)| (from, to, found))
     }
 
-    /// Measured rates of nodes' ports.
+    /// Returns the measured rates of nodes' ports.
     pub fn measured(&self) -> impl Iterator<Item = (NodeId, [Option<Found>; 2])> + '_ {
         let measured = self.nodes.iter().map(|(&node, bandwidth)| (node, bandwidth.measured));
         measured.filter(|(_, found)| found.iter().any(Option::is_some))
     }
 
-    /// The highest recent throughput of a node's ports, in bytes per second.
+    /// Returns the highest recent throughput of a node's ports, in bytes per second.
     pub fn seen(&self, node: NodeId) -> [Option<u64>; 2] {
         let seen = self.nodes.get(&node).map(|bandwidth| bandwidth.seen).unwrap_or_default();
         seen.map(|seen| seen.map(|seen| seen.rate as u64))
     }
 
-    /// The rates that a node's configuration states.
+    /// Returns the rates that a node's configuration states.
     pub fn stated(&self, node: NodeId) -> StatedRates {
         self.nodes.get(&node).map(|bandwidth| bandwidth.stated).unwrap_or_default()
     }
@@ -179,7 +179,7 @@ impl Bandwidth {
         })
     }
 
-    /// The rates that planning uses for a node.
+    /// Returns the rates that planning uses for a node.
     pub fn rates(&self, node: NodeId) -> Rates {
         let [up, down, read, write] = self.views(node).map(|view| view.bytes_per_s as f64);
         Rates { up, down, read, write }
@@ -213,7 +213,7 @@ impl Bandwidth {
         [port(0, stated.up), port(1, stated.down), read, write]
     }
 
-    /// The rate assumed for a port without a configured or measured rate, in bytes per second.
+    /// Returns the rate assumed for a port without a configured or measured rate, in bytes per second.
     pub fn assumed(&self) -> f64 {
         self.assumed
     }
@@ -245,7 +245,7 @@ impl Bandwidth {
 }
 
 impl NodeBandwidth {
-    /// The rate of the faster port, if the rates of both are known.
+    /// Returns the rate of the faster port, if the rates of both are known.
     fn known(&self) -> Option<f64> {
         let port = |at: usize, stated: Option<u64>| {
             let measured = self.measured[at].map(|found| found.rate);

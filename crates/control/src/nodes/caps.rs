@@ -170,14 +170,14 @@ impl Nodes {
         Ok(view)
     }
 
-    /// The budget for repair traffic in flight at a node.
+    /// Returns the budget for repair traffic in flight at a node.
     pub(crate) fn budget(&self, base: &Base, node: NodeId) -> Budget {
         let rates = self.topology.rates(node);
         let rates = self.paces(base).get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
-    /// The paces of helpers if shared caps were split evenly.
+    /// Returns the paces of helpers if shared caps were split evenly.
     pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
         self.caps(base).paces(self.helper_profiles())
     }

@@ -143,7 +143,7 @@ impl Registry {
         self.get(node)?.maintenance.as_ref()
     }
 
-    /// The remaining maintenance time of a node.
+    /// Returns the remaining maintenance time of a node.
     pub(crate) fn maintenance_left(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let left = self.maintenance(node)?.until.saturating_sub(base.now);
         Some(left).filter(|left| !left.is_zero())

@@ -119,7 +119,8 @@ impl Nodes {
     }
 }
 
-/// The names that a link in the configuration may use: each helper by its name, all clients under one name.
+/// Returns the names that a link in the configuration may use: each helper by its name, all clients under one
+/// name.
 fn ends(topology: &Topology) -> BTreeMap<String, Vec<NodeId>> {
     let mut ends: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
     let name = |profile: &NodeProfile| match profile.reach {

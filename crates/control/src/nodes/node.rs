@@ -64,7 +64,7 @@ pub(crate) struct Unproven {
 }
 
 impl Node {
-    /// A node from the catalog, down until it registers.
+    /// Creates a node that the catalog lists. The node is down until it registers.
     pub(super) fn new(name: String, is_retired: bool) -> Self {
         let membership = if is_retired { Membership::Retired } else { Membership::Member };
         let lifecycle = Lifecycle::Down { outage: None, membership };
@@ -147,7 +147,7 @@ impl Node {
         matches!(self.lifecycle, Lifecycle::Down { membership: Membership::Forgetting { .. }, .. })
     }
 
-    /// The connection of a node that is up.
+    /// Returns the connection of a node that is up.
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.lifecycle {
             Lifecycle::Up(session) => Some(session),
@@ -162,7 +162,7 @@ impl Node {
         }
     }
 
-    /// The outage of a node, if it is absent.
+    /// Returns the outage of a node, if it is absent.
     pub(super) fn outage(&self) -> Option<&Outage> {
         match &self.lifecycle {
             Lifecycle::Down { outage, .. } => outage.as_ref(),

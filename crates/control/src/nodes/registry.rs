@@ -33,7 +33,7 @@ impl Registry {
         self.nodes.remove(&node);
     }
 
-    /// The nodes that satisfy the predicate.
+    /// Returns the nodes that satisfy the predicate.
     pub(super) fn those(&self, holds: fn(&Node) -> bool) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.iter().filter(move |(_, node)| holds(node)).map(|(&id, _)| id)
     }
@@ -43,12 +43,12 @@ impl Registry {
         self.session(node).is_some()
     }
 
-    /// The connected helpers.
+    /// Returns the connected helpers.
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(Node::is_up)
     }
 
-    /// The name of a node; empty if there is no such node.
+    /// Returns the name of a node; empty if there is no such node.
     pub(super) fn name(&self, node: NodeId) -> String {
         self.get(node).map(|node| node.name.clone()).unwrap_or_default()
     }
@@ -106,22 +106,22 @@ impl Registry {
         self.nodes.get_mut(&node)?.session_mut()
     }
 
-    /// All registered nodes.
+    /// Returns all registered nodes.
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.keys().copied()
     }
 
-    /// All registered nodes with their names.
+    /// Returns all registered nodes with their names.
     pub(crate) fn named(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.nodes.iter().map(|(&id, node)| (id, node.name.as_str()))
     }
 
-    /// The absent nodes.
+    /// Returns the absent nodes.
     pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(|node| node.outage().is_some())
     }
 
-    /// The outage of a node, if it is absent.
+    /// Returns the outage of a node, if it is absent.
     pub(crate) fn outage(&self, node: NodeId) -> Option<&Outage> {
         self.nodes.get(&node)?.outage()
     }
@@ -145,7 +145,7 @@ impl Registry {
         self.nodes.get(&node)?.session()
     }
 
-    /// The helper with this name.
+    /// Returns the helper with this name.
     pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
         self.named().find(|(_, other)| *other == name).map(|(node, _)| node)
     }

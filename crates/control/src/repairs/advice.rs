@@ -35,7 +35,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The step that would make a stripe repairable again.
+    /// Returns the step that would make a stripe repairable again.
     fn bring_back(self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
         let down = down.filter(|node| !self.nodes.is_connected(*node));

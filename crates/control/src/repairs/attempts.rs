@@ -36,7 +36,7 @@ impl Attempts {
         self.failures > 0
     }
 
-    /// The time until the next attempt is allowed.
+    /// Returns the time until the next attempt is allowed.
     pub(crate) fn wait(&self, now: Duration) -> Duration {
         self.not_before.saturating_sub(now)
     }

@@ -51,7 +51,7 @@ struct Move {
 /// The stripes to choose from.
 trait Stripes {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)>;
-    /// A stripe, if all of its blocks are readable.
+    /// Returns a stripe, if all of its blocks are readable.
     fn whole(&self, stripe: &StripeId) -> Option<StripeRecord>;
     fn rack(&self, node: NodeId) -> Option<&str>;
 }

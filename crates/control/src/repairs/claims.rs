@@ -166,7 +166,8 @@ impl Claims {
         }
     }
 
-    /// The permits that the store's own processes require before they accept blocks of a claimed stripe.
+    /// Returns the permits that the store's own processes require before they accept blocks of a claimed
+    /// stripe.
     pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
         match self.0.get(stripe).map(|claim| &claim.state) {
             Some(ClaimState::Ours { permits, .. }) => permits.clone(),

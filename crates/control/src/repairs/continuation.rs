@@ -42,7 +42,7 @@ impl Ordered {
         Self { id, order: Box::new(order), by }
     }
 
-    /// The write of the order, and its continuation.
+    /// Returns the write of the order, and its continuation.
     pub(crate) fn stored(self) -> (Write, RepairThen) {
         (kept(self.id, &self.order), RepairThen::Ordered(self))
     }

@@ -28,7 +28,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// The duration so far, without pauses.
+    /// Returns the duration so far, without pauses.
     pub(crate) fn lasts(&self, now: Duration) -> Duration {
         let until = self.ended.unwrap_or(now);
         let pause = self.paused.map_or(Duration::ZERO, |since| until.saturating_sub(since));

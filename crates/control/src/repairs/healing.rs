@@ -100,7 +100,7 @@ impl Healing {
         }
     }
 
-    /// The earliest time at which a repair that did not help is retried.
+    /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
         self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
     }
@@ -166,8 +166,8 @@ impl Healing {
         whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
     }
 
-    /// Damaged stripes whose repair may be due before the recovery of their absent helpers, those with the
-    /// least redundancy first. If there are many, each check considers some of them.
+    /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers, those
+    /// with the least redundancy first. If there are many, each check considers some of them.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;
@@ -280,7 +280,7 @@ impl Healing {
         }
     }
 
-    /// The rest of the grace period of a lost block; `None` if its repair does not start here.
+    /// Returns the rest of the grace period of a lost block; `None` if its repair does not start here.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
             // Unless all nodes are in service, the block's holder may have been absent since before this
@@ -305,7 +305,7 @@ impl Healing {
         Some(waits?.into_iter().max().unwrap_or_default())
     }
 
-    /// The rest of the grace period of a node that is out of service or absent.
+    /// Returns the rest of the grace period of a node that is out of service or absent.
     fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
         if facts.base.store.reports_service() {
@@ -320,7 +320,7 @@ impl Healing {
         facts.nodes.left_of(facts.base, node, left)
     }
 
-    /// The stripes that will be repaired before their absent helpers are recovered.
+    /// Returns the stripes that will be repaired before their absent helpers are recovered.
     pub(crate) fn waiting_stripes(&self, facts: Facts<'_>) -> Vec<WaitingStripes> {
         let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
             let wait = due.saturating_sub(facts.base.now);
@@ -342,7 +342,7 @@ impl Healing {
         self.waiting.iter().map(view).collect()
     }
 
-    /// The sentence about paused repairs that hold back the repair of lost blocks.
+    /// Returns the sentence about paused repairs that hold back the repair of lost blocks.
     pub(crate) fn paused_advice(&self) -> Option<String> {
         let verbs: Vec<String> =
             self.paused.iter().take(PAUSED_NAMED).map(|repair| format!("mend resume {repair}")).collect();
@@ -357,7 +357,7 @@ impl Healing {
         })
     }
 
-    /// Sentences about lost blocks on connected helpers.
+    /// Returns sentences about lost blocks on connected helpers.
     pub(crate) fn advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
             return vec![format!(
@@ -398,8 +398,8 @@ impl Healing {
 }
 
 impl<'a> Facts<'a> {
-    /// The policy, if automatic repairs may start now. In Mend's own stores, the setting `never` turns all of
-    /// them off.
+    /// Returns the policy, if automatic repairs may start now. In Mend's own stores, the setting `never`
+    /// turns all of them off.
     fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.store.reports_service();
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;
@@ -408,7 +408,7 @@ impl<'a> Facts<'a> {
         self.base.settings.heal.filter(|_| may_begin && !is_off)
     }
 
-    /// The grace period of a damaged stripe; `None` if the stripe is unreadable.
+    /// Returns the grace period of a damaged stripe; `None` if the stripe is unreadable.
     fn patience_of(self, stripe: &StripeRecord) -> Option<Patience> {
         let code = self.stripes.codes.get(&stripe.code).ok()?;
         let left = self.stripes.codes.survives(&*code, &self.lost_blocks(stripe))?;
@@ -419,7 +419,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The targets of a repair: the whole stripe, or single blocks while others may still return.
+/// Returns the targets of a repair: the whole stripe, or single blocks while others may still return.
 fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     if due.len() == lost {
         return vec![Target::Stripe(stripe.id.clone())];
@@ -427,7 +427,7 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     due.iter().cloned().map(Target::Block).collect()
 }
 
-/// At most `LOOK_AT` of these stripes: first those after index `after`, then those from the start.
+/// Returns at most `LOOK_AT` of these stripes: first those after index `after`, then those from the start.
 fn some_of(slots: &BTreeSet<Slot>, after: Slot) -> Vec<Slot> {
     let later = slots.range((Bound::Excluded(after), Bound::Unbounded));
     later.chain(slots.range(..=after)).take(LOOK_AT).copied().collect()

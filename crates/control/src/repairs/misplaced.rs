@@ -81,8 +81,8 @@ impl Misplaced {
     }
 }
 
-/// One block of each misplaced stripe that another helper can accept. The error is the reason that there is
-/// none.
+/// Returns one block of each misplaced stripe that another helper can accept. The error is the reason that
+/// there is none.
 pub(crate) fn moves(
     facts: Facts<'_>,
     jobs: &Jobs,

@@ -226,7 +226,7 @@ impl Repairs {
         }
     }
 
-    /// The number of blocks left on the node that a repair drains.
+    /// Returns the number of blocks left on the node that a repair drains.
     fn left_on_node(&self, facts: Facts<'_>, id: u64) -> u64 {
         match self.queue.by_id.get(&id).map(|repair| &repair.order.target) {
             Some(Target::Drain(node)) => facts.left_on(*node),

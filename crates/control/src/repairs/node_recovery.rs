@@ -67,7 +67,7 @@ impl NodeRecovery {
         out.store(write, then);
     }
 
-    /// An absent helper that may return before its recovery starts.
+    /// Returns an absent helper that may return before its recovery starts.
     pub(crate) fn awaited_helper(&self, facts: Facts<'_>, queue: &Queue) -> Option<NodeId> {
         facts.nodes.registry.gone().find(|&node| match self.state(facts, queue, node) {
             RecoveryState::Needless => {
@@ -78,7 +78,7 @@ impl NodeRecovery {
         })
     }
 
-    /// The time until the automatic recovery of an absent helper; `None` if there will be none.
+    /// Returns the time until the automatic recovery of an absent helper; `None` if there will be none.
     pub(crate) fn due_in(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
         Some(facts.nodes.due_in(facts.base, node)?.max(self.absent.wait(node, facts.base.now)))
     }
@@ -89,7 +89,8 @@ impl NodeRecovery {
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
     }
 
-    /// The open repair that recovers an absent helper. Its order may still be on its way to the storage.
+    /// Returns the open repair that recovers an absent helper. Its order may still be on its way to the
+    /// storage.
     pub(crate) fn repair_of(&self, queue: &Queue, node: NodeId) -> Option<u64> {
         queue.recovery_of(node).or(self.absent.repair(node))
     }

@@ -21,7 +21,8 @@ pub struct Omitted {
 }
 
 impl Omitted {
-    /// The reasons for excluding helpers. If none is excluded, each already has a block of the stripe.
+    /// Returns the reasons for excluding helpers. If none is excluded, each already has a block of the
+    /// stripe.
     pub(crate) fn why(&self) -> String {
         match *self == Self::default() {
             true => "each helper has a block of the stripe already".to_owned(),
@@ -47,12 +48,12 @@ impl Omitted {
         ]
     }
 
-    /// The steps that let helpers accept blocks again, one per reason.
+    /// Returns the steps that let helpers accept blocks again, one per reason.
     pub(crate) fn remedy(&self) -> String {
         self.remedy_or("add a helper (mend node add)")
     }
 
-    /// The steps that let helpers accept blocks again, one per reason, followed by the step `last`.
+    /// Returns the steps that let helpers accept blocks again, one per reason, followed by the step `last`.
     pub(crate) fn remedy_or(&self, last: &str) -> String {
         let mut steps = Vec::new();
         let absent = [&self.down[..], &self.maintained].concat();
@@ -86,8 +87,8 @@ impl fmt::Display for Omitted {
 }
 
 impl Jobs {
-    /// The helpers that cannot receive a block of this size now, apart from `but`. If helpers are named in
-    /// `only`, no others are considered.
+    /// Returns the helpers that cannot receive a block of this size now, apart from `but`. If helpers are
+    /// named in `only`, no others are considered.
     pub(crate) fn omitted(
         &self,
         facts: Facts<'_>,

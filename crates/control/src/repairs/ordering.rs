@@ -72,7 +72,7 @@ impl Facts<'_> {
         Ok(asked.unwrap_or(&self.base.settings.scheme).parse()?)
     }
 
-    /// The order of an automatic repair.
+    /// Returns the order of an automatic repair.
     pub(crate) fn own_order(self, target: Target) -> Result<Order, RequestError> {
         Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }

@@ -65,7 +65,7 @@ impl Way {
 }
 
 impl Order {
-    /// An order for a target, with default options.
+    /// Creates an order for a target, with default options.
     pub fn new(target: Target, scheme: Scheme, asked_unix_ms: u64) -> Self {
         Self {
             target,
@@ -88,7 +88,7 @@ impl Order {
         Self { paused, by_itself, asked_unix_ms, ..self.clone() } != *other
     }
 
-    /// The kind of the order's items.
+    /// Returns the kind of the order's items.
     pub fn kind(&self) -> Kind {
         match (&self.target, self.way) {
             (&Target::Drain(from), Way::Both) => Kind::Drain { from },
@@ -120,7 +120,7 @@ impl Order {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
     }
 
-    /// Advice on when the remaining stripes are retried.
+    /// Returns advice on when the remaining stripes are retried.
     pub fn next_attempt(&self) -> &'static str {
         match self.target {
             Target::Drain(_) => "the drain continues automatically when a helper has room",

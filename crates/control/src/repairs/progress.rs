@@ -45,7 +45,7 @@ impl Repairs {
         self.queue.by_id.get_mut(&id).expect("just seen").course.ended = Some(facts.base.now);
     }
 
-    /// The name of a limiting resource for people.
+    /// Returns the name of a limiting resource for people.
     pub(crate) fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
         let paces = facts.nodes.paces(facts.base);
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();

@@ -113,7 +113,7 @@ impl Repairs {
         Ok(Preparation::Ready(Box::new(Prepared { request, blocks })))
     }
 
-    /// The blocks to rebuild, with their new nodes; `None` if all possible nodes are busy.
+    /// Returns the blocks to rebuild, with their new nodes; `None` if all possible nodes are busy.
     fn wanted(
         &mut self,
         (facts, jobs): (Facts<'_>, &Jobs),
@@ -161,7 +161,7 @@ impl Repairs {
         Some(running)
     }
 
-    /// The running jobs of a repair.
+    /// Returns the running jobs of a repair.
     pub(crate) fn jobs_of(&self, id: u64) -> Vec<JobId> {
         self.scheduler.running(RepairId(id)).map(|(_, job)| job).collect()
     }
@@ -197,7 +197,7 @@ impl Repairs {
     }
 }
 
-/// The blocks of a stripe that a proposal covers.
+/// Returns the blocks of a stripe that a proposal covers.
 fn lost_of(facts: Facts<'_>, order: &Order, proposal: &Proposal, record: &StripeRecord) -> Vec<BlockIndex> {
     match proposal.kind {
         Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),

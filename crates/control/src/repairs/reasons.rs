@@ -39,7 +39,7 @@ impl Reasons {
         self.0.insert((reason, Some("they are moved automatically".to_owned())), failed);
     }
 
-    /// The reasons, the most frequent first.
+    /// Returns the reasons, the most frequent first.
     pub(super) fn into_views(self) -> Vec<RepairReason> {
         let view = |((reason, next_step), Failed { stripes, blocks })| RepairReason {
             reason,

@@ -32,7 +32,7 @@ impl Refusals {
         self.0.remove(stripe);
     }
 
-    /// The nodes that refused blocks of the stripe.
+    /// Returns the nodes that refused blocks of the stripe.
     pub fn of(&self, stripe: &StripeId) -> impl Iterator<Item = NodeId> + '_ {
         self.0.get(stripe).into_iter().flatten().copied()
     }

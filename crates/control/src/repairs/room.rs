@@ -107,7 +107,7 @@ impl Jobs {
 }
 
 impl<'a> Facts<'a> {
-    /// The number of a node's blocks without a copy on another node.
+    /// Returns the number of a node's blocks without a copy on another node.
     pub(crate) fn left_on(self, node: NodeId) -> u64 {
         let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
             let record = self.stripes.picture.stripe(stripe);

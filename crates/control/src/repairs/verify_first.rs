@@ -85,7 +85,7 @@ impl VerifyFirst {
         scheduler.let_go(&stripe);
     }
 
-    /// The reason that no block of a stripe was repaired.
+    /// Returns the reason that no block of a stripe was repaired.
     pub(crate) fn nothing_lost(&mut self, facts: Facts<'_>, stripe: &StripeId) -> String {
         let nodes = self.healthy.remove(stripe).unwrap_or_default();
         let names: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();

@@ -54,7 +54,7 @@ fn remove_file(control: &mut Control, name: String, reply: Reply<FileView>) {
     }
 }
 
-/// The stripes of a file, if the file can be removed now.
+/// Returns the stripes of a file, if the file can be removed now.
 fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, RequestError> {
     control.facts().check_not_behind()?;
     control.storing.check_storage()?;

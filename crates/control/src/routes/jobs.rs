@@ -15,7 +15,7 @@ use crate::jobs::reserved_bandwidth::places;
 use crate::signal::Signal;
 
 impl Control {
-    /// The jobs that publish blocks, each with its stripe. There is at most one per stripe.
+    /// Returns the jobs that publish blocks, each with its stripe. There is at most one per stripe.
     pub fn publishing_jobs(&self) -> impl Iterator<Item = (JobId, &StripeId)> {
         self.jobs
             .running
@@ -24,7 +24,7 @@ impl Control {
             .map(|(&job, running)| (job, &running.stripe))
     }
 
-    /// The number of jobs and writes in flight.
+    /// Returns the number of jobs and writes in flight.
     pub fn in_flight(&self) -> InFlight {
         InFlight { jobs: self.jobs.running.len(), writes: self.storing.in_flight() }
     }

@@ -42,7 +42,7 @@ impl Control {
         }
     }
 
-    /// The next request to the storage.
+    /// Returns the next request to the storage.
     pub fn poll_storage(&mut self) -> Option<Ask> {
         self.pass_on();
         self.storing.poll(self.base.now)

@@ -144,7 +144,7 @@ impl Scrubs {
         }
     }
 
-    /// The parity checks of the scrub, if all blocks have been read.
+    /// Returns the parity checks of the scrub, if all blocks have been read.
     pub(crate) fn parity_round(&mut self) -> Option<&mut ParityRound> {
         let scrub = self.current.as_mut().filter(|scrub| scrub.is_running())?;
         if !scrub.nodes.values().all(NodeScrub::is_done) {
@@ -326,7 +326,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The report's entry for the unavailable blocks of a helper.
+/// Returns the report's entry for the unavailable blocks of a helper.
 fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
     let (blocks, why) = of_node.unavailable.clone();
     (blocks > 0).then_some(SkippedNode { node, blocks, why })

@@ -80,7 +80,7 @@ impl Scrubs {
         }
     }
 
-    /// The stripes that wait for a check; the background scrub has its own order.
+    /// Returns the stripes that wait for a check; the background scrub has its own order.
     fn queue_of(&mut self, asker: Asker) -> Option<&mut StripeQueue> {
         match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.queue),
@@ -269,7 +269,7 @@ fn suspect(facts: Facts<'_>, checked: &Checked, index: BlockIndex) -> SuspectBlo
     SuspectBlock { block, node: facts.nodes.name(checked.read[&index]) }
 }
 
-/// The blocks of a stripe that a check reads.
+/// Returns the blocks of a stripe that a check reads.
 fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
     let record = facts.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
     let cannot = |_| Obstacle::Cannot("its record is inconsistent (code or blocks)");

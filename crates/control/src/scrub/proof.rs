@@ -49,7 +49,7 @@ impl Proof {
         self.queue = mixed.into_iter().chain(rest).cloned().collect();
     }
 
-    /// The number of unproven stripes.
+    /// Returns the number of unproven stripes.
     pub(crate) fn left(&self) -> usize {
         self.left.len()
     }
@@ -95,7 +95,7 @@ impl Proof {
         ))
     }
 
-    /// The first line of the status; `others` is the line without the unproven stripes.
+    /// Returns the first line of the status; `others` is the line without the unproven stripes.
     pub(crate) fn first_line(&self, others: String, stripes: u64) -> String {
         match self.words(stripes).filter(|_| others.starts_with("safe  ")) {
             Some(words) => others.replacen("safe  ", &format!("UNPROVEN  {words}; "), 1),
@@ -103,7 +103,7 @@ impl Proof {
         }
     }
 
-    /// A sentence for the operator about the stripes that are not proven yet.
+    /// Returns a sentence for the operator about the stripes that are not proven yet.
     pub(crate) fn advice(&self, stripes: u64) -> Option<String> {
         let words = self.words(stripes)?;
         let why = self.obstacle.map(|why| format!(" (last obstacle: {why})")).unwrap_or_default();
@@ -142,7 +142,7 @@ impl Scrubs {
         }
     }
 
-    /// The next unproven stripe. After the last one, the remaining stripes are queued for a retry.
+    /// Returns the next unproven stripe. After the last one, the remaining stripes are queued for a retry.
     fn next_unproven(&mut self, now: Duration) -> Option<StripeId> {
         let proof = &mut self.proof;
         while let Some(stripe) = proof.queue.pop_front() {

@@ -100,7 +100,7 @@ impl Opened {
         })
     }
 
-    /// The term that requests to the storage carry.
+    /// Returns the term that requests to the storage carry.
     pub fn term(&self) -> Term {
         self.term
     }
@@ -129,7 +129,7 @@ pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Even
 }
 
 impl Event {
-    /// The event for the result of a write.
+    /// Creates the event for the result of a write.
     pub fn of_write(number: u64, result: Result<Done, StoreError>) -> Self {
         match result {
             Ok(done) => Self::Stored { number, done },
@@ -163,7 +163,7 @@ impl Storing {
         passing.into()
     }
 
-    /// The next request to the storage; during a fault, only a recovery check.
+    /// Returns the next request to the storage; during a fault, only a recovery check.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Ask> {
         if self.write_path.is_failing() {
             return self.write_path.is_due(now).then_some(Ask::Recover);
@@ -215,7 +215,7 @@ impl Storing {
         begins
     }
 
-    /// The number of writes in flight.
+    /// Returns the number of writes in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.waiting.len()
     }

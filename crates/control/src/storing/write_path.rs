@@ -35,7 +35,7 @@ impl WritePath {
         self.failing.is_some()
     }
 
-    /// The fault of the storage, if there is one.
+    /// Returns the fault of the storage, if there is one.
     pub(crate) fn fault(&self) -> Option<&StoreError> {
         self.failing.as_ref().map(|failing| &failing.why)
     }

@@ -72,7 +72,7 @@ impl Stripes {
         }
     }
 
-    /// The time at which the description of a stripe is dropped if it is not used before.
+    /// Returns the time at which the description of a stripe is dropped if it is not used before.
     fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
         let is_told = self.picture.stripe(stripe).is_ok();
         around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
@@ -106,7 +106,7 @@ struct DescriptionCheck<'a> {
 }
 
 impl DescriptionCheck<'_> {
-    /// The record of the described stripe.
+    /// Returns the record of the described stripe.
     fn record(&self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
@@ -182,7 +182,7 @@ impl DescriptionCheck<'_> {
 }
 
 impl<'a> Facts<'a> {
-    /// The blocks that a plug-in wants repaired, each with its new node.
+    /// Returns the blocks that a plug-in wants repaired, each with its new node.
     pub(crate) fn given_homes(
         self,
         stripe: &StripeId,
@@ -226,7 +226,7 @@ fn check_name(name: &str) -> Result<(), RequestError> {
     if is_plain { Ok(()) } else { Err(DescriptionError::NoName(name.escape_default().to_string()).into()) }
 }
 
-/// The chunk size of a described stripe, if its blocks have several chunks.
+/// Returns the chunk size of a described stripe, if its blocks have several chunks.
 fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
     Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
 }

@@ -93,14 +93,15 @@ impl Stripes {
         Self { picture, news: StoreNews::new(unlisted), ..Self::default() }
     }
 
-    /// The catalog's record of the block with exactly this name.
+    /// Returns the catalog's record of the block with exactly this name.
     pub(crate) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
         let (stripe, index) = self.picture.find_block(block).ok()?;
         let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
         (record.id == *block).then_some((stripe, index, record))
     }
 
-    /// The checks of a job that publishes or decodes blocks of a stripe. A contradiction adds a parity check.
+    /// Returns the checks of a job that publishes or decodes blocks of a stripe. A contradiction adds a
+    /// parity check.
     pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
         let doubted = self.contradictions.has(stripe);
         Verify { parity: parity || doubted, doubted, ..Verify::default() }

@@ -40,7 +40,7 @@ impl Stripes {
 }
 
 impl<'a> Facts<'a> {
-    /// The unreferenced orphans of a helper, without those that a check has already kept.
+    /// Returns the unreferenced orphans of a helper, without those that a check has already kept.
     fn removable_orphans(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
         let orphans = self.stripes.inventory.get(node).map(|held| &held.orphans);
         let refused = self.stripes.orphans.refused.get(&node);

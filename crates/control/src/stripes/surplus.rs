@@ -213,7 +213,7 @@ impl Surplus {
 }
 
 impl Jobs {
-    /// Blocks with copies that could be removed if the remaining copy is good.
+    /// Returns the blocks with copies that could be removed if the remaining copy is good.
     fn surplus_of(&self, facts: Facts<'_>, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
         let whole =
             stripe.blocks.iter().all(|block| facts.readable_at(block).is_some() && !facts.is_lost(block));

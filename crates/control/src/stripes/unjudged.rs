@@ -43,7 +43,7 @@ impl UnjudgedStripes {
         self.stripes.iter().map(view).collect()
     }
 
-    /// One sentence per stripe.
+    /// Returns one sentence per stripe.
     pub fn advice(&self) -> impl Iterator<Item = String> + '_ {
         let line = |it: &Unjudged| {
             format!("the state of {} is unknown: {}; next: {}", it.stripe, it.why, it.next_step)
@@ -51,7 +51,7 @@ impl UnjudgedStripes {
         self.stripes.iter().map(line)
     }
 
-    /// The first line of the status, given the line for all other stripes.
+    /// Returns the first line of the status, given the line for all other stripes.
     pub fn first_line(&self, others: String) -> String {
         match self.stripes.len() as u64 {
             0 => others,

@@ -16,7 +16,7 @@ fn tell(scene: &mut Scene, signal: Signal) {
     core.route();
 }
 
-/// A file of one stripe, rs-4-2, whose blocks were found to contradict each other.
+/// Creates a file of one stripe, rs-4-2, whose blocks were found to contradict each other.
 fn contradicted() -> (Scene, StripeId, FileLayout) {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);

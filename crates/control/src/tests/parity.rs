@@ -35,7 +35,7 @@ impl Scene {
         }
     }
 
-    /// The requests for fingerprints that a frozen node has received.
+    /// Returns the requests for fingerprints that a frozen node has received.
     fn asked(&mut self, name: &str) -> Vec<ToNode> {
         let node = self.node(name);
         node.backlog.append(&mut node.inbox);

@@ -32,7 +32,7 @@ impl Scene {
         files.into_iter().map(|file| file.name).collect()
     }
 
-    /// The recorded location and state of each block.
+    /// Returns the recorded location and state of each block.
     fn stripe_views(&mut self) -> Vec<(String, Option<String>, bool)> {
         let mut all = Vec::new();
         for file in self.files() {

@@ -35,7 +35,7 @@ impl Scene {
         (scene, record)
     }
 
-    /// The copies that Control asks the store to remove.
+    /// Returns the copies that Control asks the store to remove.
     fn removed_of(nodes: &[&[u32]]) -> BTreeSet<(String, usize)> {
         let (mut scene, record) = Self::over_store(true, nodes);
         scene.wait(Duration::from_secs(10));

@@ -69,7 +69,7 @@ impl Routes {
         self.router.layer(DefaultBodyLimit::max(REQUEST_BYTES))
     }
 
-    /// Method and path of each mounted endpoint.
+    /// Returns the method and path of each mounted endpoint.
     #[cfg(test)]
     pub(super) fn mounted(&self) -> &[(Method, &'static str)] {
         &self.mounted

@@ -37,7 +37,7 @@ fn new_cluster() -> (TempDir, Cluster) {
     (folder, cluster)
 }
 
-/// The records' file, and the cluster's id.
+/// Returns the records' file, and the cluster's id.
 fn records(cluster: &Cluster) -> (PathBuf, String) {
     (cluster.role_folder(&Role::Coordinator).join("catalog.redb"), cluster.config().cluster_id.to_string())
 }

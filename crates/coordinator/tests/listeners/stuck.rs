@@ -78,7 +78,7 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
     }
 }
 
-/// The names of stored puts that were begun.
+/// Returns the names of stored puts that were begun.
 fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
     let mut begun = Vec::new();
     let visit = &mut |change| {

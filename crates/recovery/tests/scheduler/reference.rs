@@ -86,7 +86,7 @@ impl Slow {
         good.map(|(facts, index)| (BlockIndex(index), facts.node.unwrap())).collect()
     }
 
-    /// The kinds to try for an item, in order.
+    /// Returns the kinds to try for an item, in order.
     fn ways(&self, item: &Item) -> Vec<Kind> {
         let others = |from| self.survivors(item.stripe).iter().filter(|&&(_, node)| node != from).count();
         match self.kind(item) {
@@ -118,7 +118,7 @@ impl Slow {
         copy <= BLOCK || 2 * copy * (others.len() * others.len()) as u64 <= sent
     }
 
-    /// Number of stripes with a block on a node and with open items, none of them running.
+    /// Returns the number of stripes with a block on a node and with open items, none of them running.
     fn waiting_stripes(&self, node: NodeId) -> usize {
         let open = |stripe: u32| {
             let mut items = self.items.iter().filter(|item| item.stripe == stripe);
@@ -269,7 +269,7 @@ impl Slow {
         })
     }
 
-    /// The next item to start.
+    /// Returns the next item to start.
     fn next(&mut self) -> Option<(ItemId, Kind, Vec<Wanted>, Vec<NodeId>)> {
         self.claims.clear();
         let mut queue: Vec<_> = (0..self.items.len())
@@ -339,7 +339,8 @@ impl Slow {
         sources.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// The requestors of an item's blocks if it can start. The error is whether requestors are missing.
+    /// Returns the requestors of an item's blocks if it can start. The error is whether requestors are
+    /// missing.
     fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
         if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
             return Err(false);

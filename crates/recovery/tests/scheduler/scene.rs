@@ -38,7 +38,7 @@ pub fn facts() -> NodeFacts {
     }
 }
 
-/// The load of a chain through the first k helpers.
+/// Returns the load of a chain through the first k helpers.
 pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
     let copies = matches!(proposal.kind, Kind::Migrate { .. });
     let count = if copies { 1 } else { data_blocks };
@@ -66,7 +66,7 @@ pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
 }
 
 impl Scene {
-    /// Nodes n1, n2, … with room for two jobs each, and stripes of code rs-4-2.
+    /// Creates nodes n1, n2, … with room for two jobs each, and stripes of code rs-4-2.
     pub fn new(nodes: u32) -> Self {
         Self::with(nodes, Limits::default(), |_| facts())
     }
@@ -197,7 +197,7 @@ impl Scene {
     }
 }
 
-/// The nodes that get blocks.
+/// Returns the nodes that get blocks.
 pub fn requestors(proposal: &Proposal) -> Vec<u32> {
     proposal.wanted.iter().map(|wanted| wanted.requestor.0).collect()
 }

@@ -15,7 +15,7 @@ pub(crate) struct Counts {
 
 type Key = (u16, Vec<u16>, Together);
 
-/// The combination that a stripe is counted under.
+/// Returns the combination that a stripe is counted under.
 fn key(entry: &Entry, fleet: &Fleet) -> Key {
     let is_up = |_, node| fleet.is_up(node);
     (entry.code, entry.lost(is_up), fleet.together(&entry.readers(is_up)))
@@ -79,13 +79,13 @@ impl Counts {
         damaged.flat_map(|(_, count)| count.slots.iter().copied())
     }
 
-    /// Stripes with several blocks on the same helper.
+    /// Returns the stripes with several blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = Slot> + '_ {
         let doubled = self.kinds.iter().filter(|((_, _, together), _)| together.shares_nodes());
         doubled.flat_map(|(_, count)| count.slots.iter().copied())
     }
 
-    /// All kinds, without counting the stripes `apart`.
+    /// Returns all kinds, without counting the stripes `apart`.
     pub(crate) fn kinds_without<'p>(
         &'p self,
         apart: impl Iterator<Item = &'p Entry>,

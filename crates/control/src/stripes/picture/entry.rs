@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-/// The index of a matching element, which is added if there is none.
+/// Returns the index of a matching element, which is added if there is none.
 fn number<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     all.iter().position(is).unwrap_or_else(|| {
         all.push(new());
@@ -112,7 +112,7 @@ impl Naming {
     }
 }
 
-/// The stripe and index that a block's name contains. The block need not exist.
+/// Returns the stripe and index that a block's name contains. The block need not exist.
 pub(crate) fn parse_name(block: &BlockId) -> Option<(StripeId, u16)> {
     let (stripe, text) = block.0.rsplit_once('.')?;
     let index: u16 = text.strip_prefix("ec").unwrap_or(text).parse().ok()?;
@@ -200,7 +200,7 @@ impl Entry {
         own.is_some_and(|own| ending(&own) == ending(block))
     }
 
-    /// The names of the blocks, if they are stored one by one.
+    /// Returns the names of the blocks, if they are stored one by one.
     pub(crate) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
         self.odd.iter().flat_map(|odd| &odd.names)
     }
@@ -214,7 +214,7 @@ impl Entry {
         self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
     }
 
-    /// The recorded places of the blocks, including those of missing and corrupt blocks.
+    /// Returns the recorded places of the blocks, including those of missing and corrupt blocks.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
         let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
         let replicas = self.replicas().iter().copied();
@@ -225,7 +225,8 @@ impl Entry {
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
-    /// The indices of the lost blocks, which have no healthy copy for which `counts(index, node)` is true.
+    /// Returns the indices of the lost blocks, which have no healthy copy for which `counts(index, node)` is
+    /// true.
     pub(crate) fn lost(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<u16> {
         let good =
             |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
@@ -235,7 +236,7 @@ impl Entry {
         lost.map(|(index, _)| index).collect()
     }
 
-    /// For each readable block, the node from which it is read.
+    /// Returns, for each readable block, the node from which it is read.
     pub(crate) fn readers(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<NodeId> {
         let good =
             |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
@@ -250,7 +251,7 @@ impl Entry {
         (0..).zip(&self.places).filter_map(reader).map(NodeId).collect()
     }
 
-    /// The full record of the stripe.
+    /// Returns the full record of the stripe.
     pub(crate) fn record(&self, shared: &Shared) -> StripeRecord {
         let mut digests = &*self.digests;
         let odd =

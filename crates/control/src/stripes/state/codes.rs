@@ -27,7 +27,7 @@ impl Codes {
         Ok(code)
     }
 
-    /// The number of further blocks that a stripe can lose; `None` if it is not readable.
+    /// Returns the number of further blocks that a stripe can lose; `None` if it is not readable.
     pub(crate) fn survives(&self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         self.redundancy.borrow_mut().survives(code, lost)
     }

@@ -80,7 +80,7 @@ impl Condemned {
         !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
     }
 
-    /// The problem of a block on a node, if it is condemned there.
+    /// Returns the problem of a block on a node, if it is condemned there.
     pub(crate) fn problem(&self, block: &BlockId, node: NodeId) -> Option<BlockProblem> {
         let condemned = !self.blocks.is_empty() && self.blocks.contains_key(&(block.clone(), node));
         condemned.then(contradicts_parity)
@@ -98,7 +98,7 @@ impl Condemned {
     }
 }
 
-/// The problem of a block that a parity check has shown to be wrong.
+/// Returns the problem of a block that a parity check has shown to be wrong.
 pub(crate) fn contradicts_parity() -> BlockProblem {
     BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned())
 }

@@ -66,7 +66,7 @@ impl Inventory {
         self.0.get(&node).is_some_and(|held| held.removing.contains(block))
     }
 
-    /// Nodes that were told to remove a block and have not answered.
+    /// Returns the nodes that were told to remove a block and have not answered.
     pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.0.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
     }

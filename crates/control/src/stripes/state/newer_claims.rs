@@ -82,14 +82,14 @@ impl NewerClaims {
         blocks.iter().any(|block| self.confirmed.contains(stripe_of(block)))
     }
 
-    /// The helpers whose claims are confirmed by others, and the number of blocks in each claim.
+    /// Returns the helpers whose claims are confirmed by others, and the number of blocks in each claim.
     pub(crate) fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
         stopping.map(|(&node, blocks)| (node, blocks.len() as u64))
     }
 }
 
-/// The name of a block's stripe.
+/// Returns the name of a block's stripe.
 fn stripe_of(block: &BlockId) -> &str {
     block.0.rsplit_once('.').map_or(&block.0, |(stripe, _)| stripe)
 }

@@ -45,7 +45,7 @@ impl Readers {
         until.is_some_and(|&until| now < until)
     }
 
-    /// A removed stripe that is still under a lease.
+    /// Returns a removed stripe that is still under a lease.
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.retired.get(stripe)
     }
