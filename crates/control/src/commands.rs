@@ -49,7 +49,7 @@ commands! {
     /// Requests about the cluster as a whole.
     Cluster ClusterCommand {
         Status(Reply<Status>),
-        /// Returns past events, at most this number.
+        /// Returns the last events, at most this number of them.
         History(usize, Reply<Vec<HistoryEntry>>),
         Settings(Reply<SettingsView>),
         ChangeSettings(SettingsRequest, Reply<SettingsView>),

@@ -146,7 +146,7 @@ pub(super) struct Lack {
     pub need: u64,
 }
 
-/// The data that a plan moves. Its repair reserves this much.
+/// The data that a plan moves. The scheduler reserves this much for the plan's job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loads {
     /// The load of every node that takes part, in ascending order of nodes.

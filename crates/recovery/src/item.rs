@@ -107,7 +107,7 @@ impl Kind {
 pub struct NewItem {
     /// The stripe.
     pub stripe: StripeId,
-    /// Its code.
+    /// The stripe's code.
     pub code: Arc<dyn Code>,
     /// Block size in bytes.
     pub block_bytes: u64,
@@ -154,9 +154,9 @@ pub enum End {
     Repaired,
     /// There was nothing to do.
     NothingLost,
-    /// It failed too often, or failed permanently.
+    /// The item failed too often, or failed permanently.
     Failed,
-    /// It was repaired several times, and each time another block was lost.
+    /// The stripe was repaired several times, and each time another block was lost.
     LostAgain,
     /// The stripe cannot be read.
     Unreadable {
@@ -170,9 +170,9 @@ pub enum End {
 /// How the repair of a stripe failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It may succeed later, or with other nodes.
+    /// The repair may succeed later, or with other nodes.
     Transient,
-    /// It will never succeed.
+    /// The repair will never succeed.
     Permanent,
 }
 
@@ -222,9 +222,9 @@ impl Counters {
 pub struct Proposal {
     /// The item.
     pub item: ItemId,
-    /// Its repair.
+    /// The item's repair.
     pub repair: RepairId,
-    /// Its stripe.
+    /// The item's stripe.
     pub stripe: StripeId,
     /// The resolved kind: a migration from a node that is down becomes a reconstruction, and a drain becomes
     /// a migration or a rebuild.
@@ -261,13 +261,13 @@ pub enum Action {
     },
     /// An item has ended.
     ItemEnded {
-        /// Its repair.
+        /// The item's repair.
         repair: RepairId,
         /// The item.
         item: ItemId,
-        /// Its stripe.
+        /// The item's stripe.
         stripe: StripeId,
-        /// How it ended.
+        /// How the item ended.
         end: End,
     },
     /// All items of a repair have ended.
@@ -293,7 +293,7 @@ pub(super) enum ItemPhase {
 #[derive(Debug)]
 pub(super) struct Item {
     pub repair: RepairId,
-    /// Number of its stripe, valid until the item ends.
+    /// Number of the item's stripe, valid until the item ends.
     pub stripe: u32,
     pub sequence: u64,
     pub kind: Kind,
@@ -304,11 +304,11 @@ pub(super) struct Item {
     pub not_before: Option<Duration>,
     /// The resource that had no room for the item's last plan.
     pub lack: Option<Lack>,
-    /// Its job is being cancelled, and the item goes back to the queue.
+    /// Whether the item's job is being cancelled so that the item goes back to the queue.
     pub stopping: bool,
-    /// Deadline of its job.
+    /// Deadline of the item's job.
     pub due: Option<Duration>,
-    /// Number of its jobs that were late.
+    /// Number of the item's jobs that were late.
     pub late: u32,
     /// Nodes that took part in late jobs.
     pub slow: BTreeSet<NodeNo>,

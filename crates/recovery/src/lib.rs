@@ -175,13 +175,13 @@ pub struct Scheduler {
 /// State of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairState {
-    /// Number of its items by state.
+    /// Number of the repair's items by state.
     pub counters: Counters,
-    /// Whether it is paused: no job of it starts.
+    /// Whether the repair is paused, so that none of its jobs starts.
     pub paused: bool,
-    /// Whether it was cancelled.
+    /// Whether the repair was cancelled.
     pub cancelled: bool,
-    /// Whether all its items have ended.
+    /// Whether all items of the repair have ended.
     pub ended: bool,
 }
 

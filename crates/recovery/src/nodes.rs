@@ -17,26 +17,26 @@ pub(super) type NodeNo = u32;
 /// The driver's facts about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Whether it accepts tasks now.
+    /// Whether the node accepts tasks now.
     pub alive: bool,
-    /// Its failure domain.
+    /// The node's failure domain.
     pub rack: Option<String>,
     /// Free space for blocks, in bytes.
     pub free_bytes: u64,
-    /// Number of blocks that it holds.
+    /// Number of blocks on the node.
     pub blocks: u64,
     /// The maximum that repairs may have in flight at the node.
     pub budget: Budget,
-    /// Whether it is being drained. No block is placed on it then.
+    /// Whether the node is being drained. No block is placed on it then.
     pub draining: bool,
 }
 
 /// Budget of the trunk of a rack: bytes of repairs in flight out of the rack and into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrunkBudget {
-    /// Out of the rack.
+    /// Bytes out of the rack.
     pub up_bytes: u64,
-    /// Into the rack.
+    /// Bytes into the rack.
     pub down_bytes: u64,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Node {
     pub done: Done,
     /// Bytes of user traffic at the node, as its heartbeat reports.
     pub user_bytes: u64,
-    /// Blocks that it has in memory.
+    /// Blocks that the node has in memory.
     pub cached: BTreeSet<(StripeId, BlockIndex)>,
-    /// Stripes with open items that have a block here.
+    /// Stripes with open items and with a block on the node.
     pub stripes: BTreeSet<u32>,
-    /// Number of these stripes that are proposed or have a job.
+    /// Number of the stripes in `stripes` that are proposed or have a job.
     pub busy_stripes: u64,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct InFlight {
     /// Blocks in transit to the node, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
-    /// Running repairs that read from it.
+    /// Number of running repairs that read from the node.
     pub sources: u64,
 }
 
@@ -102,7 +102,7 @@ struct Rack {
 #[derive(Debug, Default)]
 pub(super) struct Booking {
     nodes: Vec<Booked>,
-    /// Rack, bytes out of it, bytes into it.
+    /// For each rack: its index, the bytes out of it, and the bytes into it.
     racks: Vec<(usize, u64, u64)>,
     /// Nodes that replaced requestors while the job ran.
     stand_ins: Vec<NodeNo>,

@@ -109,9 +109,9 @@ pub(super) struct Known<'a> {
 /// Whether an item can start.
 pub(super) enum Check {
     Ready(Kind, Vec<Wanted>),
-    /// Too few of its survivors have room.
+    /// Too few of the item's survivors have room.
     NoHelpers,
-    /// The nodes that could take its blocks have no room.
+    /// The nodes that could take the item's blocks have no room.
     NoRequestors,
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use repair::NodeId;
 
-/// The part of the unused amount that is moved at once. Moving all of it would be too much: a node also
+/// The part of the unused amount that one `deal` moves. Moving all of it would be too much: a node also
 /// leaves some unused because other nodes in its chains hold it back.
 const GIVEN: f64 = 0.75;
 /// Shares stay as they are while less than this part of the cap is unused.

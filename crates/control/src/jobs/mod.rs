@@ -74,11 +74,11 @@ pub(crate) struct RunningJob {
     pub(crate) lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
     /// The job's result, while writes are still in flight.
     pub(crate) ended: Option<Result<Outcome, JobError>>,
-    /// The job's bandwidth reservation, if it is not a repair.
+    /// The job's bandwidth reservation, if the job is not a repair.
     pub(crate) reservation: Option<ReservationId>,
-    /// The job's item in the scheduler, if it is a repair.
+    /// The job's item in the scheduler, if the job is a repair.
     pub(crate) item: Option<ItemId>,
-    /// The load of the first plan, if it is a repair.
+    /// The load of the job's first plan, if the job is a repair.
     pub(crate) loads: Loads,
     /// Whether the job chooses helpers by what other jobs have reserved.
     pub(crate) minds_others: bool,

@@ -12,9 +12,9 @@ use repair::NodeId;
 pub(crate) struct Candidate {
     /// The helper's id.
     pub node: NodeId,
-    /// Its rack, if known.
+    /// The helper's rack, if known.
     pub rack: Option<String>,
-    /// Blocks that it holds or will soon receive.
+    /// Number of blocks that the helper holds or will soon receive.
     pub used: usize,
 }
 

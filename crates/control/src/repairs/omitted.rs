@@ -12,9 +12,9 @@ use crate::nodes::sorted;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     down: Vec<String>,
-    /// Not connected, in maintenance.
+    /// Helpers that are not connected and are in maintenance.
     maintained: Vec<String>,
-    /// The store reports their servers as out of service.
+    /// Helpers whose servers the store reports as out of service.
     out_of_service: Vec<String>,
     leaving: Vec<String>,
     full: Vec<String>,

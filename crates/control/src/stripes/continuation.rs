@@ -12,7 +12,7 @@ pub(crate) enum StripeThen {
     Known { good: Vec<(BlockId, NodeId)> },
     /// A found block is recorded on its node.
     Adopted { node: NodeId, block: BlockId },
-    /// The removal of a block by its node is recorded.
+    /// A node has removed a block, and the removal is recorded.
     Discarded { node: NodeId, block: BlockId },
     /// An orphan is marked for removal.
     Needless { node: NodeId, block: BlockId },

@@ -100,7 +100,7 @@ impl Stripes {
     }
 }
 
-/// Checks a plug-in's description against the facts.
+/// Checks a plug-in's description of a stripe against the coordinator's state.
 struct DescriptionCheck<'a> {
     facts: Facts<'a>,
 }

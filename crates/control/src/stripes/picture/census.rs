@@ -35,7 +35,7 @@ pub(crate) struct Kind<'p> {
     pub lost: Vec<BlockIndex>,
     pub together: &'p Together,
     pub stripes: u64,
-    /// The sum of their block lengths, one block per stripe.
+    /// The sum of the stripes' block lengths, one block per stripe.
     pub block_bytes: u64,
     /// The indices of these stripes in memory; empty if the stripes are whole and share no helpers.
     pub slots: &'p BTreeSet<Slot>,
