@@ -1,4 +1,4 @@
-//! Facts that every machine may read and no machine changes.
+//! Facts that every state machine may read and no state machine changes.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Records the events that machines have reported.
+    /// Records the events that state machines have reported.
     pub(crate) fn take(&mut self, unix_ms: u64, out: &mut Out) {
         while let Some(what) = out.notes.pop_front() {
             let number = self.entries.back().map_or(1, |last| last.number + 1);

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-/// Borrows the facts of a [`Control`] while one of its other machines is changed.
+/// Borrows the facts of a [`Control`] while one of its other state machines is changed.
 macro_rules! facts {
     ($control:ident) => {
         $crate::facts::Facts {
@@ -29,7 +29,7 @@ macro_rules! around {
     };
 }
 
-/// Borrows all machines of a [`Control`] as read-only [`Answers`] while its effects are written.
+/// Borrows all state machines of a [`Control`] as read-only [`Answers`] while its effects are written.
 macro_rules! answers {
     ($control:ident) => {
         $crate::answers::Answers {
@@ -277,7 +277,7 @@ impl Control {
         self.pass_on();
     }
 
-    /// Advances the timers of all machines.
+    /// Advances the timers of all state machines.
     pub fn handle_tick(&mut self, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
@@ -319,13 +319,13 @@ impl Control {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
-    /// Passes new history entries and storage requests to the machines that process them.
+    /// Passes new history entries and storage requests to the state machines that process them.
     pub(crate) fn pass_on(&mut self) {
         self.history.take(self.base.unix_ms, &mut self.out);
         self.storing.take(&mut self.out);
     }
 
-    /// Delivers each signal to the machine that it concerns.
+    /// Delivers each signal to the state machine that it concerns.
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
@@ -400,7 +400,7 @@ impl Control {
         }
     }
 
-    /// Runs all machines until none has work left before the next event.
+    /// Runs all state machines until none has work left before the next event.
     fn work(&mut self) {
         self.settle();
         loop {

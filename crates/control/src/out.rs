@@ -1,8 +1,8 @@
-//! The output of the machines: messages, answers, writes, history entries and signals. It also supplies
+//! The output of the state machines: messages, answers, writes, history entries and signals. It also supplies
 //! numbers and random bits.
 //!
 //! Machines never wait: each [`Write`] goes out with its continuation ([`Then`]). [`Control`](crate::Control)
-//! forwards the output after the machines have handled an event.
+//! forwards the output after the state machines have handled an event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) const NUMBERS: u64 = 1 << 16;
 /// How many bad blocks of a helper a history entry names.
 const NAMED: usize = 5;
 
-/// Collects the output of the machines while they handle an event.
+/// Collects the output of the state machines while they handle an event.
 pub(crate) struct Out {
     effects: VecDeque<Effect>,
     /// Requests to the storage, in the order in which it must carry them out.
@@ -90,7 +90,7 @@ impl Out {
         self.push(Effect::Send { connection, message: Box::new(message) });
     }
 
-    /// Queues a signal for another machine.
+    /// Queues a signal for another state machine.
     pub(crate) fn tell(&mut self, signal: Signal) {
         self.signals.push_back(signal);
     }

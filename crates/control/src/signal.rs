@@ -1,5 +1,5 @@
-//! Signals: a machine reports a finding that another machine must handle. [`Control`](crate::Control)
-//! delivers them.
+//! Signals: a state machine reports a finding that another state machine must handle.
+//! [`Control`](crate::Control) delivers them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use views::FoundBy;
 
 use crate::jobs::owner::Owner;
 
-/// A finding of one machine for another.
+/// A finding of one state machine for another.
 pub(crate) enum Signal {
     /// The scheduler's facts about a node have changed.
     Node(NodeId),

@@ -77,7 +77,7 @@ pub(crate) enum EndReason {
 }
 
 impl EndReason {
-    /// Whether the same node may succeed later, for example if it was suspended during its registration.
+    /// Whether the node may succeed if it retries, for example after a suspension while it registered.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Closed | Self::Silent | Self::Slow(_) | Self::Io(_) | Self::Dropped)
     }

@@ -19,7 +19,7 @@ const ROOM_BYTES: usize = 64 << 20;
 /// Messages up to this length do not count against [`ROOM_BYTES`]: each connection has at most one, and the
 /// queue to the control plane is bounded.
 const SMALL_BYTES: usize = 4 << 10;
-/// The number of bytes of [`ROOM_BYTES`] for which one permit of the semaphore stands.
+/// The number of bytes of [`ROOM_BYTES`] per permit of the semaphore.
 const ROOM_UNIT: usize = 1 << 10;
 /// Maximum length of a client's registration in bytes.
 const CLIENT_HELLO_BYTES: usize = 1 << 10;

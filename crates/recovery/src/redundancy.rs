@@ -108,7 +108,7 @@ fn left(code: &dyn Code, lost: &[BlockIndex]) -> Vec<BlockIndex> {
     (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block)).collect()
 }
 
-/// Advances to the next set of the same size with numbers below `end`, in lexicographic order. Returns
+/// Advances `set` to the next set of the same size with numbers below `end`, in lexicographic order. Returns
 /// `false` after the last.
 fn next_set(set: &mut [usize], end: usize) -> bool {
     let size = set.len();

@@ -1,5 +1,5 @@
-//! The read-only view of nodes, stripes and storage. Every machine of the control plane may read it while it
-//! changes its own state.
+//! The read-only view of nodes, stripes and storage. Every state machine of the control plane may read it
+//! while it changes its own state.
 
 mod blocks;
 mod copies;

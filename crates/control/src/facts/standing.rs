@@ -23,7 +23,8 @@ pub(crate) struct Standing {
     pub contradictory: bool,
 }
 
-/// The stripes of files whose losses differ from the picture's counts, for either of two reasons.
+/// The stripes of files whose losses differ from the counts of the picture (the catalog in memory), for
+/// either of two reasons.
 pub(crate) struct Doubts {
     /// Copies found bad whose state is not recorded yet.
     bad: BTreeMap<Slot, BTreeSet<(BlockIndex, NodeId)>>,
@@ -75,7 +76,8 @@ impl<'a> Facts<'a> {
         Standing { lost, together, contradictory: doubts.contradictory.contains(&slot) }
     }
 
-    /// Returns the losses of any stripe, even if no file in the picture contains the stripe.
+    /// Returns the losses of any stripe, even if no file in the picture (the catalog in memory) contains the
+    /// stripe.
     pub(crate) fn standing_of(self, record: &StripeRecord) -> Standing {
         if let Some(slot) = self.stripes.picture.slot_of_file(&record.id) {
             return self.standing(&self.doubts_about(slot, record), slot, |_| true);

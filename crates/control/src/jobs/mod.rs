@@ -212,8 +212,8 @@ impl Jobs {
         }
     }
 
-    /// Handles the end of a job. The end is reported to other machines once everything that the job stored is
-    /// recorded.
+    /// Handles the end of a job. The end is reported to other state machines once everything that the job
+    /// stored is recorded.
     pub(crate) fn finish(
         &mut self,
         facts: Facts<'_>,

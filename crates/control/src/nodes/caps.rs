@@ -31,7 +31,7 @@ use views::{CapsRequest, CapsView};
 const KEY: &str = "caps";
 /// How long helpers use their shares before they are asked for the unused part.
 const USED_FOR: Duration = Duration::from_millis(900);
-/// How long the coordinator waits for those reports before it redistributes the shares.
+/// How long the coordinator waits for the helpers' reports before it redistributes the shares.
 const ANSWERED_IN: Duration = Duration::from_millis(100);
 
 impl Nodes {

@@ -1,10 +1,10 @@
 //! Repairs: each order is split into items, one per stripe, which [`recovery::Scheduler`] starts.
 //!
-//! This machine drives the scheduler and owns smaller machines: the [`queue`] of all repairs, automatic
-//! repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on stripes,
-//! and reads before repairs ([`verify_first`]). It passes facts to the scheduler ([`scheduler_facts`]), adds
-//! [`items`], prepares the jobs of [`proposals`], and explains results ([`views`], [`advice`]). Only the
-//! scheduler decides what starts next, where, and with which helpers.
+//! This state machine drives the scheduler and owns smaller state machines: the [`queue`] of all repairs,
+//! automatic repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on
+//! stripes, and reads before repairs ([`verify_first`]). It passes facts to the scheduler
+//! ([`scheduler_facts`]), adds [`items`], prepares the jobs of [`proposals`], and explains results
+//! ([`views`], [`advice`]). Only the scheduler decides what starts next, where, and with which helpers.
 
 pub(crate) mod advice;
 pub(crate) mod attempts;
@@ -70,7 +70,7 @@ use crate::storing::then::Then;
 /// once.
 pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
 
-/// All repairs, and the machines that start and schedule them.
+/// All repairs, and the state machines that start and schedule them.
 pub(super) struct Repairs {
     pub(crate) queue: Queue,
     pub scheduler: Scheduler,

@@ -26,7 +26,7 @@ const MANY_BLOCKS: u64 = 10_000;
 pub(crate) struct Room {
     /// The number of blocks that belong to files.
     pub blocks: u64,
-    /// How many of these no helper can accept; an estimate if only a sample was checked.
+    /// The number of blocks that no helper can accept; an estimate if only a sample was checked.
     pub stuck: u64,
     /// The length of the largest block that no helper can accept.
     pub stuck_bytes: u64,

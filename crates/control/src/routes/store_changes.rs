@@ -8,7 +8,7 @@ use crate::Control;
 use crate::signal::Signal;
 
 impl Control {
-    /// Applies changes of the storage, and informs the machines that they concern.
+    /// Applies changes of the storage, and informs the state machines that they concern.
     pub(crate) fn take_changes(&mut self, changes: Vec<StoreChange>) {
         if changes.is_empty() {
             return;

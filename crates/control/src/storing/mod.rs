@@ -177,7 +177,7 @@ impl Storing {
         Some(ask)
     }
 
-    /// Queues the requests of the machines, and keeps their continuations.
+    /// Queues the requests of the state machines, and keeps their continuations.
     pub(crate) fn take(&mut self, out: &mut Out) {
         while let Some(wish) = out.wishes.pop_front() {
             match wish {

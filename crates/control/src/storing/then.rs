@@ -1,4 +1,4 @@
-//! Continuations of writes (what to do once the storage has answered), as one enum for all machines.
+//! Continuations of writes (what to do once the storage has answered), as one enum for all state machines.
 
 use repair::StripeId;
 use store_api::{RecordWrite, Write};
@@ -10,7 +10,7 @@ use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::RepairThen;
 use crate::stripes::continuation::StripeThen;
 
-/// The continuation of any write. Each machine defines the continuations of its own writes.
+/// The continuation of any write. Each state machine defines the continuations of its own writes.
 pub(crate) enum Then {
     /// No continuation; a failure is logged.
     Nothing,
@@ -32,7 +32,7 @@ pub(crate) enum Then {
     },
 }
 
-/// Wraps the continuations of each machine.
+/// Wraps the continuations of each state machine.
 macro_rules! continuations {
     ($($variant:ident($then:ty)),+) => { $(
         impl From<$then> for Then {

@@ -1,4 +1,4 @@
-//! Applies changes of the storage to the picture.
+//! Applies changes of the storage to the picture (the catalog in memory).
 
 use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, StoreChange, StripeRecord};
@@ -9,7 +9,8 @@ use crate::signal::Signal;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Applies a change to the picture. Returns the nodes that hold blocks of the changed stripe.
+    /// Applies a change to the picture (the catalog in memory). Returns the nodes that hold blocks of the
+    /// changed stripe.
     pub(crate) fn apply_change(
         &mut self,
         around: Around<'_>,

@@ -97,8 +97,8 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Returns the number of stripes with a contradiction. Stripes that are missing from the picture are not
-    /// counted.
+    /// Returns the number of stripes with a contradiction. Stripes that are missing from the picture (the
+    /// catalog in memory) are not counted.
     pub(crate) fn contradictory_stripes(&self) -> u64 {
         let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
         self.contradictions.0.keys().filter(known).count() as u64

@@ -407,7 +407,7 @@ impl Slow {
     }
 }
 
-// ---- both, side by side ----
+// ---- scheduler and reference, side by side ----
 
 struct Pair {
     fast: Scheduler,

@@ -32,7 +32,7 @@ impl Contradictions {
         self.0.contains_key(stripe)
     }
 
-    /// Returns all contradictory stripes, including those missing from the picture.
+    /// Returns all contradictory stripes, including those missing from the picture (the catalog in memory).
     pub(crate) fn names(&self) -> ContradictoryStripes {
         ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
     }

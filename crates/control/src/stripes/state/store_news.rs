@@ -1,7 +1,7 @@
 //! News from a store that others run: whether it has been listed, and remarks for operators.
 //!
-//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus. The block
-//! lists of helpers that register are kept until they can be compared with the picture.
+//! Before the first listing the picture (the catalog in memory) is empty, so no stripe counts as safe, lost
+//! or surplus. The block lists of helpers that register are kept until they can be compared with the picture.
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
