@@ -144,7 +144,7 @@ impl<'a> ItemView<'a> {
     /// Whether a rebuild would take downlinks away from copies in flight.
     ///
     /// This is so if a rebuild brings its taker more than the block itself, and even the least busy taker
-    /// would finish it later than the node finishes its copies.
+    /// would finish the rebuild later than the drained node finishes its copies.
     fn crowds_out_copies(&self, from: NodeId) -> bool {
         let brought = self.repair.brought;
         // If the node sends nothing, there are no copies to protect, and waiting for their end would never

@@ -273,7 +273,8 @@ impl Scheduler {
 
     /// Reserves budget for work that does not queue, such as a degraded read.
     ///
-    /// Such work takes up to half of each budget of recoveries. Fewer recoveries start until it is released.
+    /// Such work takes up to half of each node's budget for recoveries. Fewer recoveries start until the
+    /// reservation is released.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
         // Waiting items may now lack another resource than before.

@@ -26,7 +26,7 @@ struct Reads {
 
 impl Redundancy {
     /// Returns how many further blocks a stripe can lose in the worst case, in addition to `lost`. `None` if
-    /// it cannot be read.
+    /// the stripe cannot be read.
     pub fn survives(&mut self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         let spare = (code.blocks() - code.data_blocks()).checked_sub(lost.len())? as u32;
         if code.spec().is_mds() {

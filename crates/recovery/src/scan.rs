@@ -53,8 +53,8 @@ impl Scan {
         self.news = news;
     }
 
-    /// Returns the next proposal. `None` without a walk if the last walk found nothing and there was no news
-    /// since.
+    /// Returns the next proposal, if there is one. If the last walk found nothing and there was no news
+    /// since, the queue is not walked again.
     pub fn next(&mut self, known: Known<'_>) -> Option<Proposal> {
         if self.idle {
             return None;

@@ -327,8 +327,8 @@ mod tests {
                 chained(&mut shares, &chains);
             }
             let used: f64 = (0..10).map(|_| chained(&mut shares, &chains)).sum::<f64>() / 10.0;
-            // A node that has little and needs no more is helped in vain from time to time. With very uneven
-            // chains this costs up to 12 %.
+            // A node with a small share that needs no more still gets more from time to time. With very
+            // uneven chains this costs up to 12 %.
             prop_assert!(used >= 0.85 * CAP, "{used}: {:?} for {chains:?}", now(&shares));
         }
     }

@@ -10,11 +10,12 @@ use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
     /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole and
-    /// as well spread without this copy. An earlier decision to remove the copy may be outdated.
+    /// as well spread without this copy. Call this before each removal, because the decision to remove the
+    /// copy may be outdated.
     pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.stripes.record_of(block) else {
             // In a store that others change, a volume may be missing from a listing for a moment. Its blocks
-            // must not be removed for that.
+            // must not be removed because of that.
             return !self.base.store.claims_stripes();
         };
         record.node != Some(node) && self.is_spare(&stripe, index, node)

@@ -58,8 +58,8 @@ pub(crate) struct Unproven {
     pub stripes: Vec<StripeId>,
     /// The blocks that the helper has described.
     pub described: BTreeSet<BlockId>,
-    /// The deadline for describing blocks. The stripes are released then, because further blocks of theirs
-    /// may be lost.
+    /// The deadline for the descriptions. When it passes, the scheduler resumes the stripes, because more of
+    /// their blocks may be lost.
     pub until: Duration,
 }
 

@@ -51,8 +51,8 @@ impl Registry {
         }
     }
 
-    /// Called when the start-up phase ends: unconnected helpers count as absent since the start, unless an
-    /// earlier time is recorded.
+    /// Starts the outages of unconnected helpers at the end of the start-up phase. They count as absent since
+    /// the start, unless an earlier time is recorded.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
         // Servers that have no helper by configuration are not missing.
         let is_missed = |node: &NodeId| {

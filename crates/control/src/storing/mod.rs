@@ -106,8 +106,8 @@ impl Opened {
     }
 }
 
-/// Carries out the writes in one transaction, and recovery checks. Returns the events for control, and the
-/// requests that are left to the driver.
+/// Carries out all writes in one transaction, then the recovery checks. Returns the events for control, and
+/// the requests that are left to the driver.
 pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
     let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
