@@ -1,4 +1,4 @@
-//! Facts that every machine may read and no machine changes.
+//! Facts that every state machine may read and no state machine changes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Refuses a helper whose blocks belong to another cluster.
+    /// Returns the reason to refuse a helper whose blocks belong to another cluster.
     pub(crate) fn check_cluster(&self, cluster_id: &str) -> Result<(), String> {
         if cluster_id == self.settings.cluster_id {
             return Ok(());

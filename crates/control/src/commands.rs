@@ -1,4 +1,4 @@
-//! API requests: one enum per topic. Each request carries the reply to which its answer belongs.
+//! API requests: one enum per topic. Each request carries a [`Reply`], which addresses the answer to it.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ commands! {
     /// Requests about the cluster as a whole.
     Cluster ClusterCommand {
         Status(Reply<Status>),
-        /// The number limits how many entries are returned.
+        /// Returns the last events, at most this number of them.
         History(usize, Reply<Vec<HistoryEntry>>),
         Settings(Reply<SettingsView>),
         ChangeSettings(SettingsRequest, Reply<SettingsView>),

@@ -33,7 +33,7 @@ pub struct Reply<T> {
 }
 
 impl<T: Send + 'static> Reply<T> {
-    /// The reply to this request.
+    /// Creates the reply to this request.
     pub fn to(request: RequestId) -> Self {
         Self { request, _answer: PhantomData }
     }
@@ -53,7 +53,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The result, of the type that the request's [`Reply`] has.
+    /// Returns the result, whose type is that of the request's [`Reply`].
     pub fn take<T: 'static>(self) -> Result<T, RequestError> {
         self.result.map(|value| *value.downcast().expect("an answer has the type of its reply"))
     }

@@ -7,16 +7,16 @@ use codes::BlockIndex;
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState};
 
-/// The time limit of a question; the helper's disk may hang. A question that reads a block gets additional
-/// time, enough for a slow and busy disk to read it.
+/// The time limit of a query, because a helper's disk may hang. A query that reads a block gets additional
+/// time, enough for a slow and busy disk to read the block.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
 
-/// A question without an answer so far.
+/// A query that the helper has not answered yet.
 pub(crate) struct Query {
     pub node: NodeId,
     pub subject: Subject,
-    /// The time at which the question expires.
+    /// The time at which the query expires.
     pub until: Duration,
 }
 
@@ -25,16 +25,16 @@ pub(crate) enum Subject {
     Block { stripe: StripeId, index: BlockIndex, known: BlockRecord, scrub: bool },
     /// List all blocks, for a scrub.
     List,
-    /// Describe all blocks, so orphans can be removed at an operator's request.
+    /// Describe all blocks, so that orphans (blocks of no stripe) can be removed at an operator's request.
     Orphans,
-    /// Describe all blocks, so proven orphans can be removed automatically.
+    /// Describe all blocks, so that proven orphans can be removed automatically.
     Tidying,
     /// Describe all blocks after the helper's return.
     Returned,
 }
 
 impl Subject {
-    /// The time limit for the answer.
+    /// Returns the time limit for the answer.
     fn patience(&self) -> Duration {
         match self {
             Self::Block { known, .. } => patience(known.bytes),
@@ -43,12 +43,12 @@ impl Subject {
     }
 }
 
-/// The time limit for an answer that requires reading this many bytes.
+/// Returns the time limit for an answer that requires reading this many bytes.
 pub(crate) fn patience(bytes: u64) -> Duration {
     ANSWER_LIMIT + Duration::from_secs(bytes / SLOW_BYTES_PER_SECOND)
 }
 
-/// The open questions to helpers, by number.
+/// The open queries to helpers, by number.
 #[derive(Default)]
 pub(crate) struct Queries {
     open: BTreeMap<u64, Query>,
@@ -56,7 +56,7 @@ pub(crate) struct Queries {
 }
 
 impl Queries {
-    /// Opens a question. Returns its number.
+    /// Opens a query. Returns its number.
     pub(crate) fn open(&mut self, node: NodeId, subject: Subject, now: Duration) -> u64 {
         self.last += 1;
         let until = now + subject.patience();
@@ -64,18 +64,18 @@ impl Queries {
         self.last
     }
 
-    /// The subject of an open question to this node.
+    /// Returns the subject of an open query to this node.
     pub(crate) fn subject(&self, node: NodeId, number: u64) -> Option<&Subject> {
         self.open.get(&number).filter(|question| question.node == node).map(|question| &question.subject)
     }
 
-    /// Closes an open question to this node. Returns its subject.
+    /// Closes an open query to this node. Returns its subject.
     pub(crate) fn close(&mut self, node: NodeId, number: u64) -> Option<Subject> {
         self.subject(node, number)?;
         self.open.remove(&number).map(|question| question.subject)
     }
 
-    /// Restarts the time limit of a question, because a cap delays the helper or a part of the answer has
+    /// Restarts the time limit of a query, because a cap delays the helper or a part of the answer has
     /// arrived.
     pub(crate) fn wait(&mut self, node: NodeId, number: u64, now: Duration) {
         if let Some(question) = self.open.get_mut(&number).filter(|question| question.node == node) {
@@ -83,12 +83,12 @@ impl Queries {
         }
     }
 
-    /// Closes and returns the questions that have expired.
+    /// Closes and returns the queries that have expired.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<(u64, Query)> {
         self.open.extract_if(.., |_, question| question.until <= now).collect()
     }
 
-    /// Closes all questions to a node. Returns their numbers.
+    /// Closes all queries to a node. Returns their numbers.
     pub(crate) fn drop_node(&mut self, node: NodeId) -> Vec<u64> {
         self.open.extract_if(.., |_, question| question.node == node).map(|(number, _)| number).collect()
     }
@@ -106,7 +106,7 @@ impl Queries {
     }
 }
 
-/// The state of a block with this problem; `None` if the problem says nothing about the block.
+/// Returns the state of a block with this problem; `None` if the problem says nothing about the block.
 pub(crate) fn state_for(problem: &BlockProblem) -> Option<BlockState> {
     match problem {
         BlockProblem::Missing => Some(BlockState::Missing),

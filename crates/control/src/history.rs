@@ -10,7 +10,7 @@ use crate::nodes::Nodes;
 use crate::out::{Bad, Out};
 use crate::records::recall;
 
-/// The most entries that are kept.
+/// The maximum number of entries that are kept.
 pub(crate) const KEPT: usize = 1000;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
@@ -22,7 +22,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Records the events that machines have reported.
+    /// Records the events that state machines have reported.
     pub(crate) fn take(&mut self, unix_ms: u64, out: &mut Out) {
         while let Some(what) = out.notes.pop_front() {
             let number = self.entries.back().map_or(1, |last| last.number + 1);
@@ -50,14 +50,14 @@ impl History {
         self.entries = entries.into();
     }
 
-    /// Reports the bad blocks that were collected since the last tick.
+    /// Adds the bad blocks that were found since the last tick to the history, as one event per node.
     pub(crate) fn note_all_bad(&mut self, nodes: &Nodes, out: &mut Out) {
         for (node, Bad { blocks, first, problem }) in std::mem::take(&mut out.bad) {
             out.note(HistoryEvent::BlocksLost { node: nodes.name(node), blocks, first, problem });
         }
     }
 
-    /// The number, target and reason of the last repair, if it failed.
+    /// Returns the number, target and reason of the last repair, if it failed.
     pub(crate) fn failed_last(&self) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
             HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
@@ -70,7 +70,7 @@ impl History {
         (!texts.is_empty()).then(|| format!("repair {repair} ({target}) failed: {}", texts.join("; ")))
     }
 
-    /// The last `most` entries, the oldest first.
+    /// Returns the last `most` entries, the oldest first.
     pub(crate) fn history(&self, most: usize) -> Vec<HistoryEntry> {
         let entries = &self.entries;
         entries.iter().skip(entries.len().saturating_sub(most)).cloned().collect()

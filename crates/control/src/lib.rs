@@ -5,11 +5,12 @@
 //! crate has no locks, sockets or awaits.
 //!
 //! **Invariants:** a node is alive in `topology` if and only if it has a connection; a stripe has at most one
-//! job that publishes blocks; the picture shows only writes that the storage has acknowledged.
+//! job that publishes blocks; the picture (the catalog in memory) shows only writes that the storage has
+//! acknowledged.
 
 #![forbid(unsafe_code)]
 
-/// Borrows the facts of a [`Control`] while one of its other machines is changed.
+/// Borrows the facts of a [`Control`] while one of its other state machines is changed.
 macro_rules! facts {
     ($control:ident) => {
         $crate::facts::Facts {
@@ -21,14 +22,14 @@ macro_rules! facts {
     };
 }
 
-/// Borrows the facts of a [`Control`], without the stripes, while these are changed.
+/// Borrows the facts of a [`Control`], without the stripes, while the stripes are changed.
 macro_rules! around {
     ($control:ident) => {
         $crate::facts::Around { base: &$control.base, nodes: &$control.nodes, storing: &$control.storing }
     };
 }
 
-/// Borrows the answers of a [`Control`] while its effects are written.
+/// Borrows all state machines of a [`Control`] as read-only [`Answers`] while its effects are written.
 macro_rules! answers {
     ($control:ident) => {
         $crate::answers::Answers {
@@ -143,7 +144,7 @@ pub enum Event {
     Stored { number: u64, done: Done },
     /// The storage has rejected the write with this number; nothing has changed.
     Failed { number: u64, error: StoreError },
-    /// The storage was asked whether it works again after a fault, and this is the result.
+    /// The result of a check whether the storage works again after a fault.
     Recovered(Result<Vec<StoreChange>, OpenError>),
     /// Another program has changed the store.
     Changed(Vec<StoreChange>),
@@ -276,7 +277,7 @@ impl Control {
         self.pass_on();
     }
 
-    /// Advances the timers of all machines.
+    /// Advances the timers of all state machines.
     pub fn handle_tick(&mut self, now: Now) {
         (self.base.now, self.base.unix_ms) = (now.since_start, now.unix_ms);
         self.refuse_writes();
@@ -313,18 +314,18 @@ impl Control {
         self.pass_on();
     }
 
-    /// The longest wait for an event before [`handle_tick`](Self::handle_tick) is due.
+    /// Returns the longest wait for an event before [`handle_tick`](Self::handle_tick) is due.
     pub fn tick(&self) -> Duration {
         if self.jobs.running.is_empty() { IDLE_TICK } else { BUSY_TICK }
     }
 
-    /// Passes new history entries and storage requests to the machines that process them.
+    /// Passes new history entries and storage requests to the state machines that process them.
     pub(crate) fn pass_on(&mut self) {
         self.history.take(self.base.unix_ms, &mut self.out);
         self.storing.take(&mut self.out);
     }
 
-    /// Delivers each signal to the machine that it concerns.
+    /// Delivers each signal to the state machine that it concerns.
     pub(crate) fn route(&mut self) {
         while let Some(signal) = self.out.signals.pop_front() {
             match signal {
@@ -399,7 +400,7 @@ impl Control {
         }
     }
 
-    /// Runs all machines until none has work left before the next event.
+    /// Runs all state machines until none has work left before the next event.
     fn work(&mut self) {
         self.settle();
         loop {
@@ -417,7 +418,7 @@ impl Control {
         }
     }
 
-    /// The next effect for the driver.
+    /// Removes and returns the next effect for the driver.
     pub fn poll(&mut self) -> Option<Effect> {
         self.out.pop()
     }

@@ -1,8 +1,8 @@
-//! The output of the machines: messages, answers, writes, history entries and signals. It also supplies
+//! The output of the state machines: messages, answers, writes, history entries and signals. It also supplies
 //! numbers and random bits.
 //!
 //! Machines never wait: each [`Write`] goes out with its continuation ([`Then`]). [`Control`](crate::Control)
-//! forwards the output after the machines have handled an event.
+//! forwards the output after the state machines have handled an event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) const NUMBERS: u64 = 1 << 16;
 /// How many bad blocks of a helper a history entry names.
 const NAMED: usize = 5;
 
-/// Collects the output of the machines while they handle an event.
+/// Collects the output of the state machines while they handle an event.
 pub(crate) struct Out {
     effects: VecDeque<Effect>,
     /// Requests to the storage, in the order in which it must carry them out.
@@ -45,7 +45,7 @@ pub(crate) struct Out {
     numbers: VecDeque<Range<u64>>,
     /// Whether a request for more numbers is in flight.
     more_numbers: bool,
-    /// Writes that were unanswered before the current event.
+    /// Number of writes that were unanswered before the current event.
     pub unanswered: usize,
 }
 
@@ -90,7 +90,7 @@ impl Out {
         self.push(Effect::Send { connection, message: Box::new(message) });
     }
 
-    /// Queues a signal for another machine.
+    /// Queues a signal for another state machine.
     pub(crate) fn tell(&mut self, signal: Signal) {
         self.signals.push_back(signal);
     }
@@ -131,7 +131,7 @@ impl Out {
         self.notes.push_back(what);
     }
 
-    /// Notes that a block was found bad. Bad blocks of the same helper share one history entry.
+    /// Records that a block was found bad. Bad blocks of the same helper share one history entry.
     pub(crate) fn note_bad(&mut self, node: NodeId, block: &BlockId, problem: &str) {
         let none = || Bad { blocks: 0, first: Vec::new(), problem: problem.to_owned() };
         let bad = self.bad.entry(node).or_insert_with(none);
@@ -141,8 +141,8 @@ impl Out {
         }
     }
 
-    /// A number that no earlier job had. More numbers are requested in time; they run out only if the storage
-    /// hangs for long.
+    /// Returns a number that no earlier job had. More numbers are requested in time; they run out only if the
+    /// storage hangs for long.
     pub(crate) fn next_number(&mut self) -> Result<u64, StorageError> {
         while self.numbers.front().is_some_and(Range::is_empty) {
             self.numbers.pop_front();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The most unused time that is made up after a pause.
+/// After a pause, reads may catch up on at most this much unused time.
 const CREDIT: Duration = Duration::from_secs(1);
 
 /// The time at which the next read may start, so that reads stay within a rate.
@@ -22,7 +22,7 @@ impl Pace {
         self.due = self.due.max(now.saturating_sub(CREDIT)) + cost;
     }
 
-    /// Starts no read before this time.
+    /// Delays the next read until this time, if it would start earlier.
     pub(crate) fn rest_until(&mut self, time: Duration) {
         self.due = self.due.max(time);
     }

@@ -1,5 +1,5 @@
-//! Signals: a machine reports a finding that another machine must handle. [`Control`](crate::Control)
-//! delivers them.
+//! Signals: a state machine reports a finding that another state machine must handle.
+//! [`Control`](crate::Control) delivers them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,14 @@ use views::FoundBy;
 
 use crate::jobs::owner::Owner;
 
-/// A finding of one machine for another.
+/// A finding of one state machine for another.
 pub(crate) enum Signal {
     /// The scheduler's facts about a node have changed.
     Node(NodeId),
     /// A node's blocks or its free space have changed.
     Space(NodeId),
-    /// A node has connected or disconnected. For blocks with several copies, another copy may count now.
+    /// A node has connected or disconnected. For blocks with several copies, the scheduler may have to use
+    /// another copy.
     Replicas(NodeId),
     /// The capacity or the cap of a rack's trunk has changed.
     Trunk(String),
@@ -58,9 +59,9 @@ pub(crate) enum Signal {
     Measured { link: (NodeId, NodeId), ports: [Option<f64>; 2], pair: Option<f64> },
     /// The measurement of links has ended.
     MeasuredAll,
-    /// A job has stored blocks of a given stripe.
+    /// A job has stored blocks of a stripe that a plug-in described.
     GivenStored { stripe: StripeId, blocks: Vec<(BlockIndex, NodeId)> },
-    /// A job could not read a block of a given stripe.
+    /// A job could not read a block of a stripe that a plug-in described.
     GivenLost { stripe: StripeId, index: BlockIndex, node: NodeId, state: BlockState },
     /// A job could not read a block, for a reason that says nothing about the block's health.
     Unavailable { stripe: StripeId, index: BlockIndex, node: NodeId, known: BlockRecord },

@@ -57,11 +57,11 @@ struct Scene {
     core: Option<Control>,
     storage: Option<Storage>,
     term: Term,
-    /// The storage accepts requests and does not carry them out yet.
+    /// Whether the storage accepts requests without carrying them out yet.
     stuck: bool,
-    /// The storage fails every request.
+    /// Whether the storage fails every request.
     broken: bool,
-    /// The storage refuses rebuilt blocks on these nodes.
+    /// The nodes on which the storage refuses rebuilt blocks.
     distrusted: BTreeSet<NodeId>,
     now: Duration,
     /// Milliseconds since 1970 at the last start of the coordinator.
@@ -87,11 +87,12 @@ struct PlayedNode {
     refused: Option<String>,
     removed: Vec<BlockId>,
     assigned: Vec<Assignment>,
-    /// Messages that it has received and not handled yet.
+    /// Messages that the node has received and not handled yet.
     backlog: VecDeque<ToNode>,
-    /// It rebuilds blocks with wrong bytes, as if its sources were wrong although their checksums hold.
+    /// Whether the node rebuilds blocks with wrong bytes, as if its sources were wrong although their
+    /// checksums hold.
     rebuilds_wrongly: bool,
-    /// Its files contain other blocks than their names suggest.
+    /// Whether the node's files contain other blocks than their names suggest.
     is_swapped: bool,
     /// Blocks that were replaced together with their checksums.
     forged: BTreeSet<BlockId>,
@@ -120,7 +121,7 @@ fn core(folder: &TempDir, unix_ms: u64) -> (Control, Storage, Term) {
     (Control::new(settings(), opened, StdRng::seed_from_u64(7), unix_ms), storage, term)
 }
 
-/// The answer of a storage whose disk is full.
+/// Returns the answer of a storage whose disk is full.
 fn refuse(ask: Ask) -> Option<Event> {
     let number = match ask {
         Ask::Write { number, .. } => number,
@@ -135,8 +136,8 @@ fn refuse(ask: Ask) -> Option<Event> {
     Some(Event::Failed { number, error: StoreError::Catalog(error) })
 }
 
-/// The answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts the
-/// write.
+/// Returns the answer of a storage that refuses a rebuilt block on one of these nodes; `None` if it accepts
+/// the write.
 fn distrust(ask: &Ask, distrusted: &BTreeSet<NodeId>) -> Option<Event> {
     let Ask::Write { number, write: Write::Stripes(StripeWrite::Publish { stripe, blocks }), .. } = ask
     else {
@@ -157,7 +158,8 @@ fn of_sum(sum: u32) -> Option<Digest> {
     Some(Digest::of_u32("crc32c-list", sum))
 }
 
-/// The checksum of a block. It depends only on the name, because all copies of a block have the same bytes.
+/// Returns the checksum of a block. It depends only on the name, because all copies of a block have the same
+/// bytes.
 fn sum(block: &BlockId) -> u32 {
     block.0.bytes().fold(17, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
 }
@@ -347,7 +349,7 @@ impl Scene {
         }
     }
 
-    /// The answers of the nodes to all messages so far.
+    /// Returns the answers of the nodes to all messages so far.
     fn answers(&mut self) -> Vec<(String, FromNode)> {
         let mut answers = Vec::new();
         for (name, node) in &mut self.nodes {
@@ -380,7 +382,7 @@ impl Scene {
         self.answered(request).expect("commands are answered at once")
     }
 
-    /// The answer to a request, if it has arrived.
+    /// Returns the answer to a request, if it has arrived.
     fn answered<T: 'static>(&mut self, request: RequestId) -> Option<Result<T, RequestError>> {
         self.answers.remove(&request).map(Answer::take)
     }
@@ -586,7 +588,7 @@ impl PlayedNode {
     }
 }
 
-/// The helper that holds a block of a file's first stripe.
+/// Returns the helper that holds a block of a file's first stripe.
 fn home(file: &FileLayout, index: usize) -> String {
     file.layout[0].stripe.blocks[index].node.clone().unwrap()
 }

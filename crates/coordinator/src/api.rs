@@ -192,7 +192,7 @@ async fn authorize(ConnectInfo(caller): ConnectInfo<Caller>, request: Request, n
 }
 
 /// Whether an endpoint is open to plug-ins, which describe stripes and have them repaired. The handler itself
-/// checks that a repair belongs to such a stripe.
+/// checks that a repair belongs to a stripe that a plug-in described.
 fn is_for_plugins(method: &Method, path: &str) -> bool {
     match *method {
         Method::POST => ["/v1/stripes", "/v1/repairs"].contains(&path),
@@ -227,7 +227,8 @@ mod tests {
         assert_eq!(mounted.mounted().len(), ENDPOINTS.len());
     }
 
-    /// `scripts/openapi` validates the document against the standard, which does not require descriptions.
+    /// Checks the descriptions. `scripts/openapi` validates the document against the standard, which does not
+    /// require them.
     #[test]
     fn every_operation_and_response_of_the_openapi_document_is_described() {
         let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();

@@ -16,7 +16,8 @@ pub struct CoordinatorConfig {
     pub api: SocketAddr,
     /// Listen address of control connections. With port 0, the system chooses a port.
     pub control: SocketAddr,
-    /// The catalog's file.
+    /// The helper on each server of the storage system. The key is the address by which that system
+    /// identifies the server.
     pub servers: BTreeMap<String, String>,
     /// The process's limit of file descriptors; each listener gets a share.
     pub descriptors: u64,
@@ -29,7 +30,7 @@ pub struct CoordinatorConfig {
 const USUAL_DESCRIPTORS: u64 = 1024;
 
 impl CoordinatorConfig {
-    /// The configuration according to `mend.toml`.
+    /// Creates the start configuration that `mend.toml` describes.
     pub fn from_cluster(cluster: Cluster) -> Self {
         let (api, control) = (cluster.config().coordinator.api, cluster.config().coordinator.control);
         Self { cluster, api, control, servers: BTreeMap::new(), descriptors: USUAL_DESCRIPTORS, heal: None }

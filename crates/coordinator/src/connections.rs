@@ -77,7 +77,7 @@ pub(crate) enum EndReason {
 }
 
 impl EndReason {
-    /// Whether the same node may succeed later, for example if it was suspended during its registration.
+    /// Whether the node may succeed if it retries, for example after a suspension while it registered.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Closed | Self::Silent | Self::Slow(_) | Self::Io(_) | Self::Dropped)
     }
@@ -264,7 +264,8 @@ impl Shared {
     }
 }
 
-/// Why a helper must be refused: it is missing in the cluster's configuration.
+/// Returns the reason to refuse a helper that is missing in the cluster's configuration. `None` if it is
+/// listed.
 fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
     if cluster.config().helper(name).is_some() {
         return None;
@@ -276,7 +277,7 @@ fn unknown_helper(cluster: &Cluster, name: &Name) -> Option<String> {
     ))
 }
 
-/// Marks a helper as registering; dropping the mark ends it.
+/// Marks a helper as registering. Dropping this value removes the mark.
 struct Joining<'a> {
     names: &'a Mutex<BTreeSet<Name>>,
     name: &'a Name,
@@ -320,7 +321,7 @@ async fn write_all(
     patient(writer.shutdown()).await
 }
 
-/// Runs an I/O operation with the limit for silent nodes.
+/// Runs an I/O operation with the timeout for silent nodes.
 pub(crate) async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, EndReason> {
     match timeout(SILENCE_LIMIT, work).await {
         Ok(done) => Ok(done?),

@@ -95,7 +95,7 @@ impl Drop for Place {
 }
 
 impl Door {
-    /// Admission control for a process with this limit of file descriptors.
+    /// Creates the admission control for a process with this limit of file descriptors.
     pub(crate) fn new(name: &'static str, tls: Arc<ServerConfig>, descriptors: u64) -> Arc<Self> {
         let connections = (descriptors / SHARE).clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS);
         let strangers = (connections / STRANGERS_SHARE).min(MOST_STRANGERS);

@@ -35,7 +35,8 @@ impl Driver {
         Self { core, storage, connections, asked, start: Instant::now() }
     }
 
-    /// Runs until the coordinator is stopped. Returns the storage's error if that is the reason.
+    /// Runs until the coordinator is stopped or the storage fails for good. Returns the storage's error in
+    /// that case.
     pub(crate) fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<OpenError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime with only a clock needs no system resources");
@@ -116,7 +117,8 @@ impl Driver {
         self.carry_out();
     }
 
-    /// Carries out all effects. A connection whose outbox is full is closed and counts as left.
+    /// Carries out all effects. A connection whose outbox is full is closed and reported to the control plane
+    /// as ended.
     fn carry_out(&mut self) {
         loop {
             let mut full = BTreeSet::new();
@@ -151,7 +153,7 @@ impl Driver {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(crate) fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

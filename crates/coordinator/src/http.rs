@@ -31,7 +31,7 @@ use crate::door::{Admitted, Door, TELL_EVERY};
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// Grace period for requests in progress when a connection is shut down.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
-/// The number of concurrent requests per connection.
+/// Maximum number of concurrent requests per connection.
 const STREAMS_AT_ONCE: u32 = 64;
 
 /// The peer of a connection.
@@ -154,7 +154,7 @@ impl Drop for Answering {
     }
 }
 
-/// A stream that notes when bytes move.
+/// A stream that records when bytes move.
 struct Watched {
     stream: TlsStream<TcpStream>,
     activity: Arc<Activity>,
@@ -187,7 +187,7 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Not counted: flush is called repeatedly, even without data.
+        // A flush does not count as activity, because it is called repeatedly, even without data.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

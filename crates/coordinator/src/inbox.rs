@@ -1,5 +1,6 @@
 //! Reads members' messages within bounds. Each kind of message has a maximum length. All messages on their
-//! way to the control plane share [`ROOM_BYTES`], and lists of blocks are read from two helpers at a time.
+//! way to the control plane share a memory of [`ROOM_BYTES`], and lists of blocks are read from two helpers
+//! at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,18 +13,19 @@ use tokio::time::timeout;
 
 use crate::connections::{EndReason, patient};
 
-/// Limit for messages of all connections that were announced but not yet handled by the control plane.
+/// Limit in bytes on messages that were announced by their length but not yet handled by the control plane,
+/// over all connections.
 const ROOM_BYTES: usize = 64 << 20;
-/// Messages up to this length are not counted: each connection has at most one, and the queue to the control
-/// plane is bounded.
+/// Messages up to this length do not count against [`ROOM_BYTES`]: each connection has at most one, and the
+/// queue to the control plane is bounded.
 const SMALL_BYTES: usize = 4 << 10;
-/// The unit in which memory is counted.
+/// The number of bytes of [`ROOM_BYTES`] per permit of the semaphore.
 const ROOM_UNIT: usize = 1 << 10;
-/// Upper limit of a client's registration.
+/// Maximum length of a client's registration in bytes.
 const CLIENT_HELLO_BYTES: usize = 1 << 10;
 /// Timeout for receiving the first message.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// Upper limit of a helper's list of blocks in bytes of JSON, enough for more than a million blocks.
+/// Maximum length of a helper's list of blocks in bytes of JSON, enough for more than a million blocks.
 const LISTING_BYTES: usize = 64 << 20;
 /// The number of helpers whose lists may be in memory at the same time.
 const LISTINGS_AT_ONCE: usize = 2;
@@ -133,7 +135,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
                         return Ok(all);
                     }
                 }
-                // Its length counts as part of the list, so these messages are bounded too.
+                // The message's length was added to that of the list, so such messages are bounded too.
                 Err(other) => self.between.push_back(*other),
             }
         }
@@ -145,8 +147,8 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         self.finish(length, start).await
     }
 
-    /// Reads the length of the next message, at most `most`, and enough of its start to check the limit of
-    /// its kind.
+    /// Reads the length of the next message, and enough of its start to check the limit of its kind. Fails if
+    /// the length exceeds `most` or that limit.
     async fn begin(&mut self, most: usize) -> Result<(usize, Vec<u8>), EndReason> {
         let mut length = [0; 4];
         patient(self.stream.read_exact(&mut length)).await?;

@@ -10,7 +10,8 @@ use control::{Answer, Command, ConnectionId, Event, RequestId};
 /// The maximum number of queued messages per connection; a connection that exceeds it is closed.
 pub(crate) const OUTBOX_MESSAGES: usize = 8192;
 
-/// The queue of messages to a connection. Dropping it closes the connection after they are written.
+/// The queue of messages to a connection. Dropping the sender closes the connection once all queued messages
+/// are written.
 pub(crate) type Outbox = mpsc::Sender<ToNode>;
 
 /// Input of the control plane's driver.

@@ -1,4 +1,5 @@
-//! Rebuilds a lost catalog: opens the control port only to collect every helper's description of its blocks.
+//! Collects the data to rebuild a lost catalog: opens the control port only to receive every helper's
+//! description of its blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,24 +20,24 @@ use ::control::{ConnectionId, Event};
 
 /// Capacity of the queue of events; when it is full, connections wait.
 const EVENTS_WAITING: usize = 1024;
-/// The number of the only query.
+/// The number of the query. Only one query is sent to each helper.
 const ASK: u64 = 1;
 
-/// The result of rebuilding a catalog.
+/// The descriptions from which a catalog can be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventories {
-    /// Helpers that described their blocks, with the number of blocks.
+    /// Each helper that answered, with the descriptions of its blocks.
     pub answered: Vec<Inventory>,
     /// Helpers in mend.toml that did not answer in time.
     pub silent: BTreeSet<String>,
 }
 
-/// Collects every helper's description of its blocks and rebuilds the catalog from them. The coordinator must
-/// not run. Helpers that have not answered after `wait` are ignored; if none has answered, the catalog is
-/// left unchanged.
+/// Collects every helper's description of its blocks, from which the caller can rebuild the catalog. The
+/// coordinator must not run. Waits until all helpers of mend.toml have answered, but no longer than `wait`.
 ///
 /// # Errors
-/// [`RunError`], also if no helper answers.
+/// [`RunError::NoHelpers`] if no helper has answered, and other variants of [`RunError`] if the port cannot
+/// be opened.
 pub async fn gather_inventories(config: CoordinatorConfig, wait: Duration) -> Result<Inventories, RunError> {
     let identity = config.cluster.identity(&Role::Coordinator)?;
     let (listener, _) = listen(&config, config.control, "[coordinator] control").await?;
@@ -57,7 +58,7 @@ pub async fn gather_inventories(config: CoordinatorConfig, wait: Duration) -> Re
     Ok(Inventories { answered: answered.into_values().collect(), silent })
 }
 
-/// The connected helpers and the descriptions received so far.
+/// The helpers that are connected, and those that have sent all their descriptions.
 struct Asking {
     cluster_id: String,
     expected: BTreeSet<String>,
@@ -78,7 +79,7 @@ impl Asking {
                 Incoming::Joined { outbox, .. } => {
                     let reason =
                         "the catalog is being rebuilt; try again when the coordinator is running".to_owned();
-                    // The outbox is new, or the helper has left.
+                    // The outbox is new, so it has room. The peer may have disconnected.
                     let _ = outbox.try_send(ToNode::Refused { reason, passing: true });
                 }
                 Incoming::Event(_) | Incoming::Stored { .. } | Incoming::Asked { .. } | Incoming::Stop => {}

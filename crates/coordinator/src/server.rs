@@ -42,7 +42,7 @@ pub enum RunError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The setting that contains it.
+        /// The setting that contains the address.
         setting: &'static str,
         /// The file that contains the setting.
         config: String,
@@ -197,8 +197,8 @@ pub(crate) async fn listen(
     Ok((listener, bound))
 }
 
-/// Starts the thread that owns all state. The receiver is notified of its end, with the catalog's error if
-/// that is the cause.
+/// Starts the thread that owns all state. When the thread ends, the returned receiver gets the catalog's
+/// error if that is the cause.
 fn start_core(
     config: &CoordinatorConfig,
     mut storage: Storage,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::incoming::Incoming;
 use control::{Answer, Ask, Control, Event};
 
-/// The maximum size of a batch.
+/// The maximum number of requests in a batch.
 pub(crate) const TOGETHER: usize = 256;
 
 /// A handle of the storage thread.

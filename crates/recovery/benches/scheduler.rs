@@ -1,10 +1,10 @@
 //! Measures the scheduler of many repairs with 1,000 helpers and 100,000 stripes of RS(14,10), each of which
 //! has lost block 0.
 //!
-//! Every stripe has lost block 0. All are queued; then jobs end one after another, among heartbeats and nodes that go
-//! and come back now and then, and whatever starts is planned with the real planner. The time of the planner is shown
-//! beside that of the scheduler. `cargo bench -p recovery --bench scheduler` takes some seconds;
-//! `RECOVERY_STRIPES` and `RECOVERY_NODES` change the size.
+//! All stripes are queued at first. Then jobs end one after another. Between them, nodes send heartbeats, and
+//! now and then a node goes down and returns. Each started job is planned with the real planner. Its time is
+//! shown separately. `cargo bench -p recovery --bench scheduler` takes some seconds; `RECOVERY_STRIPES` and
+//! `RECOVERY_NODES` change the size.
 
 // Benchmarks measure time, which the crate's lints forbid elsewhere.
 #![allow(clippy::disallowed_methods)]

@@ -1,8 +1,8 @@
 //! Repairs and their items. Each item is indexed by what it does or waits for.
 //!
-//! **Invariant:** an item is in the index of its [`ItemPhase`] (the queue, a timer, or its repair's set of
-//! running or postponed items) and in no other, and its repair counts it there. Only [`Backlog::put`] changes
-//! a phase.
+//! **Invariant:** an item is in exactly the index that belongs to its [`ItemPhase`] (the queue, a timer, or
+//! its repair's set of running or postponed items), and its repair's counters count it under that phase. Only
+//! [`Backlog::put`] changes a phase.
 //!
 //! Out of scope: choosing the phase. That depends on stripes and nodes, and the scheduler decides it.
 
@@ -33,7 +33,7 @@ pub(super) struct Repair {
     ended: bool,
 }
 
-/// See the module documentation.
+/// All repairs and their items, with the items indexed by phase. See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     items: Vec<Option<Item>>,
@@ -41,10 +41,10 @@ pub(super) struct Backlog {
     repairs: BTreeMap<RepairId, Repair>,
     queue: BTreeSet<Key>,
     timers: BTreeSet<(Duration, u32)>,
-    /// Deadlines of running jobs.
+    /// Deadlines of running jobs, with the items of these jobs.
     dues: BTreeSet<(Duration, u32)>,
-    /// Repairs in which an item has ended or was set aside, or that were closed or cancelled, since the last
-    /// look.
+    /// Repairs that [`next_finished`](Self::next_finished) has to check: one of their items has ended or was
+    /// set aside, or they were closed or cancelled.
     stirred: BTreeSet<RepairId>,
     /// Number of items added so far.
     sequence: u64,
@@ -55,16 +55,18 @@ impl Backlog {
         self.items[no as usize].as_ref().expect("its repair is not forgotten")
     }
 
-    /// Mutable access to an item. Its phase must only be changed by [`put`](Self::put).
+    /// Returns mutable access to an item. Its phase must only be changed by [`put`](Self::put).
     pub fn item_mut(&mut self, no: u32) -> &mut Item {
         self.items[no as usize].as_mut().expect("its repair is not forgotten")
     }
 
-    /// The repair that an item belongs to.
+    /// Returns the repair that an item belongs to.
     pub fn repair_of(&self, no: u32) -> &Repair {
         &self.repairs[&self.item(no).repair]
     }
 
+    /// Asserts that an item is proposed.
+    ///
     /// # Panics
     /// If the item is not proposed.
     pub fn assert_proposed(&self, item: ItemId) {
@@ -89,7 +91,7 @@ impl Backlog {
         assert!(self.repairs.insert(id, repair).is_none(), "repair {id} is opened once");
     }
 
-    /// Adds an item to an open repair. The item starts out held.
+    /// Adds an item to an open repair, in the phase [`ItemPhase::Held`].
     pub fn push(&mut self, repair: RepairId, stripe: u32, new: NewItem) -> u32 {
         self.sequence += 1;
         let item = Item {
@@ -182,7 +184,7 @@ impl Backlog {
         })
     }
 
-    /// The running items of a repair and their jobs.
+    /// Returns the running items of a repair and their jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         let running = self.repairs.get(&id).into_iter().flat_map(|repair| &repair.running);
         running.filter_map(|&no| match self.item(no).phase {
@@ -191,16 +193,17 @@ impl Backlog {
         })
     }
 
-    /// Records how many bytes a rebuild of this item's repair brings to its taker, per byte of the block.
+    /// Records how many bytes the node that stores a rebuilt block receives per byte of the block, for the
+    /// repair of this item.
     pub fn note_brought(&mut self, no: u32, brought: f64) {
         let repair = self.item(no).repair;
         self.repairs.get_mut(&repair).expect("its items are open").brought = brought;
     }
 
-    /// The resource that limits a repair now, or `None` if no item waits for room.
+    /// Returns the resource that limits a repair now. `None` if the repair is paused or has no queued item.
     ///
-    /// This is the resource that most of the queued items were refused. If none was refused, it is the
-    /// resource with the largest reserved share.
+    /// Most refused items were refused because this resource had no room for their plans. If no item was
+    /// refused, this is the resource with the largest reserved share.
     pub fn limited_by(&self, id: RepairId, table: &NodeTable) -> Option<Resource> {
         let repair = self.repairs.get(&id).filter(|repair| !repair.paused)?;
         let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
@@ -254,7 +257,7 @@ impl Backlog {
         from
     }
 
-    /// The reservation of an item's job, if the item has a job.
+    /// Returns the reservation of an item's job, if the item has a job.
     pub fn booking(&self, no: u32) -> Option<&Booking> {
         match &self.item(no).phase {
             ItemPhase::Running(_, booking) => Some(booking),
@@ -262,7 +265,7 @@ impl Backlog {
         }
     }
 
-    /// The reservation of an item's job, to be replaced.
+    /// Returns mutable access to the reservation of an item's job, so that it can be replaced.
     pub fn booking_mut(&mut self, no: u32) -> Option<&mut Booking> {
         match &mut self.item_mut(no).phase {
             ItemPhase::Running(_, booking) => Some(booking),
@@ -275,7 +278,7 @@ impl Backlog {
         self.booking(no).is_some_and(|booking| booking.stores_at(node))
     }
 
-    /// The most urgent queued item, or the next one after `after`.
+    /// Returns the most urgent queued item, or the next one after `after`.
     pub fn next(&self, after: Option<Key>) -> Option<Key> {
         match after {
             None => self.queue.first().copied(),
@@ -329,7 +332,7 @@ impl Backlog {
         None
     }
 
-    /// The time of the next back-off or deadline.
+    /// Returns the time at which the next back-off or deadline ends.
     pub fn wakes_at(&self) -> Option<Duration> {
         let (timer, due) = (self.timers.first(), self.dues.first());
         timer.into_iter().chain(due).map(|&(at, _)| at).min()

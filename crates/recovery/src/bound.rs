@@ -1,4 +1,4 @@
-//! Lower bound for the time of a whole-node recovery. Reports divide by it.
+//! Lower bound for the time of a whole-node recovery. Reports compare the actual time with it.
 //!
 //! Three kinds of traffic each bound the time from below:
 //!
@@ -15,9 +15,10 @@
 //! when the flow carries everything. `T` only grows and there are finitely many cuts, so the result is exact.
 //! In practice a handful of flows suffices.
 //!
-//! The three bounds are not added up; with nodes of equal rates and free choice of requestors the linear programme of
-//! all of them together has the same value (docs/explanation/whole-nodes.md). Deliberately absent: latency,
-//! and codes that read less than whole blocks.
+//! The result is the largest of the three bounds, not their sum. With nodes of equal rates and free choice of
+//! requestors, the linear programme with all three constraints has the same value
+//! (docs/explanation/whole-nodes.md). Deliberately absent: latency, and codes that read less than whole
+//! blocks.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ pub struct Demand {
     pub lost: u32,
     /// The nodes with a readable block of the stripe.
     pub survivors: Vec<NodeId>,
-    /// The only nodes that may take lost blocks. `None` if any node may.
+    /// The only nodes that may store the rebuilt blocks. `None` if any node may.
     pub takers: Option<Vec<NodeId>>,
 }
 
@@ -59,9 +60,9 @@ pub enum Bottleneck {
 pub struct Bound {
     /// Time in seconds.
     pub seconds: f64,
-    /// The resource that determines it.
+    /// The resource that limits the recovery.
     pub bottleneck: Bottleneck,
-    /// The nodes in the tightest set, in ascending order.
+    /// The nodes whose combined rate of this resource limits the recovery, in ascending order.
     pub nodes: Vec<NodeId>,
 }
 
@@ -91,7 +92,7 @@ pub fn bound(demands: &[Demand], nodes: &BTreeMap<NodeId, Rates>) -> Bound {
     bounds.into_iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are five")
 }
 
-/// Data to carry. Each of `nodes` can carry at most one block's worth.
+/// The data that a stripe has to get through `nodes`: `blocks` blocks, at most one through each node.
 struct Supply<'a> {
     block_bytes: u64,
     blocks: u32,
@@ -106,7 +107,8 @@ fn supplies<'a>(demands: &[&'a Demand], of: fn(&'a Demand) -> (u32, &'a Vec<Node
     demands.iter().map(supply).collect()
 }
 
-/// Solves a transport problem by Newton's method on cuts.
+/// Returns the least time in which the nodes can carry all supplies, by Newton's method on cuts (see the
+/// module documentation).
 fn transport(
     bottleneck: Bottleneck,
     supplies: &[Supply],
@@ -125,8 +127,8 @@ fn transport(
     Bound { seconds, bottleneck, nodes: tight }
 }
 
-/// Time that the nodes of `tight` need for the data that only they can carry. `None` if there is no such
-/// data.
+/// Returns the time that the nodes of `tight` need for the data that only they can carry. `None` if there is
+/// no such data.
 fn least_time(
     supplies: &[Supply],
     tight: &[NodeId],
@@ -143,8 +145,8 @@ fn least_time(
     (bytes > 0).then(|| bytes as f64 / rate)
 }
 
-/// The minimum cut when each node may carry `bytes`, as nodes in ascending order. `None` if everything can be
-/// carried.
+/// Returns the nodes of the minimum cut when each node can carry `bytes`, in ascending order. `None` if the
+/// nodes can carry everything.
 fn cut(
     supplies: &[Supply],
     nodes: &BTreeMap<NodeId, Rates>,

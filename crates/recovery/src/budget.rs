@@ -2,7 +2,7 @@
 
 use repair::{NodeId, NodeProfile, Pacing, Plan, Resource, WHOLE_BLOCK_BYTES};
 
-/// Default limit on parts of repairs at one node at a time.
+/// Default limit on the number of jobs that one node takes part in at a time.
 ///
 /// Memory and sockets of a helper determine this number. Bytes in flight are usually the tighter limit.
 pub const JOBS_AT_ONCE: u64 = 40;
@@ -11,14 +11,14 @@ pub const JOBS_AT_ONCE: u64 = 40;
 /// With a larger value it matters less that one repair waits for its slowest node, but urgent work waits
 /// longer (`docs/results/recovery.md`).
 pub const SECONDS_AHEAD: f64 = 16.0;
-/// Budgets hold at least this many blocks, however large a block is. With one or two blocks per node, links
-/// are idle a third of the time.
+/// Budgets are stretched until they hold this many blocks, or up to a limit (`MOST_STRETCH`). With one or two
+/// blocks per node, links are idle a third of the time.
 pub(super) const BLOCKS_AHEAD: u64 = 8;
 
 /// Amounts of a node's resources: a budget, or the part of it that is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Parts of jobs.
+    /// Job slots. A job takes more than one if its node holds whole blocks in memory.
     pub jobs: u64,
     /// Bytes on the uplink.
     pub up_bytes: u64,
@@ -29,23 +29,23 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The default budget of a node with these rates.
+    /// Returns the default budget of a node with these rates.
     pub fn of(profile: &NodeProfile) -> Self {
         Self::at_rates(profile.rates.up, profile.rates.down, profile.rates.disk())
     }
 
-    /// The default budget of a node with these rates of links and disk, in bytes per second.
+    /// Returns the default budget of a node with these rates of links and disk, in bytes per second.
     pub fn at_rates(up: f64, down: f64, disk: f64) -> Self {
         let ahead = |rate: f64| ((rate * SECONDS_AHEAD) as u64).max(1);
         Self { jobs: JOBS_AT_ONCE, up_bytes: ahead(up), down_bytes: ahead(down), disk_bytes: ahead(disk) }
     }
 
-    /// A budget of `jobs` jobs and unlimited bytes.
+    /// Creates a budget of `jobs` jobs and unlimited bytes.
     pub fn jobs(jobs: u64) -> Self {
         Self { jobs, up_bytes: u64::MAX, down_bytes: u64::MAX, disk_bytes: u64::MAX }
     }
 
-    /// The minimum of both, field by field.
+    /// Returns the minimum of both budgets, field by field.
     pub(super) fn at_most(self, most: Self) -> Self {
         Self {
             jobs: self.jobs.min(most.jobs),
@@ -55,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Half of each amount.
+    /// Returns half of each amount.
     pub(super) fn half(self) -> Self {
         Self {
             jobs: self.jobs / 2,
@@ -65,7 +65,7 @@ impl Budget {
         }
     }
 
-    /// The byte amounts multiplied by `stretch`. Jobs are unchanged.
+    /// Returns the byte amounts multiplied by `stretch`. Jobs are unchanged.
     pub(super) fn stretched(self, stretch: f64) -> Self {
         Self {
             jobs: self.jobs,
@@ -75,8 +75,8 @@ impl Budget {
         }
     }
 
-    /// The amount that is actually reserved for a need. A need larger than the budget reserves all of it and
-    /// then runs alone.
+    /// Returns the amount that is actually reserved for a need. A need larger than the budget reserves the
+    /// whole budget, so its job runs alone.
     fn capped(self, budget: &Self) -> Self {
         Self { jobs: self.jobs, ..self.at_most(*budget) }
     }
@@ -99,7 +99,7 @@ impl Budget {
         self.disk_bytes = self.disk_bytes.saturating_sub(reserved.disk_bytes);
     }
 
-    /// The first resource without room for `need` next to existing reservations (`self`), if any.
+    /// Returns the first resource without room for `need` next to existing reservations (`self`), if any.
     pub(super) fn lacks(&self, need: &Self, budget: &Self, node: NodeId) -> Option<Lack> {
         let lack = |resource: fn(NodeId) -> Resource, need| Some(Lack { resource: resource(node), need });
         if !fits(self.jobs, need.jobs, budget.jobs) {
@@ -117,7 +117,7 @@ impl Budget {
         None
     }
 
-    /// The largest reserved share of any resource, in thousandths.
+    /// Returns the largest reserved share of any resource, in thousandths of its budget.
     pub(super) fn fullness(&self, budget: &Self) -> u64 {
         let share = |used: u64, of: u64| {
             (u128::from(used) * 1000).checked_div(of.into()).map_or(u64::MAX, |share| share as u64)
@@ -146,12 +146,13 @@ pub(super) struct Lack {
     pub need: u64,
 }
 
-/// The data that a plan moves. Its repair reserves this much.
+/// The data that a plan moves. The scheduler reserves this much for the plan's job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loads {
     /// The load of every node that takes part, in ascending order of nodes.
     pub nodes: Vec<NodeLoad>,
-    /// Bytes from one node to another. Trunks between racks carry them.
+    /// Sender, receiver and bytes of each connection. If the two are in different racks, the racks' trunks
+    /// carry the bytes.
     pub links: Vec<(NodeId, NodeId, u64)>,
 }
 
@@ -160,20 +161,20 @@ pub struct Loads {
 pub struct NodeLoad {
     /// The node.
     pub node: NodeId,
-    /// Number of jobs that its part counts as.
+    /// Number of job slots that the node's part in the job takes.
     pub jobs: u64,
-    /// Bytes that it sends.
+    /// Bytes that the node sends.
     pub sent_bytes: u64,
-    /// Bytes that it receives.
+    /// Bytes that the node receives.
     pub received_bytes: u64,
-    /// Bytes that it reads from blocks.
+    /// Bytes that the node reads from blocks.
     pub read_bytes: u64,
-    /// Bytes of blocks that it stores.
+    /// Bytes of repaired blocks that the node stores for the job.
     pub stored_bytes: u64,
 }
 
 impl NodeLoad {
-    /// The part of a budget that it takes. A load of zero jobs takes nothing.
+    /// Returns the part of the node's budget that this load takes. A load of zero jobs takes nothing.
     pub(super) fn need(&self) -> Budget {
         if self.jobs == 0 {
             return Budget::default();
@@ -188,9 +189,10 @@ impl NodeLoad {
 }
 
 impl Loads {
-    /// The load of `plan`. `stores` tells whether requestors store the received data.
+    /// Returns the load of `plan`. If `stores` is true, requestors store the data that they receive.
     pub fn of(plan: &Plan, stores: bool) -> Self {
-        // Whole blocks are held in memory, and each job slot stands for a share of that memory.
+        // With `Pacing::WholeBlock` a node holds whole blocks in memory. Each job slot stands for a share of
+        // this memory.
         let held = |cost: &repair::NodeCost| match plan.pacing() {
             Pacing::WholeBlock => cost.read_bytes.max(cost.received_bytes),
             Pacing::Pipelined | Pacing::Serial => 0,
@@ -209,7 +211,7 @@ impl Loads {
         }
     }
 
-    /// The load while the job rests: only the space of the blocks to be stored.
+    /// Returns the load of a suspended job: only the space of the blocks to be stored.
     pub(super) fn at_rest(&self) -> Self {
         let keeps = self.nodes.iter().filter(|load| load.stored_bytes > 0);
         let rests =
@@ -217,7 +219,8 @@ impl Loads {
         Self { nodes: rests.collect(), links: Vec::new() }
     }
 
-    /// Bytes received per byte stored, over the nodes that store blocks. `None` if no node stores any.
+    /// Returns the bytes received per byte stored, over the nodes that store blocks. `None` if no node stores
+    /// any.
     pub(super) fn brought(&self) -> Option<f64> {
         let takers = || self.nodes.iter().filter(|load| load.stored_bytes > 0);
         let stored: u64 = takers().map(|load| load.stored_bytes).sum();

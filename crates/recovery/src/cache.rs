@@ -1,13 +1,13 @@
-//! The blocks that a helper has in memory: a bounded LRU list, and the deltas that tell the coordinator about
-//! it.
+//! The blocks that a helper probably has in memory: a bounded LRU list, and the deltas that report it to the
+//! coordinator.
 //!
-//! m-PPR prefers sources that have a block in memory. A helper records the blocks that it was told to read
-//! and evicts the least recently used ones when the list is full. Each heartbeat carries the difference from
-//! the last report, with a bounded number of names. A block that comes and goes between two heartbeats is
-//! never reported.
+//! m-PPR prefers sources that have a block in memory. A helper records the blocks that it reads or writes as
+//! a whole and evicts the least recently used ones when the list is full. Each heartbeat carries the
+//! difference from the last report, with a bounded number of names. A block that is added and evicted between
+//! two heartbeats is never reported.
 //!
-//! Only names are kept, not the bytes of the blocks. Whether the operating system still caches a block is a
-//! guess, and only a preference depends on it.
+//! The list has only the names of blocks, not their bytes. It is a guess at what the operating system still
+//! caches. A wrong guess only affects which sources are preferred.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub struct BlockCache {
     /// For each block, the number of its last use and its size in bytes.
     blocks: BTreeMap<BlockId, (u64, u64)>,
     by_use: BTreeMap<u64, BlockId>,
-    /// The blocks that the coordinator knows of.
+    /// The blocks that the coordinator takes to be in memory, by the reports so far.
     told: BTreeSet<BlockId>,
     /// Blocks whose state may differ from the reported one.
     changed: BTreeSet<BlockId>,
@@ -54,7 +54,7 @@ impl CacheDelta {
 }
 
 impl BlockCache {
-    /// An empty list for up to `most_bytes` bytes of blocks.
+    /// Creates an empty list for up to `most_bytes` bytes of blocks.
     pub fn new(most_bytes: u64) -> Self {
         Self {
             most_bytes,
@@ -107,7 +107,7 @@ impl BlockCache {
         self.changed = self.blocks.keys().cloned().collect();
     }
 
-    /// The next report, with at most `most` names. The rest is left for later heartbeats.
+    /// Returns the next report, with at most `most` names. The rest is left for later heartbeats.
     pub fn delta(&mut self, most: usize) -> CacheDelta {
         let mut delta = CacheDelta { anew: std::mem::take(&mut self.anew), ..CacheDelta::default() };
         while delta.added.len() + delta.removed.len() < most {

@@ -1,14 +1,15 @@
 //! Rate caps for repairs, enforced as budgets and as paces.
 //!
-//! A cap acts in two places. The scheduler reserves no more than a capped link or disk moves in the seconds
-//! of a budget, which keeps repairs from piling up behind the cap. And every node paces its part of a job,
-//! which makes the cap exact.
+//! A cap acts in two places. The scheduler reserves no more than a capped link or disk moves in
+//! [`SECONDS_AHEAD`] seconds, which keeps repairs from piling up behind the cap. And every node paces its
+//! part of a job, which makes the cap exact.
 //!
 //! A cap shared by several nodes is divided among those that are up, in proportion to their work in flight,
-//! and divided again as they use it ([`Dealer`]). Budgets instead use even shares, in proportion to links:
-//! otherwise new work would go to the nodes that had work before.
+//! and divided again according to how much of it they use ([`Dealer`]). Budgets instead use even shares, in
+//! proportion to links: otherwise new work would go to the nodes that had work before.
 //!
-//! A change of a cap changes both. Work in flight stays reserved and finishes at the new pace.
+//! Changing a cap changes budgets and paces. Work in flight keeps its reservation and finishes at the new
+//! pace.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +22,18 @@ use super::shares::{Member, Shares};
 /// Caps for repair traffic in bytes per second. An absent entry means no cap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caps {
-    /// Sent by all nodes together. Received bytes are not counted a second time.
+    /// Limit on what all nodes together send. Received bytes are not counted a second time.
     pub cluster: Option<f64>,
-    /// Sent by a node, and likewise received by it.
+    /// Per node: limit on sending, and the same limit on receiving.
     pub nodes: BTreeMap<NodeId, f64>,
-    /// Read from and written to the disks of a node.
+    /// Per node: limit on reading from and writing to its disks.
     pub disks: BTreeMap<NodeId, f64>,
-    /// Sent by the nodes of a rack together, and likewise received by them. Traffic within the rack counts
-    /// too, because a node cannot tell which nodes are in its rack.
+    /// Per rack: limit on what its nodes together send, and the same limit on what they receive. Traffic
+    /// within the rack counts too, because a node cannot tell which nodes are in its rack.
     pub racks: BTreeMap<String, f64>,
 }
 
-/// The rates that repairs keep to at a node, in bytes per second. `None` means no cap.
+/// Rate limits of repair traffic at a node, in bytes per second. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// Sending.
@@ -64,7 +65,7 @@ pub struct Dealer {
     caps: Caps,
     nodes: BTreeMap<NodeId, NodeLink>,
     cluster: Shares,
-    /// Shares of sending and of receiving.
+    /// For each rack with a cap: the shares of sending and the shares of receiving.
     racks: BTreeMap<String, [Shares; 2]>,
 }
 
@@ -73,12 +74,12 @@ pub struct Dealer {
 struct NodeLink {
     rates: Rates,
     rack: Option<String>,
-    /// Bytes that it has to send and to receive for repairs in flight.
+    /// Bytes that the node has to send and to receive for repairs in flight.
     work: [f64; 2],
 }
 
 impl Caps {
-    /// The paces of the nodes that are up if shared caps are divided evenly, in proportion to links.
+    /// Returns the paces of the nodes that are up if shared caps are divided evenly, in proportion to links.
     pub fn paces<'a>(
         &self,
         nodes: impl Iterator<Item = (NodeId, &'a NodeProfile)>,
@@ -88,7 +89,7 @@ impl Caps {
         dealer.paces()
     }
 
-    /// The pace of a node of this rack if no other node uses the shared caps.
+    /// Returns the pace of a node of this rack if no other node uses the shared caps.
     pub fn utmost(&self, node: NodeId, rack: Option<&str>) -> Pace {
         let (own, rack) =
             (self.nodes.get(&node).copied(), rack.and_then(|rack| self.racks.get(rack)).copied());
@@ -96,7 +97,7 @@ impl Caps {
         Pace { up: least([own, rack, self.cluster]), down: least([own, rack]), disk }
     }
 
-    /// The budget of repairs for the trunk of a rack.
+    /// Returns the budget of repairs for the trunk of a rack.
     pub fn trunk(&self, rack: &str) -> TrunkBudget {
         let bytes = self.racks.get(rack).map_or(u64::MAX, |cap| (cap * SECONDS_AHEAD) as u64);
         TrunkBudget { up_bytes: bytes, down_bytes: bytes }
@@ -120,7 +121,8 @@ impl Dealer {
         self.share_out();
     }
 
-    /// Sets the work in flight at nodes and divides the shared caps by it. If no node has work, links decide.
+    /// Sets the work in flight at nodes and divides the shared caps in proportion to it. If no node has work,
+    /// the caps are divided in proportion to the nodes' link rates.
     pub fn tell_work(&mut self, under_way: impl Iterator<Item = (NodeId, Budget)>) {
         self.nodes.values_mut().for_each(|link| link.work = [0.0; 2]);
         for (node, budget) in under_way {
@@ -151,7 +153,7 @@ impl Dealer {
         self.cluster.set(cap, &members);
     }
 
-    /// Records the part that a node left unused since the last [`deal`](Self::deal).
+    /// Records the part of its pace that a node left unused since the last [`deal`](Self::deal).
     pub fn note(&mut self, node: NodeId, unused: Unused) {
         let Some(link) = self.nodes.get(&node) else { return };
         let rack = link.rack.as_ref().and_then(|rack| self.racks.get_mut(rack));
@@ -169,7 +171,7 @@ impl Dealer {
         self.cluster.deal();
     }
 
-    /// Returns to even shares, because nothing is in flight any more.
+    /// Resets all shares to even ones. Call it when nothing is in flight any more.
     pub fn rest(&mut self) {
         self.tell_work(std::iter::empty());
         self.racks.values_mut().flatten().for_each(Shares::even);
@@ -177,7 +179,7 @@ impl Dealer {
         self.cluster.even();
     }
 
-    /// The pace of each node that is up.
+    /// Returns the pace of each node that is up.
     pub fn paces(&self) -> BTreeMap<NodeId, Pace> {
         let pace = |(&node, link): (&NodeId, &NodeLink)| {
             let up = least([self.alone(node, link, UP), self.cluster.of(node)]);
@@ -187,7 +189,7 @@ impl Dealer {
         self.nodes.iter().map(pace).collect()
     }
 
-    /// A node's pace by its own cap and that of its rack.
+    /// Returns a node's pace under its own cap and its rack's, without the cluster's cap.
     fn alone(&self, node: NodeId, link: &NodeLink, way: usize) -> Option<f64> {
         let rack = link.rack.as_ref().and_then(|rack| self.racks.get(rack)?[way].of(node));
         least([self.caps.nodes.get(&node).copied(), rack])
@@ -197,7 +199,7 @@ impl Dealer {
 const UP: usize = 0;
 const DOWN: usize = 1;
 
-/// The members that share a cap, weighted by their work in flight in one direction.
+/// Returns the members that share a cap, weighted by their work in flight in one direction.
 fn members<'a>(
     links: impl Iterator<Item = (&'a NodeId, &'a NodeLink)>,
     way: usize,
@@ -223,7 +225,7 @@ fn least<const N: usize>(rates: [Option<f64>; N]) -> Option<f64> {
 }
 
 impl Pace {
-    /// The node's rates, limited to this pace.
+    /// Returns the node's rates, limited to this pace.
     pub fn slow(&self, rates: Rates) -> Rates {
         let least = |rate: f64, cap: Option<f64>| cap.map_or(rate, |cap| cap.min(rate));
         Rates {

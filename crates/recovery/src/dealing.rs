@@ -1,16 +1,16 @@
 //! The `deal` helper policy: divides the work of each stripe among nodes so that all nodes finish at the same
 //! time.
 //!
-//! A stripe of an MDS code needs a block's worth from each of k survivors, at every offset; which k may differ from
-//! offset to offset. So survivors can send any shares of their blocks that add up to k blocks, none more than one
-//! (docs/explanation/whole-nodes.md has the proof), and whole-node recovery is limited by the sum of what
-//! nodes send, not by how whole chains happen to fall on them.
+//! A stripe of an MDS code needs a block's worth from each of k survivors, at every offset; which k may
+//! differ from offset to offset. So survivors can send any shares of their blocks that add up to k blocks, as
+//! long as no share exceeds one block (docs/explanation/whole-nodes.md has the proof). Whole-node recovery is
+//! therefore limited by the sum of what nodes send, not by how whole chains are distributed over them.
 //!
-//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of those that the waiting
-//! stripes will ask of it on average. Shares raise the lowest levels first (water-filling). Without the
-//! second term, the survivors of the last stripes would all be busy when no choice is left. With too much of
-//! it, nodes idle now for the sake of work that comes much later. The level counts work in flight and not all
-//! past work, because only work in flight slows down jobs now.
+//! *Shares.* Every node has a level: the blocks that it has in flight, plus a part of those that it will have
+//! to send for waiting stripes on average. Shares raise the lowest levels first (water-filling). Without the
+//! second term, the survivors of the last stripes would all be busy when no choice is left. If the term were
+//! too large, nodes would be idle now for the sake of work that comes much later. The level counts work in
+//! flight and not all past work, because only work in flight slows down jobs now.
 //!
 //! *Stretches.* The shares are laid end to end around a circle with the length of a block, and go around k
 //! times. The shares that cover an offset are its k helpers. No share is longer than the circle, so no node
@@ -40,10 +40,10 @@ struct Vessel {
     width: f64,
 }
 
-/// Divides the rebuild of a stripe among `helpers`. They must be distinct, and each uses one block.
+/// Divides the rebuild of a stripe among `helpers`, which must be distinct. One block is used of each helper.
 ///
-/// Returns no stretches if there are fewer helpers than the code needs. Then some nodes hold several blocks,
-/// and the planner has to choose among these.
+/// Returns no stretches if there are fewer helpers than the code needs. Some nodes then hold several blocks
+/// of the stripe, and the planner has to choose among the blocks.
 pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Vec<Stretch> {
     let data = stripe.code.data_blocks();
     if helpers.len() < data {
@@ -75,15 +75,17 @@ pub(super) fn deal(stripe: &Stripe, helpers: &[NodeNo], table: &NodeTable) -> Ve
         .collect()
 }
 
-/// Bytes in flight that determine when a node finishes.
+/// Returns the bytes in flight that determine when a node finishes.
 ///
-/// Received bytes count for slightly less: the node heads one chain in `data`, and receives nothing there.
+/// Received bytes count for slightly less, because the node is the head of one chain in `data` and receives
+/// nothing for it.
 fn bytes_under_way(node: &Node, data: usize) -> f64 {
     let Budget { up_bytes, down_bytes, .. } = node.used();
     (up_bytes as f64).max(down_bytes as f64 * (data - 1) as f64 / data as f64)
 }
 
-/// Weight of a waiting stripe relative to one in flight that asks `bytes` of each helper on average.
+/// Returns the weight of a waiting stripe relative to one in flight. `bytes` is what a stripe reads from each
+/// helper on average.
 ///
 /// The longer it will take until there is room for waiting stripes, the lower the weight.
 fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
@@ -96,7 +98,7 @@ fn foresight(helpers: &[NodeNo], table: &NodeTable, bytes: f64) -> f64 {
     FORESIGHT * (room / asked.max(1.0)).min(1.0)
 }
 
-/// Water-filling: shares of at most 1 that add up to `total` and maximise the lowest level.
+/// Returns shares of at most 1 that add up to `total` and maximise the lowest level (water-filling).
 fn fill(vessels: &[Vessel], total: f64) -> Vec<f64> {
     let share = |vessel: &Vessel, level: f64| ((level - vessel.level) * vessel.width).clamp(0.0, 1.0);
     let lowest = vessels.iter().map(|vessel| vessel.level).fold(f64::INFINITY, f64::min);
@@ -131,6 +133,7 @@ fn grains(shares: &[f64], blocks: u64, block_bytes: u64) -> Vec<u64> {
 type Helpers = (Range<u64>, Vec<NodeNo>);
 
 /// Lays shares around a circle with the length of a block, and cuts the circle wherever a share begins.
+/// Returns each piece with the nodes whose shares cover it.
 fn around(shares: &[(NodeNo, u64)], block_bytes: u64) -> Vec<Helpers> {
     let mut arcs = Vec::with_capacity(shares.len());
     let mut cuts = vec![0, block_bytes];
@@ -149,7 +152,8 @@ fn around(shares: &[(NodeNo, u64)], block_bytes: u64) -> Vec<Helpers> {
     cuts.windows(2).map(|pair| (pair[0]..pair[1], above(pair[0]))).collect()
 }
 
-/// Makes the node with most to receive the head of each chain.
+/// Puts the node with most to receive, relative to its rate, at the head of each chain, where it receives
+/// nothing.
 fn lead(stretches: &mut [Helpers], table: &NodeTable) {
     let mut received: Vec<(NodeNo, f64)> = Vec::new();
     for (offsets, nodes) in stretches {
@@ -169,7 +173,7 @@ fn lead(stretches: &mut [Helpers], table: &NodeTable) {
 }
 
 impl Loads {
-    /// The load of chains of partial sums over `stretches`, with requestors that store the result.
+    /// Returns the load of chains of partial sums over `stretches`, with requestors that store the result.
     pub fn of_stretches(stretches: &[Stretch], wanted: &[Wanted]) -> Self {
         let mut loads = Self::default();
         let sums = wanted.len() as u64;
@@ -251,7 +255,7 @@ mod tests {
             let shares = fill(&vessels, data as f64);
             let after: Vec<f64> = levels.iter().zip(&shares).map(|(level, share)| level + share).collect();
             for (high, low) in (0..levels.len()).flat_map(|a| (0..levels.len()).map(move |b| (a, b))) {
-                // If so, moving part of the share from `high` to `low` would be better.
+                // True if moving part of the share from `high` to `low` would even out the levels.
                 let better = shares[high] > 1e-6 && shares[low] < 1.0 - 1e-6 && after[high] > after[low] + 1e-6;
                 prop_assert!(!better, "{levels:?} {shares:?}");
             }

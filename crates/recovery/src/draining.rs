@@ -8,8 +8,8 @@
 //! common factor.
 //!
 //! *Finishing time of the others.* It is the longest of three times: until the survivors have sent what the
-//! waiting blocks need, until the takers (if only few nodes may take blocks, such as hot standbys) have
-//! received it, and until one single block has been received.
+//! waiting blocks need; until the nodes that store the rebuilt blocks have received them (if only few nodes
+//! may, such as hot standbys); and until one single block has been received.
 //!
 //! *Work in flight.* A reservation does not shrink while its job runs. Jobs of the other nodes started one
 //! after another and are half done on average, so half of their reservations counts. Copies may all have
@@ -18,9 +18,10 @@
 //! That is the safe side: one copy too few costs little when everything else is rebuilt, but a copy too many
 //! has to be waited for.
 //!
-//! *Few takers.* A copy brings one block to its taker; a rebuild by a star brings k. With few takers, such a
-//! rebuild takes as much of their downlinks as several copies. While copying keeps up, a rebuild starts only
-//! on a taker that finishes it before the node finishes its copies.
+//! *Few takers.* The node that stores a block (the taker) receives one block's worth of data for a copy, and
+//! k for a rebuild by a star. With few takers, such a rebuild takes as much of their downlinks as several
+//! copies. While copying keeps up, a rebuild starts only on a taker that finishes it before the node finishes
+//! its copies.
 
 use repair::NodeId;
 
@@ -52,12 +53,12 @@ impl Work {
         self.nodes += 1;
     }
 
-    /// When the group finishes if the work is divided evenly. Zero for an empty group.
+    /// Returns when the group finishes if the work is divided evenly. Zero for an empty group.
     fn ends(&self) -> f64 {
         if self.nodes == 0 { 0.0 } else { self.bytes / self.width }
     }
 
-    /// When one node of average rate has moved `bytes`.
+    /// Returns when one node of average rate has moved `bytes`.
     fn moves_one(&self, bytes: f64) -> f64 {
         if self.nodes == 0 { 0.0 } else { bytes * f64::from(self.nodes) / self.width }
     }
@@ -82,7 +83,7 @@ impl Walk<'_> {
 }
 
 impl<'a> ItemView<'a> {
-    /// Whether a copy of this item's block ends no later than the others finish rebuilding all waiting
+    /// Whether a copy of this item's block ends no later than the other nodes finish rebuilding all waiting
     /// blocks.
     fn copying_keeps_up(&self, from: NodeId, redundancy: &mut Redundancy) -> bool {
         let sends = self.blocks_sent(from, redundancy);
@@ -93,13 +94,14 @@ impl<'a> ItemView<'a> {
         self.copy_ends(from).is_none_or(|copy| copy <= others * ROUNDING)
     }
 
-    /// When a copy of its block would end if it started now.
+    /// Returns when a copy of the item's block would end if the copy started now.
     fn copy_ends(&self, from: NodeId) -> Option<f64> {
         let node = self.table.get(self.table.find(from)?);
         Some((node.under_way() + self.stripe.block_bytes) as f64 / node.width())
     }
 
-    /// The data that its survivors still have to send if all waiting blocks of the repair are rebuilt.
+    /// Returns the data that the survivors of the item's stripe still have to send if all waiting blocks of
+    /// the repair are rebuilt.
     ///
     /// Each stripe is assumed to ask its survivors for `sends` blocks in total, divided evenly.
     fn sending_left(&self, from: NodeId, sends: f64) -> Work {
@@ -110,15 +112,15 @@ impl<'a> ItemView<'a> {
         let mut work = Work::default();
         for (_, node) in others() {
             let node = self.table.get(node);
-            // Stripes of other repairs may wait here too. They must not make the node copy more.
+            // The count includes stripes of other repairs, which must not cause more copies in this one.
             let waiting = node.waiting_stripes().min(waiting) as f64;
             work.add(node.under_way() as f64 * LEFT_OF_A_JOB + waiting * share, node.width());
         }
         work
     }
 
-    /// The data that the permitted takers still have to receive if all waiting blocks of the repair are
-    /// rebuilt.
+    /// Returns the data that the permitted takers still have to receive if all waiting blocks of the repair
+    /// are rebuilt.
     ///
     /// Empty if any node may take blocks.
     fn taking_left(&self, brought: f64) -> Work {
@@ -130,7 +132,8 @@ impl<'a> ItemView<'a> {
         work
     }
 
-    /// The permitted takers of its repair that are up and not draining. Empty if any node may take blocks.
+    /// Returns the permitted takers of the item's repair that are up and not draining. Empty if any node may
+    /// take blocks.
     fn takers(&self) -> impl Iterator<Item = &'a Node> {
         let table = self.table;
         let allowed = self.repair.spec.requestors.iter();
@@ -141,7 +144,7 @@ impl<'a> ItemView<'a> {
     /// Whether a rebuild would take downlinks away from copies in flight.
     ///
     /// This is so if a rebuild brings its taker more than the block itself, and even the least busy taker
-    /// would finish it later than the node finishes its copies.
+    /// would finish the rebuild later than the drained node finishes its copies.
     fn crowds_out_copies(&self, from: NodeId) -> bool {
         let brought = self.repair.brought;
         // If the node sends nothing, there are no copies to protect, and waiting for their end would never
@@ -156,7 +159,8 @@ impl<'a> ItemView<'a> {
         first.zip(self.copy_ends(from)).is_some_and(|(taker, copy)| taker > copy * ROUNDING)
     }
 
-    /// Blocks' worth of data that survivors send to rebuild its block without the drained node.
+    /// Returns how many blocks' worth of data survivors send to rebuild the item's block without the drained
+    /// node.
     fn blocks_sent(&self, from: NodeId, redundancy: &mut Redundancy) -> f64 {
         let (lost, wanted) = self.losses(Kind::Rebuild { from });
         redundancy.blocks_read(&*self.stripe.code, &lost, &wanted)
@@ -170,9 +174,10 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// Bytes received per byte stored in a rebuild for this kind of item. `None` for copies.
+/// Returns the bytes received per byte stored, if the plan rebuilds blocks that are to leave a node. `None`
+/// if it copies them, or if the blocks are lost.
 ///
-/// The scheduler does not know the shape of the next rebuild and assumes that it has the same ratio.
+/// The scheduler does not know the shape of the next rebuild and assumes the same ratio for it.
 pub(super) fn brought(kind: Kind, loads: &Loads) -> Option<f64> {
     let copies = |from| loads.nodes.iter().any(|load| load.node == from && load.sent_bytes > 0);
     let rebuilds = kind.leaves().is_some_and(|from| !copies(from));

@@ -1,4 +1,4 @@
-//! Items of repairs: one per stripe, with what was asked for and how it ended.
+//! Items of repairs: one per stripe, with the wanted blocks and the outcome.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::nodes::{Booking, NodeNo};
 use super::queue::{Key, Priority};
 use super::{HelperPolicy, RepairId};
 
-/// The subject of a repair. The driver knows the stripes and adds the items.
+/// The blocks that a repair covers. The driver finds their stripes and adds an item for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -82,8 +82,8 @@ pub enum Kind {
         /// The node, which is not read.
         from: NodeId,
     },
-    /// Blocks of a node are copied as long as that ends no later than rebuilding the rest, and rebuilt
-    /// otherwise.
+    /// Each block of a node is copied if its copy ends no later than the other nodes would finish rebuilding
+    /// all waiting blocks. Otherwise it is rebuilt.
     ///
     /// Each proposal is either a copy or a rebuild.
     Drain {
@@ -93,7 +93,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The node that blocks move away from.
+    /// Returns the node that blocks move away from.
     pub fn leaves(self) -> Option<NodeId> {
         match self {
             Self::Reconstruct => None,
@@ -107,7 +107,7 @@ impl Kind {
 pub struct NewItem {
     /// The stripe.
     pub stripe: StripeId,
-    /// Its code.
+    /// The stripe's code.
     pub code: Arc<dyn Code>,
     /// Block size in bytes.
     pub block_bytes: u64,
@@ -115,11 +115,11 @@ pub struct NewItem {
     pub blocks: Vec<BlockFacts>,
     /// How the blocks are repaired.
     pub kind: Kind,
-    /// The only wanted blocks. If empty, all blocks that are lost or on the drained node are wanted.
+    /// The blocks to repair. If empty, all blocks that are lost or on the drained node are repaired.
     pub only: Vec<BlockIndex>,
 }
 
-/// The stored facts about a block.
+/// The driver's facts about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFacts {
     /// The node that has the block, or had it last.
@@ -131,15 +131,15 @@ pub struct BlockFacts {
 /// Current state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemState {
-    /// Waits for its turn, or for its stripe.
+    /// Waits in the queue, or for other work on its stripe to end.
     Waiting,
     /// Failed, and waits for the next attempt.
     BackingOff {
         /// Time of the next attempt.
         until: Duration,
     },
-    /// Set aside, because the stripe cannot be read now. If it stays so, the item ends as unreadable once its
-    /// repair has nothing else to do.
+    /// Set aside, because too few blocks of the stripe can be read now. If that remains so, the item ends as
+    /// unreadable once its repair has nothing else to do.
     SetAside,
     /// A job is running.
     Running(JobId),
@@ -154,9 +154,9 @@ pub enum End {
     Repaired,
     /// There was nothing to do.
     NothingLost,
-    /// It failed too often, or failed permanently.
+    /// The item failed too often, or failed permanently.
     Failed,
-    /// It was repaired several times, and each time another block was lost.
+    /// The stripe was repaired several times, and each time another block was lost.
     LostAgain,
     /// The stripe cannot be read.
     Unreadable {
@@ -170,9 +170,9 @@ pub enum End {
 /// How the repair of a stripe failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It may succeed later, or with other nodes.
+    /// The repair may succeed later, or with other nodes.
     Transient,
-    /// It will never succeed.
+    /// The repair will never succeed.
     Permanent,
 }
 
@@ -194,12 +194,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All items.
+    /// Returns the number of all items.
     pub fn items(&self) -> u64 {
         self.waiting + self.running + self.done + self.failed + self.unreadable + self.cancelled
     }
 
-    /// Items that have not ended.
+    /// Returns the number of items that have not ended.
     pub fn open(&self) -> u64 {
         self.waiting + self.running
     }
@@ -222,15 +222,15 @@ impl Counters {
 pub struct Proposal {
     /// The item.
     pub item: ItemId,
-    /// Its repair.
+    /// The item's repair.
     pub repair: RepairId,
-    /// Its stripe.
+    /// The item's stripe.
     pub stripe: StripeId,
     /// The resolved kind: a migration from a node that is down becomes a reconstruction, and a drain becomes
     /// a migration or a rebuild.
     pub kind: Kind,
-    /// Wanted blocks and their requestors. Blocks without a permitted node are left for a later round. If the
-    /// list is empty, no block has one.
+    /// Wanted blocks and their requestors. A block that no permitted node can store now is left for a later
+    /// round. The list is empty if this is so for all of them.
     pub wanted: Vec<Wanted>,
     /// Nodes to read from, preferred ones first.
     pub helpers: Vec<NodeId>,
@@ -261,13 +261,13 @@ pub enum Action {
     },
     /// An item has ended.
     ItemEnded {
-        /// Its repair.
+        /// The item's repair.
         repair: RepairId,
         /// The item.
         item: ItemId,
-        /// Its stripe.
+        /// The item's stripe.
         stripe: StripeId,
-        /// How it ended.
+        /// How the item ended.
         end: End,
     },
     /// All items of a repair have ended.
@@ -277,11 +277,11 @@ pub enum Action {
     },
 }
 
-/// The index that an item is in.
+/// The phase of an item. It determines the index that the item is in.
 #[derive(Debug)]
 pub(super) enum ItemPhase {
     Queued(Key),
-    /// Someone else works on its stripe.
+    /// A job of another item, or the driver, works on the item's stripe.
     Held,
     Aside,
     BackingOff(Duration),
@@ -293,7 +293,7 @@ pub(super) enum ItemPhase {
 #[derive(Debug)]
 pub(super) struct Item {
     pub repair: RepairId,
-    /// Number of its stripe, valid until the item ends.
+    /// Number of the item's stripe, valid until the item ends.
     pub stripe: u32,
     pub sequence: u64,
     pub kind: Kind,
@@ -302,17 +302,18 @@ pub(super) struct Item {
     pub failures: u32,
     pub rounds: u32,
     pub not_before: Option<Duration>,
-    /// The resource that its last plan was refused.
+    /// The resource that had no room for the item's last plan.
     pub lack: Option<Lack>,
-    /// Its job is being cancelled, and the item goes back to the queue.
+    /// Whether the item's job is being cancelled so that the item goes back to the queue.
     pub stopping: bool,
-    /// Deadline of its job.
+    /// Deadline of the item's job.
     pub due: Option<Duration>,
-    /// Number of its jobs that were late.
+    /// Number of the item's jobs that were late.
     pub late: u32,
     /// Nodes that took part in late jobs.
     pub slow: BTreeSet<NodeNo>,
-    /// The item was put back and waits until the news count exceeds this number.
+    /// If the driver put the item back: the scan's count of news at that time. The item waits until the count
+    /// rises.
     pub sat_out: Option<u64>,
 }
 

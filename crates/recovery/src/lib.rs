@@ -1,10 +1,10 @@
 //! The scheduler of many repairs: decides which stripe is repaired next, from which nodes and onto which
 //! nodes.
 //!
-//! A [`Scheduler`] has the stripes that are to be repaired in a queue, the one that can lose the fewest further
-//! blocks first, and a table of nodes with what each may have under way. It is a state machine like [`Job`](repair::Job):
-//! everything that happens comes in by a call, time included, and [`poll`](Scheduler::poll) says what to do. The
-//! coordinator and the simulator drive the same one.
+//! A [`Scheduler`] keeps a queue of the stripes to repair, first the stripe that can lose the fewest further
+//! blocks, and a table of nodes with the work that each may have in flight. It is a state machine like
+//! [`Job`](repair::Job): events come in by calls, with the time, and [`poll`](Scheduler::poll) returns the
+//! next action. The caller, the *driver*, is the coordinator or the simulator.
 //!
 //! # Example: one repair
 //! Node n3 died. It held a block of `s1` and one of `s2`, both of code rs-4-2. `s2` already lacks another
@@ -13,8 +13,8 @@
 //! 1. The driver reports what it knows: `set_node` for every node, `open(repair, spec)`, `push` for `s1` and
 //!    `s2` with the locations of their blocks, and `close`. `s1` can lose one more block and `s2` none, so
 //!    `s2` comes first in the queue. Had `s2` lost three blocks, it would be *set aside*.
-//! 2. `poll` checks `s2`. Enough survivors need room for one more block on their uplinks: as many as the code
-//!    reads (2 of 2). And each lost block needs a node that may take it and has room. If both hold, `poll`
+//! 2. `poll` checks `s2`. As many survivors as the code reads (2 of 2) must have room for one more block on
+//!    their uplinks, and each lost block needs a node that may store it and has room. If both hold, `poll`
 //!    returns [`Action::Propose`] with the requestors of the blocks, and the helpers in the order of the
 //!    repair's [`HelperPolicy`].
 //! 3. The driver makes the plan and reports its load: `admit(item, job, &Loads::of(&plan, true))`. The
@@ -110,9 +110,10 @@ impl fmt::Display for RepairId {
 pub struct Limits {
     /// Number of items without room after which a walk over the queue stops.
     pub look_ahead: usize,
-    /// Attempts for a stripe whose repair fails. Between attempts, nodes may come or go.
+    /// Number of attempts to repair a stripe before its item ends as failed. Between attempts, nodes may come
+    /// or go.
     pub attempts: u32,
-    /// Rounds for a stripe that loses further blocks during its repair.
+    /// Number of times that a stripe is repaired if it loses further blocks each time.
     pub rounds: u32,
     /// Pause after the first failure. It doubles with every further one.
     pub back_off: Duration,
@@ -137,7 +138,7 @@ impl Default for Limits {
     }
 }
 
-/// Reservation of a foreground repair, which does not queue behind others.
+/// Identifies the reservation of a foreground repair, which does not queue behind others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReservationId(u64);
 
@@ -150,7 +151,8 @@ pub enum Mover {
     Foreground(ReservationId),
 }
 
-/// See the module documentation.
+/// Decides which stripe is repaired next, from which nodes and onto which nodes. See the module
+/// documentation.
 ///
 /// This type routes events to its parts. No part holds a reference to another: a part receives the others as
 /// arguments and returns the consequences.
@@ -173,13 +175,13 @@ pub struct Scheduler {
 /// State of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairState {
-    /// Number of its items by state.
+    /// Number of the repair's items by state.
     pub counters: Counters,
-    /// Whether it is paused: no job of it starts.
+    /// Whether the repair is paused, so that none of its jobs starts.
     pub paused: bool,
-    /// Whether it was cancelled.
+    /// Whether the repair was cancelled.
     pub cancelled: bool,
-    /// Whether all its items have ended.
+    /// Whether all items of the repair have ended.
     pub ended: bool,
 }
 
@@ -203,13 +205,13 @@ impl Scheduler {
         self.scan.restart();
     }
 
-    /// Sets the bytes that users move at a node, as its heartbeat reports. m-PPR uses it.
+    /// Sets the bytes of user traffic at a node, as its heartbeat reports. The policy m-PPR uses this number.
     pub fn handle_user_load(&mut self, id: NodeId, bytes: u64) {
         let no = self.table.number(id);
         self.table.get_mut(no).user_bytes = bytes;
     }
 
-    /// Records whether a node has a block in memory. m-PPR uses it.
+    /// Records whether a node has a block in memory. The policy m-PPR prefers such nodes.
     pub fn handle_cached(&mut self, id: NodeId, stripe: &StripeId, block: BlockIndex, cached: bool) {
         let no = self.table.number(id);
         let blocks = &mut self.table.get_mut(no).cached;
@@ -242,23 +244,25 @@ impl Scheduler {
         self.scan.restart();
     }
 
-    /// Every node with its reservations and its budget.
+    /// Returns every node with its reservations and its budget.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.table.reservations()
     }
 
-    /// The work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides shared
-    /// caps by it.
+    /// Returns the work that repairs have in flight at each node, in ascending order. A [`Dealer`] divides
+    /// shared caps by it.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.table.under_way()
     }
 
-    /// What all repairs have reserved, for a [`Topology`](repair::Topology) to plan with.
+    /// Returns the bytes that all repairs have reserved on each resource, for a
+    /// [`Topology`](repair::Topology) to plan with.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         self.table.reserved()
     }
 
-    /// What others than `own` have reserved at these nodes, for a [`Topology`](repair::Topology) that `own` is planned with.
+    /// Returns the bytes that repairs other than `own` have reserved at these nodes, for the
+    /// [`Topology`](repair::Topology) with which `own` is planned.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<Mover>) -> Vec<(Resource, u64)> {
         let booking = own.and_then(|own| match own {
             Mover::Item(item) => self.backlog.booking(item.0),
@@ -267,9 +271,10 @@ impl Scheduler {
         self.table.reserved_beside(nodes, booking)
     }
 
-    /// Reserves for work that does not wait, such as a degraded read.
+    /// Reserves budget for work that does not queue, such as a degraded read.
     ///
-    /// It takes up to half of the budget of recoveries, and fewer of these start until it is released.
+    /// Such work takes up to half of each node's budget for recoveries. Fewer recoveries start until the
+    /// reservation is released.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let id = self.table.reserve(loads);
         // Waiting items may now lack another resource than before.
@@ -302,8 +307,8 @@ impl Scheduler {
         }
     }
 
-    /// Records that someone else works on a stripe. No job of it starts until every hold is released by
-    /// [`let_go`](Self::let_go).
+    /// Records that the driver itself works on a stripe. No job of the stripe starts until every hold is
+    /// released by [`let_go`](Self::let_go).
     pub fn hold(&mut self, stripe: &StripeId) {
         self.stripes.hold(stripe);
         self.stripes.find(stripe).into_iter().for_each(|no| self.settle_stripe(no));
@@ -333,8 +338,8 @@ impl Scheduler {
         }
     }
 
-    /// Records that a node has a surplus copy of a block. `blocks` are the locations that count, all n by
-    /// index.
+    /// Records that a node has a surplus copy of a block. `blocks` are the locations of the stripe's n blocks
+    /// by index, without surplus copies.
     ///
     /// [`Action::DropSurplus`] follows as soon as the stripe is whole and no job works on it: at once, or
     /// when a repair of the stripe ends. If the stripe is repaired later, report the copy again after that.
@@ -356,7 +361,7 @@ impl Scheduler {
         }
     }
 
-    /// The redundancy calculator: how many further blocks a stripe can lose, given its code and its lost
+    /// Returns the calculator of how many further blocks a stripe can lose, given its code and its lost
     /// blocks.
     pub fn redundancy(&mut self) -> &mut Redundancy {
         &mut self.redundancy
@@ -390,7 +395,7 @@ impl Scheduler {
         self.backlog.close(id);
     }
 
-    /// Cancels a repair. Waiting items end now, and running jobs are to be cancelled.
+    /// Cancels a repair. Waiting items end now, and [`Action::CancelJob`] follows for each running job.
     pub fn cancel(&mut self, id: RepairId) {
         for no in self.backlog.cancel(id) {
             self.call_off(no);
@@ -416,36 +421,36 @@ impl Scheduler {
         self.backlog.forget(id);
     }
 
-    /// The state of a repair. `None` if it is unknown.
+    /// Returns the state of a repair. `None` if it is unknown.
     pub fn repair(&self, id: RepairId) -> Option<RepairState> {
         self.backlog.state(id)
     }
 
-    /// The resource that limits a repair now, or `None` if no item waits for room.
+    /// Returns the resource that limits a repair now. `None` if the repair is paused or has no queued item.
     ///
-    /// This is the resource that most of the queued items were refused. If none was refused, it is the
-    /// resource with the largest reserved share.
+    /// Most refused items were refused because this resource had no room for their plans. If no item was
+    /// refused, this is the resource with the largest reserved share.
     pub fn limited_by(&self, id: RepairId) -> Option<Resource> {
         self.backlog.limited_by(id, &self.table)
     }
 
-    /// The running items of a repair and their jobs.
+    /// Returns the running items of a repair and their jobs.
     pub fn running(&self, id: RepairId) -> impl Iterator<Item = (ItemId, JobId)> + '_ {
         self.backlog.running(id)
     }
 
-    /// The state of an item.
+    /// Returns the state of an item.
     pub fn state(&self, item: ItemId) -> ItemState {
         self.backlog.item(item.0).state()
     }
 
-    /// The resource that an item waits for because its last plan was refused.
+    /// Returns the resource that an item waits for, because it had no room for the item's last plan.
     pub fn lack(&self, item: ItemId) -> Option<&Resource> {
         self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
     }
 
-    /// How many further blocks the item's stripe can lose in the worst case. `None` if the stripe cannot be
-    /// read or the item has ended.
+    /// Returns how many further blocks the item's stripe can lose in the worst case. `None` if the stripe
+    /// cannot be read or the item has ended.
     pub fn survives(&mut self, item: ItemId) -> Option<u32> {
         if let ItemPhase::Ended(_) = self.backlog.item(item.0).phase {
             return None;
@@ -489,7 +494,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Returns a proposal that cannot start now. The item waits until something changes.
+    /// Puts a proposed item that cannot start now back into the queue. It waits there until something
+    /// changes.
     ///
     /// # Panics
     /// If the item is not proposed.
@@ -499,7 +505,7 @@ impl Scheduler {
         self.return_to_queue(item.0);
     }
 
-    /// Returns an item to the queue without counting that as news.
+    /// Puts an item back into the queue without counting that as news for other waiting items.
     fn return_to_queue(&mut self, no: u32) {
         let news = self.scan.news();
         self.requeue(no);
@@ -525,8 +531,8 @@ impl Scheduler {
             table: &self.table,
             redundancy: &mut self.redundancy,
         })?;
-        // A proposal must not count as news for items that were put back. Otherwise two of them would trigger
-        // each other for ever.
+        // A proposal must not count as news for items that were put back. Otherwise two such items would
+        // trigger each other for ever.
         let news = self.scan.news();
         self.move_to(proposal.item.0, ItemPhase::Proposed);
         self.scan.forget_since(news);
@@ -580,8 +586,8 @@ impl Scheduler {
     /// knows the predicted time of the plan.
     ///
     /// A late job is cancelled and restarted on other nodes (m-PPR). The scheduler does not know which node
-    /// was slow, so all nodes of the job come last in the next proposal, as far as there are others. After
-    /// [`Limits::attempts`] late jobs, the next one has no deadline.
+    /// was slow, so the next proposal lists all nodes of the job last among its helpers. After
+    /// [`Limits::attempts`] late jobs, the next job has no deadline.
     pub fn set_due(&mut self, item: ItemId, due: Duration) {
         self.backlog.set_due(item.0, due);
     }
@@ -651,7 +657,7 @@ impl Scheduler {
         self.actions.pop_front().or_else(|| self.propose())
     }
 
-    /// The time at which [`poll`](Self::poll) may have an action even if no event comes before.
+    /// Returns the time at which [`poll`](Self::poll) may have an action even if no event comes before.
     pub fn wakes_at(&self) -> Option<Duration> {
         self.backlog.wakes_at()
     }

@@ -17,28 +17,28 @@ pub(super) type NodeNo = u32;
 /// The driver's facts about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Whether it accepts tasks now.
+    /// Whether the node accepts tasks now.
     pub alive: bool,
-    /// Its rack, if known: blocks in one rack may be lost together.
+    /// The node's rack, if known. The blocks in a rack may be lost together.
     pub rack: Option<String>,
-    /// Its host, if known. A host with several helpers may lose their blocks together.
+    /// The node's host, if known. The blocks of all nodes on a host may be lost together.
     pub host: Option<String>,
     /// Free space for blocks, in bytes.
     pub free_bytes: u64,
-    /// Number of blocks that it holds.
+    /// Number of blocks on the node.
     pub blocks: u64,
-    /// Budget of repairs on it.
+    /// The maximum that repairs may have in flight at the node.
     pub budget: Budget,
-    /// Whether it is being drained. No block is placed on it then.
+    /// Whether the node is being drained. No block is placed on it then.
     pub draining: bool,
 }
 
 /// Budget of the trunk of a rack: bytes of repairs in flight out of the rack and into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrunkBudget {
-    /// Out of the rack.
+    /// Bytes out of the rack.
     pub up_bytes: u64,
-    /// Into the rack.
+    /// Bytes into the rack.
     pub down_bytes: u64,
 }
 
@@ -58,36 +58,36 @@ pub(super) struct Node {
     pub host: Option<usize>,
     pub in_flight: InFlight,
     pub done: Done,
-    /// Bytes that users move there, as its heartbeat reports.
+    /// Bytes of user traffic at the node, as its heartbeat reports.
     pub user_bytes: u64,
-    /// Blocks that it has in memory.
+    /// Blocks that the node has in memory.
     pub cached: BTreeSet<(StripeId, BlockIndex)>,
-    /// Stripes with open items that have a block here.
+    /// Stripes with open items and with a block on the node.
     pub stripes: BTreeSet<u32>,
-    /// Number of these stripes that are proposed or have a job.
+    /// Number of the stripes in `stripes` that are proposed or have a job.
     pub busy_stripes: u64,
 }
 
 /// A node's part in running jobs: the sum of its [`Booked`] entries.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// Reserved by recoveries.
+    /// Amounts reserved by recoveries.
     reserved: Budget,
-    /// Load of the foreground.
+    /// Load of foreground repairs, such as degraded reads.
     foreground: Budget,
-    /// Total of both, with the foreground limited to half of the budget.
+    /// Total of recoveries and foreground, with the foreground limited to half of the budget.
     used: Budget,
     /// Blocks in transit to the node, and their bytes.
     pub coming: u64,
     pub coming_bytes: u64,
-    /// Running repairs that read from it.
+    /// Number of running repairs that read from the node.
     pub sources: u64,
 }
 
 /// A node's part in all jobs so far.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Number of the repair in which it last helped.
+    /// Number of the repair in which the node last helped.
     pub helped_at: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -105,14 +105,14 @@ struct Rack {
 #[derive(Debug, Default)]
 pub(super) struct Booking {
     nodes: Vec<Booked>,
-    /// Rack, bytes out of it, bytes into it.
+    /// For each rack: its index, the bytes out of it, and the bytes into it.
     racks: Vec<(usize, u64, u64)>,
     /// Nodes that replaced requestors while the job ran.
     stand_ins: Vec<NodeNo>,
 }
 
 impl Booking {
-    /// The nodes that take part in the job.
+    /// Returns the nodes that take part in the job.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.nodes.iter().map(|booked| booked.node)
     }
@@ -140,7 +140,7 @@ struct Booked {
     reads: bool,
 }
 
-/// See the module documentation.
+/// The table of all known nodes and racks. See the module documentation.
 #[derive(Debug)]
 pub(super) struct NodeTable {
     nodes: Vec<Node>,
@@ -154,9 +154,10 @@ pub(super) struct NodeTable {
     reservations: u64,
     /// Number of repairs started so far.
     repairs: u64,
-    /// Largest block of all stripes added so far. A node with this much free space has room for any block.
+    /// Size of the largest block of all stripes added so far. A node with this much free space has room for
+    /// any block.
     largest_block_bytes: u64,
-    /// Bytes for which half of the nodes should have room, as far as stretching allows.
+    /// Budgets are stretched until half of the nodes have room for this many bytes, or up to `MOST_STRETCH`.
     least_bytes: u64,
     /// Factor by which all budgets are stretched.
     stretch: f64,
@@ -180,7 +181,7 @@ impl Default for NodeTable {
 }
 
 impl NodeTable {
-    /// The index of a node. A new node counts as down until its facts are set.
+    /// Returns the index of a node. A new node counts as down until its facts are set.
     pub fn number(&mut self, id: NodeId) -> NodeNo {
         *self.numbers.entry(id).or_insert_with(|| {
             self.nodes.push(Node::unknown(id));
@@ -216,8 +217,8 @@ impl NodeTable {
         no
     }
 
-    /// Sets blocks and free space. Returns whether the node may now have room for a block that did not fit
-    /// before.
+    /// Sets a node's number of blocks and free space. Returns whether the node may now have room for a block
+    /// that did not fit before.
     pub fn set_space(&mut self, id: NodeId, blocks: u64, free_bytes: u64) -> bool {
         let (no, largest) = (self.number(id), self.largest_block_bytes);
         let node = self.get_mut(no);
@@ -272,8 +273,8 @@ impl NodeTable {
         })
     }
 
-    /// The first resource without room for `loads`, if any. Unknown nodes, such as clients, have no budget
-    /// and never lack room.
+    /// Returns the first resource without room for `loads`, if any. Unknown nodes, such as clients, have no
+    /// budget and never lack room.
     pub fn lacks(&self, loads: &Loads) -> Option<Lack> {
         let of_node = |load: &NodeLoad| {
             let node = self.get(self.find(load.node)?);
@@ -292,7 +293,7 @@ impl NodeTable {
         })
     }
 
-    /// Whether the lack persists.
+    /// Whether the resource still has too little room.
     pub fn still_lacks(&self, lack: &Lack) -> bool {
         let (used, budget) = match &lack.resource {
             Resource::TrunkOut(name) => self.trunk(name, |rack, trunk| (rack.up_bytes, trunk.up_bytes)),
@@ -331,7 +332,7 @@ impl NodeTable {
         Booking { nodes, racks, stand_ins: Vec::new() }
     }
 
-    /// Reserves for the foreground. Its load on trunks is not counted.
+    /// Reserves the load of a foreground repair, without its load on trunks.
     pub fn reserve(&mut self, loads: &Loads) -> ReservationId {
         let nodes = loads.nodes.iter().filter_map(|load| self.book_node(load, true)).collect();
         self.reservations += 1;
@@ -370,7 +371,7 @@ impl NodeTable {
         }
     }
 
-    /// Adds to the past work of nodes, for policies that use it.
+    /// Adds `loads` to the past work of nodes, which some helper policies use.
     pub fn count(&mut self, loads: &Loads) {
         self.repairs += 1;
         let at = self.repairs;
@@ -385,7 +386,8 @@ impl NodeTable {
         }
     }
 
-    /// Bytes over the trunk of each rack.
+    /// Returns each rack with traffic from or to other racks, the bytes out of the rack, and the bytes into
+    /// it.
     fn trunks(&self, loads: &Loads) -> Vec<(usize, u64, u64)> {
         let mut trunks: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         let rack = |id: NodeId| self.find(id).and_then(|no| self.get(no).rack);
@@ -399,7 +401,7 @@ impl NodeTable {
         trunks.into_iter().map(|(rack, (up, down))| (rack, up, down)).collect()
     }
 
-    /// Reserved bytes of ports, disks and trunks.
+    /// Returns the reserved bytes of ports, disks and trunks.
     pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
         let of_node = |node: &Node| node.resources(node.used());
         let of_rack = |rack: &Rack| rack.resources((rack.up_bytes, rack.down_bytes));
@@ -407,8 +409,8 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0)
     }
 
-    /// Reserved bytes of the ports and disks of some nodes and the trunks of their racks, without the booking
-    /// `own`.
+    /// Returns the reserved bytes of the ports and disks of some nodes and the trunks of their racks, without
+    /// the booking `own`.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<&Booking>) -> Vec<(Resource, u64)> {
         let numbers: Vec<NodeNo> = nodes.iter().filter_map(|&id| self.find(id)).collect();
         let racks: BTreeSet<usize> = numbers.iter().filter_map(|&no| self.get(no).rack).collect();
@@ -427,12 +429,12 @@ impl NodeTable {
         all.filter(|&(_, bytes)| bytes > 0).collect()
     }
 
-    /// The work that repairs have in flight at each node, in ascending order.
+    /// Returns the work that repairs have in flight at each node, in ascending order.
     pub fn under_way(&self) -> impl Iterator<Item = (NodeId, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).in_flight.reserved))
     }
 
-    /// Reservation and budget of each node, in ascending order, for tests and displays.
+    /// Returns the reservation and the budget of each node, in ascending order, for tests and displays.
     pub fn reservations(&self) -> impl Iterator<Item = (NodeId, Budget, Budget)> + '_ {
         self.numbers.iter().map(|(&id, &no)| (id, self.get(no).used(), self.get(no).budget))
     }
@@ -497,22 +499,22 @@ impl Node {
         self.add_up();
     }
 
-    /// The reserved amounts.
+    /// Returns the reserved amounts, those of the foreground included.
     pub fn used(&self) -> Budget {
         self.in_flight.used
     }
 
-    /// The larger of the bytes being sent and received, over jobs that have not ended.
+    /// Returns the reserved bytes to send or the reserved bytes to receive, whichever are more.
     pub fn under_way(&self) -> u64 {
         self.in_flight.used.up_bytes.max(self.in_flight.used.down_bytes)
     }
 
-    /// Number of waiting stripes with a block here.
+    /// Returns the number of waiting stripes with a block here.
     pub fn waiting_stripes(&self) -> u64 {
         self.stripes.len() as u64 - self.busy_stripes
     }
 
-    /// Speed of its links relative to other nodes, derived from budgets.
+    /// Returns the speed of the node's links relative to other nodes, derived from budgets.
     pub fn width(&self) -> f64 {
         match self.facts.budget.up_bytes.min(self.facts.budget.down_bytes) {
             u64::MAX => 1.0,
@@ -520,7 +522,7 @@ impl Node {
         }
     }
 
-    /// Bytes that users move there: the reported load plus the reservations for reads.
+    /// Returns the user traffic at the node in bytes: the reported load plus the reservations for reads.
     pub fn user_load(&self) -> u64 {
         let Budget { up_bytes, down_bytes, .. } = self.in_flight.foreground;
         self.user_bytes.saturating_add(up_bytes).saturating_add(down_bytes)
@@ -530,7 +532,7 @@ impl Node {
         self.in_flight.used = self.used_beside(None);
     }
 
-    /// The reserved amounts without the booking `own`.
+    /// Returns the reserved amounts without the booking `own`.
     ///
     /// The foreground gets at most half of any budget, which keeps repairs going under any read load.
     fn used_beside(&self, own: Option<&Booked>) -> Budget {
@@ -551,7 +553,8 @@ impl Node {
         ]
     }
 
-    /// Whether there is room for one more part that sends, receives, and reads or stores this many bytes.
+    /// Whether the node has room for one more job in which it sends, receives, and reads or stores this many
+    /// bytes.
     pub fn has_room(&self, sends: u64, receives: u64, disk: u64) -> bool {
         let need = Budget { jobs: 1, up_bytes: sends, down_bytes: receives, disk_bytes: disk };
         self.used().lacks(&need, &self.budget, self.id).is_none()

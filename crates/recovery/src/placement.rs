@@ -37,7 +37,7 @@ pub(super) struct Placer<'a> {
     table: &'a NodeTable,
     stripe: &'a Stripe,
     policy: HelperPolicy,
-    /// Urgency of the item, and the claims of more urgent items.
+    /// Urgency of the item, and the nodes that are kept free for more urgent items.
     class: Class,
     claims: &'a Claims,
     /// Nodes that must not be chosen.
@@ -51,7 +51,7 @@ pub(super) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// Chooses for an item.
+    /// Creates a placer for the blocks of an item.
     pub fn of(
         of: &ItemView<'a>,
         limits: &Limits,
@@ -98,9 +98,10 @@ impl<'a> Placer<'a> {
         Placement::Chosen(chosen.into_iter().map(wanted).collect())
     }
 
-    /// The old node of the block, if it can have the block again.
+    /// Returns the old node of the block, if it can have the block again.
     ///
-    /// If it has another block of the stripe, it counts only when no other node may take the block.
+    /// Unless nodes may have several blocks of a stripe (`shares_nodes`), an old node with another block of
+    /// the stripe is returned only if no other node may take the block.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let home = self.stripe.blocks[usize::from(block.0)].node?;
         let others = self.survivors_on(home);
@@ -111,7 +112,7 @@ impl<'a> Placer<'a> {
         (fits && self.may_take(self.table.get(home))).then_some(home)
     }
 
-    /// The best node for one more block of the stripe, and whether it has room now.
+    /// Returns the best node for one more block of the stripe, and whether it has room now.
     fn best(&self, domains: &Domains, taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
         let fit = self.table.all().filter(|(_, node)| self.may_take(node));
         let share = if self.shares_nodes { self.share() } else { 1 };
@@ -134,7 +135,7 @@ impl<'a> Placer<'a> {
         .map(|(_, best)| best)
     }
 
-    /// Maximum number of blocks of the stripe per node if nodes may have several.
+    /// Returns the maximum number of blocks of the stripe per node, if nodes may have several.
     fn share(&self) -> usize {
         // Nodes that cannot take a block right now are included. The share of the others does not grow
         // because of them.
@@ -170,7 +171,7 @@ impl<'a> Placer<'a> {
         self.table.get(no).has_room(0, bytes, bytes) && !self.claims.keep(no, self.class)
     }
 
-    /// The failure domains of the stripe's readable blocks.
+    /// Returns the failure domains of the stripe's readable blocks.
     fn domains(&self) -> Domains {
         let mut domains = Domains::default();
         for (_, node) in self.stripe.survivors(self.table) {

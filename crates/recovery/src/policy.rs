@@ -50,7 +50,7 @@ impl HelperPolicy {
         Self::PushSur,
     ];
 
-    /// Name of the policy.
+    /// Returns the name of the policy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Even => "even",
@@ -86,7 +86,7 @@ impl HelperPolicy {
         }
     }
 
-    /// Sort key among requestors that are otherwise equal. The smallest is preferred.
+    /// Returns the sort key among requestors that are otherwise equal. The smallest is preferred.
     pub(super) fn requestor_rank(self, node: &Node, stripe: &Stripe) -> (u64, Reverse<u64>) {
         match self {
             Self::MPpr => (Weights::of(stripe).destination(node), Reverse(0)),
@@ -95,8 +95,8 @@ impl HelperPolicy {
         }
     }
 
-    /// Load of a requestor in thousandths of its budget, counting bytes being received. It ranks before the
-    /// number of blocks.
+    /// Returns the load of a requestor in thousandths of its budget, counting bytes being received. A lower
+    /// load takes precedence over a lower number of blocks.
     pub(super) fn requestor_level(self, node: &Node) -> u64 {
         match self {
             Self::Even => (node.used().down_bytes as f64 * 1000.0 / node.width()) as u64,
@@ -115,10 +115,10 @@ impl HelperPolicy {
     }
 }
 
-/// Weights of m-PPR, in equivalent bytes of user traffic (`spec`: Mitra et al., section 5).
+/// Weights of m-PPR, in equivalent bytes of user traffic (Mitra et al., section 5).
 ///
-/// A repair loads a link of one of its nodes `log2(k + 1)` times with a block, because partial sums travel
-/// along a tree. A block in memory is worth a tenth of that.
+/// A repair moves `log2(k + 1)` blocks over a link of one of its nodes, because partial sums travel along a
+/// tree. A block in memory is worth a tenth of that.
 struct Weights {
     repair: u64,
     cache: u64,
@@ -131,14 +131,14 @@ impl Weights {
         Self { repair, cache: repair / 10 }
     }
 
-    /// The weight of a source. It is offset to be non-negative even for the busiest node.
+    /// Returns the weight of a source. It is offset to be non-negative even for the busiest node.
     fn source(&self, block: BlockIndex, node: &Node, stripe: &Stripe) -> u64 {
         let has = node.cached.contains(&(stripe.id.clone(), block));
         let load = self.repair.saturating_mul(node.in_flight.sources).saturating_add(node.user_load());
         (u64::MAX / 2).saturating_sub(load) + if has { self.cache } else { 0 }
     }
 
-    /// The load of a destination.
+    /// Returns the load of a destination.
     fn destination(&self, node: &Node) -> u64 {
         self.repair.saturating_mul(node.in_flight.coming).saturating_add(node.user_load())
     }

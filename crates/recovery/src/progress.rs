@@ -20,8 +20,8 @@ const LEAST_STRETCHES: usize = 2;
 /// Minimum part of the total for an estimate, unless the window is full. The first slices say little about
 /// the rest.
 const LEAST_PART: f64 = 0.01;
-/// The slowest interval is searched from the first one with at least this part of the fastest rate. Before
-/// that, work was still starting.
+/// The search for the slowest interval starts at the first interval with at least this part of the fastest
+/// rate. Before that, work was still starting.
 const STARTED: f64 = 0.1;
 
 /// Samples of the amount done over time.
@@ -58,13 +58,14 @@ impl Progress {
         self.latest = Some((now, bytes_done));
     }
 
-    /// Bytes per second over the window. `None` before there are two samples.
+    /// Returns the bytes per second over the window. `None` before there are two samples.
     pub fn rate(&self) -> Option<f64> {
         let (&first, last) = (self.samples.front()?, self.latest?);
         rate(first, last)
     }
 
-    /// The estimated time for `bytes_left` further bytes. `None` while too little is done for an estimate.
+    /// Returns the estimated time for `bytes_left` further bytes. `None` while too little is done for an
+    /// estimate.
     pub fn estimate(&self, bytes_left: u64) -> Option<Estimate> {
         let mean = self.rate().filter(|&rate| rate > 0.0 && bytes_left > 0)?;
         let (stretches, done) = (self.samples.len() - 1, self.latest?.1 as f64);
@@ -88,8 +89,8 @@ fn rate((from, before): (Duration, u64), (to, after): (Duration, u64)) -> Option
 }
 
 impl NodeTable {
-    /// The resource with the largest reserved part. On a tie, a link or disk is preferred over the number of
-    /// jobs.
+    /// Returns the resource with the largest reserved part. On a tie, a link or disk is preferred over the
+    /// number of jobs.
     pub(super) fn fullest(&self) -> Option<Resource> {
         let up = self.all().map(|(_, node)| node).filter(|node| node.facts.alive);
         let parts = up.flat_map(|node| {

@@ -40,7 +40,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// A key after all items of the same class, number of lost blocks and repair.
+    /// Returns a key that sorts after all items of the same class, number of lost blocks and repair.
     pub fn end_of_run(self) -> Self {
         Self { sequence: u64::MAX, item: u32::MAX, ..self }
     }

@@ -7,7 +7,8 @@ use codes::{BlockIndex, Code, CodeSpec};
 /// Maximum number of loss sets to try for a code that is not MDS.
 const SETS_TRIED: usize = 5_000;
 
-/// Facts about codes with some blocks lost, cached by code and lost blocks. Both take few different values.
+/// Computes facts about codes with some blocks lost, and caches them by code and lost blocks. Clusters have
+/// few different codes and losses.
 #[derive(Debug, Default)]
 pub struct Redundancy {
     survives: BTreeMap<(String, Vec<BlockIndex>), Option<u32>>,
@@ -24,8 +25,8 @@ struct Reads {
 }
 
 impl Redundancy {
-    /// How many further blocks a stripe can lose in the worst case, in addition to `lost`. `None` if it
-    /// cannot be read.
+    /// Returns how many further blocks a stripe can lose in the worst case, in addition to `lost`. `None` if
+    /// the stripe cannot be read.
     pub fn survives(&mut self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         let spare = (code.blocks() - code.data_blocks()).checked_sub(lost.len())? as u32;
         if code.spec().is_mds() {
@@ -35,7 +36,7 @@ impl Redundancy {
         *self.survives.entry(key).or_insert_with(|| try_losses(code, lost, spare))
     }
 
-    /// Lower bound on the blocks that any repair of the code reads.
+    /// Returns a lower bound on the blocks that any repair of the code reads.
     pub(super) fn least_sources(&self, code: &dyn Code) -> usize {
         match code.spec() {
             CodeSpec::ReedSolomon { .. } => code.data_blocks(),
@@ -43,7 +44,8 @@ impl Redundancy {
         }
     }
 
-    /// Number of surviving blocks read to rebuild `wanted` if the code chooses them. 0 if that is impossible.
+    /// Returns the number of surviving blocks read to rebuild `wanted` if the code chooses them. 0 if that is
+    /// impossible.
     pub(super) fn sources(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> usize {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks();
@@ -51,7 +53,8 @@ impl Redundancy {
         self.reads(code, lost, wanted).sources
     }
 
-    /// Amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if that is impossible.
+    /// Returns the amount read to rebuild `wanted`, in blocks, if the code chooses the sources. 0 if that is
+    /// impossible.
     pub(super) fn blocks_read(&mut self, code: &dyn Code, lost: &[BlockIndex], wanted: &[BlockIndex]) -> f64 {
         if let CodeSpec::ReedSolomon { .. } = code.spec() {
             return code.data_blocks() as f64;
@@ -72,7 +75,9 @@ impl Redundancy {
     }
 }
 
-/// Tries all sets of one further loss, then of two, and so on.
+/// Returns how many further losses a stripe survives, by trying all sets of one further loss, then of two,
+/// and so on. `None` if the lost blocks are already too many. After [`SETS_TRIED`] sets, it returns the
+/// number that was proven so far.
 fn try_losses(code: &dyn Code, lost: &[BlockIndex], spare: u32) -> Option<u32> {
     if !decodes(code, lost) {
         return None;
@@ -103,7 +108,7 @@ fn left(code: &dyn Code, lost: &[BlockIndex]) -> Vec<BlockIndex> {
     (0..code.blocks() as u16).map(BlockIndex).filter(|block| !lost.contains(block)).collect()
 }
 
-/// Advances to the next set of the same size with numbers below `end`, in lexicographic order. Returns
+/// Advances `set` to the next set of the same size with numbers below `end`, in lexicographic order. Returns
 /// `false` after the last.
 fn next_set(set: &mut [usize], end: usize) -> bool {
     let size = set.len();

@@ -1,9 +1,9 @@
 //! Chooses the next item to start: the most urgent one with room.
 //!
 //! A walk goes through the queue from its most urgent end. Less urgent items must not take resources that an
-//! item waits for. Its survivors are claimed for it, and if it lacks requestors, no less urgent item starts
-//! at all. Items of the same class may overtake. After [`Limits::look_ahead`] items without room, the walk
-//! ends: the nodes are busy.
+//! item waits for: the nodes with its survivors are claimed for it, and if it lacks requestors, no less
+//! urgent item starts at all. Items of the same class may overtake. After [`Limits::look_ahead`] items
+//! without room, the walk ends, because the nodes are busy.
 
 use std::collections::BTreeSet;
 
@@ -43,17 +43,18 @@ impl Scan {
         self.idle = false;
     }
 
-    /// The number of news events so far.
+    /// Returns the number of news events so far.
     pub fn news(&self) -> u64 {
         self.news
     }
 
-    /// Resets the news count, because the events since `news` do not count.
+    /// Sets the news count back to `news`, because the events since then cannot let a waiting item start.
     pub fn forget_since(&mut self, news: u64) {
         self.news = news;
     }
 
-    /// The next proposal. `None` without a walk if the last walk found nothing and there was no news since.
+    /// Returns the next proposal, if there is one. If the last walk found nothing and there was no news
+    /// since, the queue is not walked again.
     pub fn next(&mut self, known: Known<'_>) -> Option<Proposal> {
         if self.idle {
             return None;
@@ -108,9 +109,9 @@ pub(super) struct Known<'a> {
 /// Whether an item can start.
 pub(super) enum Check {
     Ready(Kind, Vec<Wanted>),
-    /// Too few of its survivors have room.
+    /// Too few of the item's survivors have room.
     NoHelpers,
-    /// The nodes that could take its blocks have no room.
+    /// The nodes that could take the item's blocks have no room.
     NoRequestors,
 }
 
@@ -186,7 +187,7 @@ impl<'a> Walk<'a> {
             Kind::Migrate { .. } => 1,
             _ => self.known.redundancy.least_sources(code),
         };
-        // If too few nodes are up, the planner reports the reason.
+        // If too few nodes are up, the item is proposed anyway, so that the planner reports the reason.
         if up >= least && roomy < least {
             return Check::NoHelpers;
         }
@@ -204,7 +205,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Number of blocks that an item may read, and how many of them are on nodes with room.
+    /// Returns the number of blocks that an item may read, and how many of them are on nodes with room.
     fn count_sources(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (usize, usize) {
         let sources = of.sources(kind);
         sources.fold((0, 0), |(all, roomy), (_, node)| {
@@ -231,8 +232,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The nodes with survivors in the order of the repair's policy, and how many of them have room and were
-    /// not late.
+    /// Returns the nodes with survivors in the order of the repair's policy, and how many of them have room
+    /// and were not late.
     ///
     /// The others come last. Each node is listed once, however many blocks it has.
     fn helpers(&self, of: &ItemView<'_>, kind: Kind, class: Class) -> (Vec<NodeNo>, usize) {
@@ -248,7 +249,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Computes chains over the sources with room, if the policy does so and the code can read any of them.
+/// Computes chains over the sources with room, if the policy divides work into shares and the code can
+/// rebuild from any k sources.
 fn stretches(of: &ItemView<'_>, kind: Kind, roomy: &[NodeNo]) -> Vec<Stretch> {
     let free = matches!(of.stripe.code.spec(), CodeSpec::ReedSolomon { .. });
     let copies = matches!(kind, Kind::Migrate { .. });

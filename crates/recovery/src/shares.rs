@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 
 use repair::NodeId;
 
-/// The part of the unused amount that is moved at once. Moving all of it would be too much: a node also
+/// The part of the unused amount that one `deal` moves. Moving all of it would be too much: a node also
 /// leaves some unused because other nodes in its chains hold it back.
 const GIVEN: f64 = 0.75;
 /// Shares stay as they are while less than this part of the cap is unused.
 const IDLE_AT_MOST: f64 = 0.02;
-/// A node that left no more than this part of its share could have used more.
+/// A node that left no more than this part of its share unused could probably have used more.
 const USED_UP: f64 = 0.02;
 /// The minimum share of any node, as a part of its even share.
 const KEPT: f64 = 0.01;
-/// The share, as a part of the even share, that a node gets as soon as it uses all it has.
+/// The share, as a part of the even share, that a node gets as soon as it has used up a smaller one.
 const FIRST: f64 = 0.125;
-/// The growth factor of such a share at each further step.
+/// The factor by which a used-up share grows at each further [`deal`](Shares::deal).
 const GROWTH: f64 = 1.5;
-/// The part of the even share that a node can reach by such growth, however busy others are.
+/// The part of the even share up to which a used-up share grows, however busy other nodes are.
 const OWED: f64 = 0.5;
 
 /// A node that takes part in sharing.
@@ -36,15 +36,15 @@ const OWED: f64 = 0.5;
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// Its initial weight relative to others. Reported use corrects it.
+    /// The node's initial weight relative to others. Reported use corrects the weight.
     pub weight: f64,
-    /// Whether it has work. A change resets what was learned about it.
+    /// Whether the node has work. A change resets the correction that was learned for the node.
     pub is_busy: bool,
-    /// Its own limit.
+    /// The node's own limit, in the unit of the cap.
     pub most: f64,
 }
 
-/// See the module documentation.
+/// The shares of one cap. See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     cap: f64,
@@ -126,12 +126,13 @@ impl Shares {
         self.fit();
     }
 
-    /// The share of a node. `None` if it is not a member.
+    /// Returns the share of a node. `None` if it is not a member.
     pub fn of(&self, node: NodeId) -> Option<f64> {
         self.shares.get(&node).map(|share| share.now)
     }
 
-    /// Moves share from nodes that left at least the `mean` unused to nodes that left at most `least`.
+    /// Moves share from nodes whose unused part is at least `mean` to nodes whose unused part is at most
+    /// `least`.
     fn give(&mut self, mean: f64, least: f64) {
         let takes =
             |share: &Share| share.unused.is_some_and(|unused| unused <= least) && share.now < share.most;
@@ -153,8 +154,8 @@ impl Shares {
         }
     }
 
-    /// Increases the shares of nodes that have little and used all of it, at the cost of nodes above their
-    /// owed share.
+    /// Increases small shares that were used up. Nodes with more than [`OWED`] of their even share give up
+    /// the difference.
     fn help_beginners(&mut self) {
         let mut helped = 0.0;
         let used_up = |share: &Share| share.unused.is_some_and(|unused| unused <= USED_UP);
@@ -194,7 +195,7 @@ impl Shares {
 }
 
 impl Share {
-    /// The unused amount, if reported.
+    /// Returns the unused amount, if reported.
     fn idle(&self) -> Option<f64> {
         self.unused.map(|unused| unused * self.now)
     }
@@ -230,7 +231,7 @@ mod tests {
         shares.shares.values().map(|share| share.now).collect()
     }
 
-    /// Each node uses its share up to what it wants. Returns the sum used.
+    /// Simulates one round: each node uses as much of its share as it wants. Returns the sum used.
     fn round(shares: &mut Shares, wants: &[f64]) -> f64 {
         let mut used = 0.0;
         for (node, (&want, share)) in wants.iter().zip(now(shares)).enumerate() {
@@ -241,7 +242,8 @@ mod tests {
         used
     }
 
-    /// Every chain runs at the pace of the node with the least share per chain. Returns the sum used.
+    /// Simulates one round in which every chain runs at the pace of the node with the least share per chain.
+    /// Returns the sum used.
     fn chained(shares: &mut Shares, chains: &[f64]) -> f64 {
         let pace = now(shares)
             .iter()
@@ -325,8 +327,8 @@ mod tests {
                 chained(&mut shares, &chains);
             }
             let used: f64 = (0..10).map(|_| chained(&mut shares, &chains)).sum::<f64>() / 10.0;
-            // A node that has little and needs no more is helped in vain from time to time. With very uneven
-            // chains this costs up to 12 %.
+            // A node with a small share that needs no more still gets more from time to time. With very
+            // uneven chains this costs up to 12 %.
             prop_assert!(used >= 0.85 * CAP, "{used}: {:?} for {chains:?}", now(&shares));
         }
     }

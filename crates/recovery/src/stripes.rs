@@ -21,24 +21,24 @@ pub(super) struct Stripe {
     pub code: Arc<dyn Code>,
     pub block_bytes: u64,
     pub blocks: Vec<BlockState>,
-    /// Its open items.
+    /// Open items of the stripe.
     pub items: Vec<u32>,
     /// The item that is proposed or running.
     pub busy: Option<u32>,
 }
 
 impl Stripe {
-    /// The blocks that cannot be read now, in ascending order.
+    /// Returns the blocks that cannot be read now, in ascending order.
     pub fn lost(&self, table: &NodeTable) -> Vec<BlockIndex> {
         self.indexed().filter(|&(_, block)| reader(block, table).is_none()).map(|(index, _)| index).collect()
     }
 
-    /// The blocks that can be read now, and their nodes.
+    /// Returns the blocks that can be read now, and their nodes.
     pub fn survivors<'a>(&'a self, table: &'a NodeTable) -> impl Iterator<Item = (BlockIndex, NodeNo)> + 'a {
         self.indexed().filter_map(|(index, block)| Some((index, reader(block, table)?)))
     }
 
-    /// The blocks that an item still has to repair or move.
+    /// Returns the blocks that an item still has to repair or move.
     pub fn wanted(
         &self,
         kind: Kind,
@@ -55,7 +55,7 @@ impl Stripe {
         wanted
     }
 
-    /// The nodes with a good block, whether up or not.
+    /// Returns the nodes with a good block, whether up or not.
     pub fn nodes(&self) -> impl Iterator<Item = NodeNo> + '_ {
         self.blocks.iter().filter(|block| block.good).filter_map(|block| block.node)
     }
@@ -78,13 +78,13 @@ fn reader(block: BlockState, table: &NodeTable) -> Option<NodeNo> {
     block.node.filter(|&node| block.good && table.get(node).facts.alive)
 }
 
-/// See the module documentation.
+/// The stripes with open items, by number. See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Stripes {
     stripes: Vec<Option<Stripe>>,
     free: Vec<u32>,
     numbers: BTreeMap<StripeId, u32>,
-    /// Number of holds by others, for each held stripe. A held stripe may have no open items.
+    /// Number of holds ([`hold`](Self::hold)) of each held stripe. A held stripe may have no open items.
     holds: BTreeMap<StripeId, u32>,
 }
 
@@ -97,7 +97,7 @@ impl Stripes {
         self.stripes[no as usize].as_ref().expect("it has open items")
     }
 
-    /// A stripe, unless its last item has just ended.
+    /// Returns a stripe, unless its last item has just ended.
     pub fn try_get(&self, no: u32) -> Option<&Stripe> {
         self.stripes.get(no as usize)?.as_ref()
     }
@@ -106,7 +106,7 @@ impl Stripes {
         self.stripes[no as usize].as_mut().expect("it has open items")
     }
 
-    /// Adds a hold: someone else works on the stripe.
+    /// Adds a hold: the driver itself works on the stripe, and no job of the stripe may start.
     pub fn hold(&mut self, id: &StripeId) {
         *self.holds.entry(id.clone()).or_insert(0) += 1;
     }
@@ -190,7 +190,7 @@ impl Stripes {
         true
     }
 
-    /// Sets the item of a stripe that is proposed or running.
+    /// Sets which item of a stripe is proposed or running.
     pub fn set_busy(&mut self, no: u32, busy: Option<u32>, table: &mut NodeTable) {
         self.unindex(no, table);
         self.get_mut(no).busy = busy;

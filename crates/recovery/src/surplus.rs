@@ -1,7 +1,7 @@
 //! Surplus copies of blocks. They appear when a node comes back after its block was rebuilt elsewhere.
 //!
-//! A copy is kept while any block of its stripe is lost or a job works on it: until then it may be the last
-//! readable one.
+//! A copy is kept while a block of its stripe is lost or a job works on the stripe, because it may be the
+//! last readable copy.
 
 use std::collections::BTreeMap;
 
@@ -36,11 +36,11 @@ impl Surplus {
         self.drop_beside(&stripe.id, &counted)
     }
 
-    /// Requests removal of the surplus copies of a whole stripe. `counted` are the nodes of its blocks, all n
-    /// by index.
+    /// Requests removal of the surplus copies of a stripe whose blocks can all be read. `counted` are the
+    /// nodes of the stripe's n blocks by index.
     pub fn drop_beside(&mut self, stripe: &StripeId, counted: &[Option<NodeId>]) -> Vec<Action> {
         let copies = self.copies.remove(stripe).unwrap_or_default().into_iter();
-        // The copy may have become the block that counts.
+        // A reported copy may by now be the stripe's regular block.
         let needless = copies.filter(|&(block, node)| counted.get(usize::from(block.0)) != Some(&Some(node)));
         needless.map(|(block, node)| Action::DropSurplus { stripe: stripe.clone(), block, node }).collect()
     }

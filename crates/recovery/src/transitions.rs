@@ -89,7 +89,7 @@ impl Scheduler {
         }
         if end.is_some() {
             self.drop_surplus_of(stripe);
-            // Waiting items of the stripe may have ended with it.
+            // Other items of the stripe may have ended as well.
             if self.stripes.is_idle(stripe) {
                 self.stripes.remove(stripe, &mut self.table);
             }

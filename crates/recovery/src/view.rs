@@ -31,17 +31,17 @@ impl<'a> ItemView<'a> {
         Self { no, item, repair: backlog.repair_of(no), stripe: stripes.get(item.stripe), table }
     }
 
-    /// The blocks of its stripe that cannot be read now, in ascending order.
+    /// Returns the blocks of the item's stripe that cannot be read now, in ascending order.
     pub fn lost(&self) -> Vec<BlockIndex> {
         self.stripe.lost(self.table)
     }
 
-    /// The blocks that it still has to repair or move.
+    /// Returns the blocks that the item still has to repair or move.
     pub fn wanted(&self) -> Vec<BlockIndex> {
         self.stripe.wanted(self.kind_now(), &self.item.only, &self.lost(), self.table)
     }
 
-    /// The blocks that must not be read, and the wanted blocks.
+    /// Returns the blocks that must not be read, and the wanted blocks.
     pub fn losses(&self, kind: Kind) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
         let mut lost = self.lost();
         let wanted = self.stripe.wanted(kind, &self.item.only, &lost, self.table);
@@ -53,7 +53,7 @@ impl<'a> ItemView<'a> {
         (lost, wanted)
     }
 
-    /// The blocks that it may read, and their nodes.
+    /// Returns the blocks that the item may read, and their nodes.
     pub fn sources(&self, kind: Kind) -> impl Iterator<Item = (BlockIndex, NodeNo)> + use<'a> {
         let from = kind.leaves().and_then(|from| self.table.find(from));
         let survivors = self.stripe.survivors(self.table);
@@ -64,7 +64,8 @@ impl<'a> ItemView<'a> {
         })
     }
 
-    /// The kind that applies now. If the node to be left cannot be read, the kind is [`Kind::Reconstruct`].
+    /// Returns the kind that applies now. If the node to be left cannot be read, the kind is
+    /// [`Kind::Reconstruct`].
     pub fn kind_now(&self) -> Kind {
         let Some(from) = self.item.kind.leaves() else { return Kind::Reconstruct };
         let from_no = self.table.find(from).filter(|&no| self.table.get(no).facts.alive);
@@ -72,7 +73,7 @@ impl<'a> ItemView<'a> {
         if from_no.is_some_and(readable) { self.item.kind } else { Kind::Reconstruct }
     }
 
-    /// The urgency class. `None` if its stripe cannot be read.
+    /// Returns the item's urgency class. `None` if the stripe cannot be read.
     pub fn class(&self, redundancy: &mut Redundancy) -> Option<Class> {
         let survives = redundancy.survives(&*self.stripe.code, &self.lost());
         // A block that can be copied is worth copying, whatever the state of the rest of the stripe.
@@ -81,7 +82,8 @@ impl<'a> ItemView<'a> {
         survives.or(copies.then_some(0)).map(|survives| Class { priority, survives })
     }
 
-    /// The phase that the current facts call for. `is_held`: someone else works on its stripe.
+    /// Returns the phase that the current facts call for. `is_held` is whether the driver itself works on the
+    /// stripe.
     pub fn phase(&self, is_held: bool, now: Duration, redundancy: &mut Redundancy) -> ItemPhase {
         let nothing_left = self.wanted().is_empty();
         if nothing_left && self.item.rounds > 0 {
@@ -90,7 +92,7 @@ impl<'a> ItemView<'a> {
         if self.repair.cancelled {
             return ItemPhase::Ended(End::Cancelled);
         }
-        // The holder of the stripe may still report a loss.
+        // The driver holds the stripe and may still report a lost block.
         if nothing_left && !is_held {
             return ItemPhase::Ended(End::NothingLost);
         }

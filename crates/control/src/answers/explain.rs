@@ -38,7 +38,8 @@ impl Answers<'_> {
         self.plan_view(&stripe, &planned, &topology)
     }
 
-    /// The requested blocks; without any, those that are lost or declared lost by the request.
+    /// Returns the requested blocks. If the request names none, returns those that are lost or that it
+    /// declares lost.
     fn blocks_to_explain(
         self,
         record: &StripeRecord,
@@ -56,7 +57,7 @@ impl Answers<'_> {
         }
     }
 
-    /// The topology, with the bandwidth that repairs have reserved and with an imaginary client.
+    /// Returns the topology, with the bandwidth that repairs have reserved and with an imaginary client.
     fn topology_with_client(self) -> Topology {
         let mut topology = self.facts.nodes.topology.clone();
         let mut client = NodeProfile::client("client");

@@ -15,7 +15,7 @@ use crate::nodes::sorted;
 use crate::repairs::room::Room;
 
 impl<'a> Answers<'a> {
-    /// The reason that the last repair of a target failed, if it did.
+    /// Returns the reason that the last repair of a target failed, if it did.
     fn last_failure(self, target: &Target) -> Option<String> {
         let text = self.facts.target_text(target);
         let ends = self.history.entries.iter().rev().filter_map(|entry| match &entry.what {
@@ -39,7 +39,7 @@ impl<'a> Answers<'a> {
         self.facts.nodes.registry.leaving().map(view).collect()
     }
 
-    /// The drained helpers with blocks that no helper can take. Their drains wait for the operator.
+    /// Returns the drained helpers with blocks that no helper can take. Their drains wait for the operator.
     pub(crate) fn stuck_drains(self) -> Vec<String> {
         let is_stuck = |&node: &NodeId| self.repairs.nodes.room_of(node).stuck > 0;
         let stuck = self.facts.nodes.registry.leaving().filter(is_stuck);
@@ -55,7 +55,7 @@ impl<'a> Answers<'a> {
         format!("draining {name}: {blocks} left{}", self.what_keeps(node))
     }
 
-    /// The reason that a drained helper still has blocks, and the time of the next attempt.
+    /// Returns the reason that a drained helper still has blocks, and the time of the next attempt.
     fn what_keeps(self, node: NodeId) -> String {
         let open = self.repairs.queue.open_for(&Target::Drain(node)).next();
         let room = self.repairs.nodes.room_of(node);
@@ -82,7 +82,7 @@ impl<'a> Answers<'a> {
         stuck + &next
     }
 
-    /// Text such as `12 of them (full: h5): free space on h5, or …`.
+    /// Returns text such as `12 of them (full: h5): free space on h5, or …`.
     fn stuck_text(self, node: NodeId, stuck: u64, room: Room) -> String {
         let which = if stuck == room.blocks { "any of them".to_owned() } else { format!("{stuck} of them") };
         let nodes = &self.facts.nodes;
@@ -101,7 +101,7 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// The absent helpers, and the state of their repairs.
+    /// Returns the absent helpers, and the state of their repairs.
     pub(crate) fn gone_nodes(self) -> Vec<GoneNode> {
         let mut gone: Vec<GoneNode> =
             self.facts.nodes.registry.gone().filter_map(|node| self.gone_node(node)).collect();
@@ -208,8 +208,8 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// Text about the blocks of a helper that no other helper can accept, if some of its blocks can be
-    /// placed.
+    /// Returns text about those blocks of a helper that no other helper can take. Empty if there are none, or
+    /// if no block of the helper can be placed.
     fn stuck_beside(self, node: NodeId) -> String {
         match self.repairs.nodes.room_of(node) {
             room if room.stuck > 0 && room.is_any() => format!(

@@ -1,4 +1,4 @@
-//! The API's views, computed from a read-only view of all machines.
+//! The API's views, computed from a read-only view of all state machines.
 
 mod explain;
 pub(crate) mod gone;
@@ -16,7 +16,7 @@ use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::scrub::state::Scrubs;
 
-/// A read-only view of all machines.
+/// A read-only view of all state machines.
 #[derive(Clone, Copy)]
 pub(crate) struct Answers<'a> {
     pub facts: Facts<'a>,

@@ -35,7 +35,8 @@ impl<'a> Answers<'a> {
             true => self.repairs.scheduler.limited_by(RepairId(id)),
             false => course.limits.iter().max_by_key(|&(_, &times)| times).map(|(limit, _)| limit.clone()),
         };
-        // An incomplete repair is not compared with the bound, nor is one that beat the assumed rates.
+        // An ended repair is compared with the bound only if it is complete. If it was faster than the bound,
+        // the assumed rates were too low, and the bound is omitted.
         let is_whole = self.repairs.state_of_repair(id, repair) == RepairState::Done && done >= repair.bytes;
         let bound = course.bound.filter(|&bound| running || (is_whole && bound <= took));
         Some(ProgressView {
@@ -48,7 +49,8 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// The view of a repair, if it repairs a given stripe.
+    /// Returns the view of a repair of a stripe that a plug-in described. Other repairs are reported as
+    /// unknown.
     pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RepairError> {
         match self.repairs.queue.by_id.get(&id) {
             Some(repair) if repair.order.given.is_some() => self.repair_state(id),
@@ -71,7 +73,7 @@ impl<'a> Answers<'a> {
         self.repair_page(id, &ItemPage::default())
     }
 
-    /// The view of a repair with a page of its stripes.
+    /// Returns the view of a repair with a page of its stripes.
     pub(crate) fn repair_page(self, id: u64, page: &ItemPage) -> Result<RepairView, RepairError> {
         if !self.repairs.queue.by_id.contains_key(&id) {
             return Err(RepairError::NoSuchRepair(id));
@@ -88,7 +90,7 @@ impl<'a> Answers<'a> {
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
-    /// The view of a repair from its counters, with a page of its stripes.
+    /// Returns the view of a repair from its counters, with a page of its stripes.
     pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.queue.by_id[&id];
         let mut view = RepairView {
@@ -140,7 +142,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The status line about misplaced stripes: the repair that moves their blocks, or the reason for
+    /// Returns the status line about misplaced stripes: the repair that moves their blocks, or the reason for
     /// waiting.
     pub(crate) fn misplaced_advice(self, census: &Census) -> Option<String> {
         if census.misplaced == 0 || !self.facts.nodes.settled || self.facts.stripes.is_behind() {
@@ -172,7 +174,7 @@ impl<'a> Answers<'a> {
         view
     }
 
-    /// The history entry for the end of a repair.
+    /// Returns the history entry for the end of a repair.
     pub(crate) fn end_of(self, id: u64, view: &RepairView) -> HistoryEvent {
         let repair = &self.repairs.queue.by_id[&id];
         let by_name = |counts: &BTreeMap<NodeId, u64>| -> BTreeMap<String, u64> {
@@ -194,8 +196,8 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The time that a repair worked, by the clock of its rate and bound. A repair that never began has only its
-/// times of day.
+/// Returns how long a repair worked, by the clock that its rate and bound use. For a repair that never began,
+/// the time from its request to its end.
 fn duration_of(view: &RepairView) -> Duration {
     let ended = view.ended_unix_ms.unwrap_or_default();
     let worked = view.progress.as_ref().map(|progress| progress.elapsed_ms);

@@ -8,7 +8,7 @@ use crate::counts::count;
 use crate::repairs::fullness::NEARLY;
 use crate::repairs::room::Room;
 
-/// The most stripes that are checked. If there are more, an even sample is taken.
+/// The maximum number of stripes to check. If there are more, an even sample is checked.
 const LOOKED_AT: usize = 500;
 
 impl<'a> Answers<'a> {
@@ -47,7 +47,7 @@ impl<'a> Answers<'a> {
         )
     }
 
-    /// Helpers with little or no room for further blocks.
+    /// Returns the helpers with little or no room for further blocks.
     pub(crate) fn full_nodes(self) -> Vec<FullNode> {
         let block_bytes = self.facts.largest_block_bytes();
         let full = |node: NodeId| {

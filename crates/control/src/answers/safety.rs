@@ -18,7 +18,7 @@ use crate::repairs::orders::Order;
 use crate::stripes::contradictions;
 use crate::stripes::picture::Survives;
 
-/// The most stripes that an answer names.
+/// The maximum number of stripes that an answer names.
 const NAMED: usize = 20;
 
 impl<'a> Facts<'a> {
@@ -144,7 +144,8 @@ impl<'a> Answers<'a> {
         Ok(view)
     }
 
-    /// Counts the readable stripes with blocks on these nodes, and what they can lose without the nodes.
+    /// Examines the readable stripes with blocks on these nodes as if the nodes were down: counts those that
+    /// would become unreadable, and finds the fewest further losses that any of the others survives.
     fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (facts, picture) = (self.facts, &self.facts.stripes.picture);
         let mut names: Vec<String> = nodes.iter().map(|&node| facts.nodes.name(node)).collect();
@@ -174,7 +175,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// Advice on how to move a node's blocks elsewhere.
+/// Returns advice on how to move a node's blocks elsewhere.
 fn emptied_by(facts: Facts<'_>, node: NodeId) -> String {
     let name = facts.nodes.name(node);
     match facts.nodes.is_helper(node) {

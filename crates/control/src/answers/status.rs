@@ -19,7 +19,7 @@ use crate::repairs::fullness::full_text;
 use crate::stripes::picture::{Slot, Survives};
 use crate::stripes::{contradictions, layout};
 
-/// The most unreadable stripes that the status names.
+/// The maximum number of unreadable stripes that the status names.
 const UNREADABLE_NAMED: usize = 100;
 
 impl<'a> Answers<'a> {
@@ -73,7 +73,7 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Sentences about automatic repairs, and about what the operator can do.
+    /// Returns sentences about automatic repairs, and about what the operator can do.
     pub(crate) fn advice(self, census: &Census, gone: &[GoneNode]) -> Vec<String> {
         let mut claims = self.newer_advice();
         claims.extend(self.misplaced_advice(census));
@@ -144,7 +144,8 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// `lacks_room`: a helper is full, or a drain waits for room.
+    /// Returns how serious the state of the cluster is. `lacks_room` is true if a helper is full or a drain
+    /// waits for room.
     fn severity(self, census: &Census, lacks_room: bool) -> Severity {
         let weakest = census.redundancy.iter().find(|class| is_weakened(class)).map(|class| class.helpers);
         match () {
@@ -162,15 +163,16 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Problems that the store reports, and certificates that expire soon.
+    /// Returns the problems that the store reports, and warnings about certificates.
     fn all_troubles(self) -> Vec<String> {
         let now = UNIX_EPOCH + Duration::from_millis(self.facts.base.unix_ms);
         let expiring = self.facts.nodes.certificates.warnings(now);
         self.facts.stripes.news.troubles.iter().cloned().chain(expiring).collect()
     }
 
-    /// Counts stripes by remaining redundancy. It uses the picture's running counts and cached fault
-    /// tolerances, and looks at stripes in doubt one by one.
+    /// Counts stripes by remaining redundancy. It uses the running counts of the picture (the catalog in
+    /// memory) and cached fault tolerances. Only stripes with contradictions, or with bad copies that are not
+    /// recorded yet, are examined one by one.
     pub(crate) fn census(self) -> Result<Census, RequestError> {
         let (facts, picture) = (self.facts, &self.facts.stripes.picture);
         let mut tally = Tally::new(facts);
@@ -240,7 +242,7 @@ impl<'a> Tally<'a> {
         Self { facts, census, by_survives: BTreeMap::new() }
     }
 
-    /// Adds stripes with the same standing, and the sum of their block lengths.
+    /// Adds stripes that have the same losses. `block_bytes` is the sum of their block lengths.
     fn add(
         &mut self,
         standing: &Standing,
@@ -290,7 +292,7 @@ fn stuck_text(drains: &[String]) -> String {
     }
 }
 
-/// The first line of `mend status`.
+/// Returns the first line of `mend status`.
 fn summary(census: &Census, up: &[String], down: &[String]) -> String {
     let helpers = helpers_text(up, down);
     let all = census.stripes;
@@ -349,7 +351,8 @@ fn is_weakened(class: &Redundancy) -> bool {
     class.degraded > 0 || class.misplaced > 0
 }
 
-/// Text about the losses that whole stripes survive: in blocks, and in failure domains if these allow fewer.
+/// Returns text about the losses that whole stripes survive: in blocks, and in failure domains if these allow
+/// fewer.
 fn can_lose(class: &Redundancy) -> String {
     let blocks = match class.survives {
         0 => return "cannot lose a block".to_owned(),

@@ -1,4 +1,5 @@
-//! The API's views of stripes, files, contradictions and claims.
+//! The API's views of stripes, files and contradictions, and advice about blocks that are newer than the
+//! catalog.
 
 use repair::{BlockId, StripeId};
 use store_api::StripeRecord;
@@ -10,11 +11,12 @@ use crate::error::RequestError;
 use crate::jobs::puts::file_view;
 use crate::stripes::state::contradictions::Contradiction;
 
-/// The most contradictions that the status lists.
+/// The maximum number of contradictions that the status lists.
 const LISTED: usize = 100;
 
 impl<'a> Answers<'a> {
-    /// Status lines about unconfirmed claims, with the next step.
+    /// Returns status lines about helpers that list blocks newer than the catalog, if no other helper confirms
+    /// this.
     pub(crate) fn newer_advice(self) -> Vec<String> {
         let unconfirmed = self.facts.newer_views().into_iter().filter(|claim| !claim.confirmed);
         let text = |claim: NewerBlocks| {

@@ -9,7 +9,7 @@ use crate::stripes::indices::indexed;
 use crate::stripes::layout;
 
 impl<'a> Answers<'a> {
-    /// The parts of files that these stripes contain.
+    /// Returns the unreadable parts of files in these stripes.
     pub(crate) fn unreadable_parts(self, stripes: &[String]) -> Vec<UnreadablePart> {
         stripes.iter().filter_map(|stripe| self.unreadable_part(stripe)).collect()
     }
@@ -28,9 +28,9 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Absent helpers with healthy blocks of the stripe, in two lists. If the return of any one of some
-    /// helpers is enough, the first list has these. Otherwise the second list is a minimal set that is enough
-    /// together.
+    /// Returns the absent helpers with healthy blocks of the stripe, in two lists. The first list has each
+    /// helper whose return alone would make the stripe readable. If there is none, the second list is a
+    /// minimal set of helpers whose return together would.
     fn rescuers(
         self,
         record: &StripeRecord,
@@ -67,7 +67,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The byte ranges of the file in these blocks. Adjacent blocks are merged.
+/// Returns the byte ranges of the file in these blocks. Adjacent blocks are merged.
 fn ranges(record: &StripeRecord, code: &dyn Code, lost: &[BlockIndex]) -> Vec<FileRange> {
     let Some(part) = &record.file else { return Vec::new() };
     let size = store_api::BlockSize { block_bytes: part.block_bytes, chunk_bytes: part.chunk_bytes };

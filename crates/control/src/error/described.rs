@@ -1,4 +1,4 @@
-//! Refusals of given stripes, which plug-ins describe.
+//! Refusals of requests about stripes that plug-ins describe (given stripes).
 
 use repair::StripeId;
 

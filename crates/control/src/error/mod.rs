@@ -86,7 +86,7 @@ pub enum ErrorKind {
 }
 
 impl RequestError {
-    /// The kind of the refusal.
+    /// Returns the kind of the refusal.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::CatalogAge(error) => error.kind(),
@@ -104,7 +104,7 @@ impl RequestError {
         }
     }
 
-    /// Advice on how to proceed.
+    /// Returns advice on how to proceed.
     pub fn next_step(&self) -> String {
         match self {
             Self::CatalogAge(error) => error.next_step(),

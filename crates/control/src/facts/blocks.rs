@@ -22,12 +22,13 @@ impl<'a> Facts<'a> {
         lost.is_empty() || code.is_ok_and(|code| code.repair(&lost, &there).is_ok())
     }
 
-    /// A connected node from which a block can be read now, as far as is known; `None` if there is none.
+    /// Returns a connected node from which a block can be read now, as far as is known; `None` if there is
+    /// none.
     pub(crate) fn readable_at(self, block: &BlockRecord) -> Option<NodeId> {
         self.readers(block).next()
     }
 
-    /// All nodes from which a block can be read now. The block's recorded home comes first.
+    /// Returns all nodes from which a block can be read now. The block's recorded home comes first.
     pub(crate) fn readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         let good = |holder: &Replica| {
             holder.state == BlockState::Healthy
@@ -38,12 +39,12 @@ impl<'a> Facts<'a> {
     }
 
     /// Like [`readers`](Self::readers), but without nodes that have reconnected and not yet listed their
-    /// blocks. Before a copy is removed, the remaining copies must be on these nodes.
+    /// blocks. A copy may be removed only if the remaining copies are on nodes that this function returns.
     pub(crate) fn proven_readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
         self.readers(block).filter(|node| !self.nodes.registry.is_unproven(*node))
     }
 
-    /// The stripe as the planner sees it now, with the blocks in `lost` treated as lost too.
+    /// Returns the stripe as the planner sees it now, with the blocks in `lost` treated as lost too.
     pub(crate) fn stripe_now(
         self,
         record: &StripeRecord,
@@ -58,7 +59,8 @@ impl<'a> Facts<'a> {
                 id: block.id.clone(),
                 bytes: block.bytes,
                 holder: holder((index, block)),
-                // A condemned block's recorded digest may have been computed from its wrong bytes.
+                // If a parity check found a block wrong (condemned), its recorded digest may match the wrong
+                // bytes.
                 digest: block.digest.filter(|_| !self.stripes.condemned.has(&block.id)),
             })
             .collect();
@@ -80,8 +82,8 @@ impl<'a> Facts<'a> {
         !block.holders().any(|holder| good(&holder))
     }
 
-    /// The blocks that the store has lost. Further blocks may be unreadable only because their servers have
-    /// no helper.
+    /// Returns the blocks that the store has lost. Further blocks may be unreadable only because their
+    /// servers have no helper.
     pub(crate) fn lost_blocks(self, record: &StripeRecord) -> Vec<BlockIndex> {
         let lost = indexed(record).filter(|(_, block)| self.is_lost(block));
         lost.map(|(index, _)| index).collect()
@@ -97,7 +99,7 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Asks a node to verify a block. Returns the number of the question.
+    /// Asks a node to verify a block. Returns the number of the query.
     pub(crate) fn ask_for_block(
         self,
         node: NodeId,

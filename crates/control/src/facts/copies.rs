@@ -10,11 +10,12 @@ use crate::stripes::indices::indexed;
 
 impl<'a> Facts<'a> {
     /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole and
-    /// as well spread without this copy. An earlier decision to remove the copy may be outdated.
+    /// as well spread without this copy. Call this before each removal, because the decision to remove the
+    /// copy may be outdated.
     pub(crate) fn may_go(self, node: NodeId, block: &BlockId) -> bool {
         let Some((stripe, index, record)) = self.stripes.record_of(block) else {
             // In a store that others change, a volume may be missing from a listing for a moment. Its blocks
-            // must not be removed for that.
+            // must not be removed because of that.
             return !self.base.store.claims_stripes();
         };
         record.node != Some(node) && self.is_spare(&stripe, index, node)
@@ -25,14 +26,14 @@ impl<'a> Facts<'a> {
         self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
     }
 
-    /// Whether a node's copy of a block is worth verifying. It is if the node's copy was recorded as bad, if
-    /// no recorded holder has the block, or if the holder also has another block of the stripe and this node
-    /// has none.
+    /// Whether a node's copy of a block is worth verifying. This is so if the copy was recorded as bad, if no
+    /// recorded holder has the block, or if the holder also has another block of the stripe and this node has
+    /// none.
     pub(crate) fn is_wanted_from(self, node: NodeId, stripe: &StripeId, index: BlockIndex) -> bool {
         let Ok(record) = self.stripes.picture.stripe(stripe) else { return false };
         let block = &record.blocks[usize::from(index.0)];
         match block.state_on(node) {
-            // A copy that is merely missing from the listing is verified as well.
+            // If helpers' lists may omit blocks that they have, even a copy recorded as healthy is verified.
             Some(state) => state != BlockState::Healthy || !self.base.store.trusts_lists(),
             None if !self.nodes.settled || !self.may_change() => false,
             None if self.base.store.owns_files() && self.shares_helper(&record, index, node) => {
@@ -47,15 +48,16 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether to accept a copy on a helper that already has another block of the stripe. Such a copy does
-    /// not raise the number of helpers that the stripe can lose. It counts only if the recorded holder cannot
-    /// return with the block, or if the stripe is unreadable until then.
+    /// not raise the number of helpers that the stripe can lose. It is accepted only if the recorded holder
+    /// cannot return with the block, or if the stripe is unreadable as long as the holder is away.
     fn nobody_else_has(self, stripe: &StripeRecord, block: &BlockRecord) -> bool {
         let returns = |node: NodeId| !self.nodes.is_connected(node) && !self.nodes.registry.is_retired(node);
         let comes_back = block.state == BlockState::Healthy && block.node.is_some_and(returns);
         !comes_back || !self.is_readable(stripe)
     }
 
-    /// Whether an orphan's name shows that no stripe refers to the orphan.
+    /// Whether an orphan is surely not needed: its stripe tolerates as many losses without this copy, or this
+    /// catalog named the block and no stripe contains it any more.
     pub(crate) fn is_unreferenced(self, node: NodeId, block: &BlockId) -> bool {
         match self.stripes.record_of(block) {
             Some((stripe, index, _)) => self.is_spare(&stripe, index, node),
@@ -70,9 +72,10 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether a stripe can do without a node's copy of a block. No blocks of the stripe may contradict each
-    /// other. Every block must remain readable, each on a node of its own. In stores where a node may have several blocks of a stripe, the stripe must survive
-    /// as many node failures as with all copies. Only one copy of each other block is counted, because the
-    /// rest may be about to be removed.
+    /// other, and every block must remain readable, each on a node of its own. In stores where a node may
+    /// have several blocks of a stripe, the stripe must instead survive as many node failures as with all
+    /// copies. Only one copy of each other block is counted, because its further copies may be about to be
+    /// removed.
     pub(crate) fn survives_without(self, stripe: &StripeRecord, index: BlockIndex, node: NodeId) -> bool {
         if self.stripes.contradictions.has(&stripe.id) {
             return false; // The copy may be the one with the right bytes.
@@ -105,7 +108,7 @@ impl<'a> Facts<'a> {
         chosen
     }
 
-    /// The last block of a stripe that shares its helper with another block of that stripe.
+    /// Returns the last block of a stripe that shares its helper with another block of that stripe.
     pub(crate) fn doubled_block(self, stripe: &StripeRecord) -> Option<BlockId> {
         let mut blocks = indexed(stripe).collect::<Vec<_>>().into_iter().rev();
         let shares = |(index, block): &(BlockIndex, &store_api::BlockRecord)| {
@@ -114,7 +117,7 @@ impl<'a> Facts<'a> {
         blocks.find(shares).map(|(_, block)| block.id.clone())
     }
 
-    /// The scheduler's facts about a block. If the block has several holders, a readable one is taken.
+    /// Returns the scheduler's facts about a block. If the block has several holders, a readable one is used.
     pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);

@@ -11,7 +11,7 @@ impl<'a> Facts<'a> {
         !self.stripes.is_behind() && !self.storing.write_path.is_failing()
     }
 
-    /// Whether removals are allowed: no helper claims that the catalog is outdated.
+    /// Whether removals are allowed: no helper lists blocks that are newer than the catalog.
     pub(crate) fn may_remove(self) -> bool {
         !self.stripes.newer.has_claims() && self.may_change()
     }

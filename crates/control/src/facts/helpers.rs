@@ -6,14 +6,14 @@ use crate::facts::Facts;
 use crate::nodes::sorted;
 
 impl<'a> Facts<'a> {
-    /// The names of the nodes whose server the store reports as out of service.
+    /// Returns the names of the nodes whose server the store reports as out of service.
     pub(crate) fn servers_down(self) -> Vec<String> {
         let is_down = |node: NodeId| self.base.store.reports_service() && !self.stripes.picture.is_up(node);
         let down = self.nodes.registry.named().filter(|&(node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
-    /// The end of a message about helpers: servers that are out of service or have no helper.
+    /// Returns the end of a message about helpers: servers that are out of service or have no helper.
     pub(crate) fn servers_text(self) -> String {
         let (down, alone) = (self.servers_down(), self.nodes.registry.servers_without_helper(self.base));
         let mut text = String::new();
@@ -26,8 +26,8 @@ impl<'a> Facts<'a> {
         text
     }
 
-    /// The number of absent helpers that hold blocks and the number of live helpers, if more are absent than
-    /// live.
+    /// Returns the number of absent helpers that hold blocks and the number of live helpers, if more are
+    /// absent than live.
     pub(crate) fn too_many_gone(self) -> Option<(usize, usize)> {
         let gone =
             self.nodes.registry.gone().filter(|&node| self.stripes.picture.block_count(node) > 0).count();

@@ -1,4 +1,5 @@
-//! The read-only view of nodes, stripes and storage that every machine gets while another one changes.
+//! The read-only view of nodes, stripes and storage. Every state machine of the control plane may read it
+//! while it changes its own state.
 
 mod blocks;
 mod copies;

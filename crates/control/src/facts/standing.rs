@@ -1,8 +1,8 @@
 //! The losses of stripes, and the losses that they still tolerate.
 //!
-//! The picture's counts omit two facts: blocks found bad whose state is not recorded yet, and contradictions.
-//! The status, the checks before a stop, and the views of stripes all count them here, so that their answers
-//! agree.
+//! The counts of the picture (the catalog in memory) omit two facts: blocks found bad whose state is not
+//! recorded yet, and contradictions. The status, the checks before a stop, and the views of stripes all add
+//! these here, so that their answers agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,8 @@ pub(crate) struct Standing {
     pub contradictory: bool,
 }
 
-/// The stripes of files whose standing differs from the picture's counts.
+/// The stripes of files whose losses differ from the counts of the picture (the catalog in memory), for
+/// either of two reasons.
 pub(crate) struct Doubts {
     /// Copies found bad whose state is not recorded yet.
     bad: BTreeMap<Slot, BTreeSet<(BlockIndex, NodeId)>>,
@@ -31,7 +32,7 @@ pub(crate) struct Doubts {
 }
 
 impl Doubts {
-    /// All stripes in doubt.
+    /// Returns all stripes with bad copies or contradictions.
     pub(crate) fn slots(&self) -> BTreeSet<Slot> {
         self.bad.keys().chain(&self.contradictory).copied().collect()
     }
@@ -64,7 +65,8 @@ impl<'a> Facts<'a> {
         Doubts { bad: [(slot, bad.collect())].into(), contradictory: contradictory.into_iter().collect() }
     }
 
-    /// The standing of a stripe, if of the nodes in service only those that `stay` remain.
+    /// Returns the losses of a stripe if, of the nodes in service, only those for which `stays` is true
+    /// remained.
     pub(crate) fn standing(self, doubts: &Doubts, slot: Slot, stays: impl Fn(NodeId) -> bool) -> Standing {
         let picture = &self.stripes.picture;
         let bad = doubts.bad.get(&slot);
@@ -74,7 +76,8 @@ impl<'a> Facts<'a> {
         Standing { lost, together, contradictory: doubts.contradictory.contains(&slot) }
     }
 
-    /// The standing of any stripe, also of one that belongs to no file in the picture.
+    /// Returns the losses of any stripe, even if no file in the picture (the catalog in memory) contains the
+    /// stripe.
     pub(crate) fn standing_of(self, record: &StripeRecord) -> Standing {
         if let Some(slot) = self.stripes.picture.slot_of_file(&record.id) {
             return self.standing(&self.doubts_about(slot, record), slot, |_| true);
@@ -87,8 +90,9 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The losses that a stripe surely survives; `None` if it cannot be read. While blocks contradict each
-    /// other, each one that remains may be needed to tell which is wrong, so the stripe can lose none.
+    /// Returns the losses that a stripe surely survives. `None` if the stripe cannot be read. While blocks
+    /// contradict each other, every remaining block may be needed to find the wrong one, so the stripe can
+    /// lose none.
     pub(crate) fn survives(
         self,
         code: &CodeSpec,

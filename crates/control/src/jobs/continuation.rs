@@ -1,4 +1,4 @@
-//! Continuations of the writes of puts and jobs.
+//! Continuations: what the control plane does once the storage has answered a write of a put or a job.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::effect::Reply;
 /// The continuation of a write of a put.
 pub(crate) enum PutThen {
     Begun(Begun),
-    /// The catalog has a place for a stripe of the put, and the client's request continues.
+    /// The catalog has allocated a stripe of the put, so the client can store the stripe.
     Allocated {
         client: NodeId,
         tag: u64,
@@ -32,7 +32,7 @@ pub(crate) enum PutThen {
     },
 }
 
-/// A put whose creation is being stored.
+/// A put whose creation the storage has not answered yet.
 pub(crate) struct Begun {
     pub code: Arc<dyn Code>,
     pub bytes: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Begun {
     pub reply: Reply<PutView>,
 }
 
-/// The continuation of the write that records blocks of a job.
+/// The continuation of a write that records blocks of a job.
 pub(crate) struct Published {
     pub job: JobId,
     pub stripe: StripeId,

@@ -7,16 +7,16 @@ use repair::{JobId, NodeId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The duration of a trial in seconds, if the suspect is as slow as it was found.
+/// The duration of a trial in seconds if the suspect is as slow as observed.
 const TRIAL_S: f64 = 0.4;
-/// The fewest bytes of a trial. With less, the time to connect would dominate.
+/// The minimum number of bytes of a trial. With fewer bytes, the time to connect would dominate.
 const LEAST_TRIAL: u64 = 1 << 20;
 const MOST_TRIAL: u64 = 64 << 20;
 
 /// The latest probes, and the trials of suspected stragglers.
 #[derive(Default)]
 pub(crate) struct LinkTests {
-    /// The running measurement, or the last one.
+    /// The probes that are running, or otherwise the last ones.
     pub(super) probes: Option<Probes>,
     pub(super) suspects: Suspects,
 }
@@ -38,7 +38,7 @@ pub(super) struct RunningProbe {
     pub(super) link: Link,
     pub(super) job: JobId,
     pub(super) began: Duration,
-    /// The duration of the small transfer, once it has ended.
+    /// The duration of the first, small transfer over the link, once it has ended.
     pub(super) few: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl Suspects {
         running.chain(&self.waiting).any(|trial| trial.suspect == suspect)
     }
 
-    /// A trial has failed: the node stays suspected, and its other trials are dropped.
+    /// Drops the other trials of a node after one has failed. The node stays suspected.
     pub(crate) fn fail(&mut self, suspect: NodeId) {
         self.waiting.retain(|trial| trial.suspect != suspect);
     }

@@ -58,9 +58,9 @@ pub(crate) struct RunningJob {
     pub(crate) job: Job,
     pub(crate) owner: Owner,
     pub(crate) stripe: StripeId,
-    /// Nodes that receive blocks of the store.
+    /// Nodes that store blocks for this job.
     pub(crate) targets: BTreeSet<NodeId>,
-    /// Nodes from which blocks were moved away.
+    /// Former homes of the job's blocks, where copies will have to be removed.
     pub(crate) left: BTreeSet<NodeId>,
     /// The node from which the job reads each block.
     pub(crate) holders: Vec<Option<NodeId>>,
@@ -70,15 +70,15 @@ pub(crate) struct RunningJob {
     pub(crate) trouble: Option<String>,
     /// Writes of this job in flight. The job ends only when all are answered.
     pub(crate) recording: usize,
-    /// Blocks that turned out bad during those writes.
+    /// Blocks that turned out bad while writes of this job were in flight.
     pub(crate) lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
     /// The job's result, while writes are still in flight.
     pub(crate) ended: Option<Result<Outcome, JobError>>,
-    /// The job's bandwidth reservation, if it is not a repair.
+    /// The job's bandwidth reservation, if the job is not a repair.
     pub(crate) reservation: Option<ReservationId>,
-    /// The job's item in the scheduler, if it is a repair.
+    /// The job's item in the scheduler, if the job is a repair.
     pub(crate) item: Option<ItemId>,
-    /// The load of the first plan, if it is a repair.
+    /// The load of the job's first plan, if the job is a repair.
     pub(crate) loads: Loads,
     /// Whether the job chooses helpers by what other jobs have reserved.
     pub(crate) minds_others: bool,
@@ -124,7 +124,7 @@ impl Jobs {
         self.record(facts, id, vec![(block, node, digest)], out);
     }
 
-    /// Writes blocks that a job stored into the catalog.
+    /// Records in the catalog the blocks that a job has stored.
     pub(crate) fn record(
         &mut self,
         facts: Facts<'_>,
@@ -147,7 +147,8 @@ impl Jobs {
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
-    /// The write of a job's blocks has succeeded or failed.
+    /// Handles the result of a write that records blocks of a job. When no write is left, reports what had to
+    /// wait: bad blocks and the job's end.
     pub(crate) fn blocks_published(
         &mut self,
         facts: Facts<'_>,
@@ -197,7 +198,7 @@ impl Jobs {
         }
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
         let known = &record.blocks[usize::from(block.0)];
-        // The job may have read a copy that no longer counts as the block.
+        // The job may have read a copy that the catalog no longer lists.
         let there = |&node: &NodeId| known.state_on(node).is_some();
         let Some(node) = holder.filter(there) else { return };
         let Some(state) = state_for(problem) else {
@@ -211,7 +212,8 @@ impl Jobs {
         }
     }
 
-    /// A job has ended. The end is reported when everything that the job stored is recorded.
+    /// Handles the end of a job. The end is reported to other state machines once everything that the job
+    /// stored is recorded.
     pub(crate) fn finish(
         &mut self,
         facts: Facts<'_>,
@@ -227,15 +229,16 @@ impl Jobs {
         }
     }
 
-    /// A job found that blocks contradict each other. Other jobs on the same stripe must learn of it before
-    /// they publish.
+    /// Reports that a job found blocks that contradict each other. Other jobs on the same stripe must know
+    /// this before they publish.
     fn take_contradiction(&mut self, id: JobId, blocks: &BTreeSet<BlockIndex>, out: &mut Out) {
         let running = &self.running[&id];
         let (stripe, found_by) = (running.stripe.clone(), running.owner.found_by());
         out.tell(Signal::Contradiction { stripe, blocks: blocks.clone(), found_by });
     }
 
-    /// A job failed because blocks contradict each other; any block that it read may be wrong.
+    /// If a job failed because blocks contradict each other, reports all readable blocks of its stripe,
+    /// because any of them may be wrong.
     pub(crate) fn note_contradictory_end(&mut self, running: &RunningJob, error: &JobError, out: &mut Out) {
         if let JobError::Contradiction { .. } = error {
             let held = running.job.stripe().held().map(|(block, _)| block).collect();
@@ -244,8 +247,8 @@ impl Jobs {
         }
     }
 
-    /// Records the blocks that a put's job stored, even if the job failed, because recorded blocks are
-    /// removed later.
+    /// Records the blocks that a put's job stored, even if the job failed, because only recorded blocks can
+    /// be removed later.
     fn record_put(&mut self, facts: Facts<'_>, id: JobId, out: &mut Out) {
         let running = self.running.get_mut(&id).expect("a running job has not finished yet");
         if running.stored.is_empty() {
@@ -262,7 +265,8 @@ impl Jobs {
         self.stirred.insert(id);
     }
 
-    /// A client has left: cancels its requests, and gives its puts time to be continued.
+    /// Cancels the requests of a client that has disconnected. Its puts stay open for a while, so that a
+    /// client can resume them.
     pub(crate) fn drop_client(&mut self, base: &Base, client: NodeId) {
         for job in self.clients.remove(&client).unwrap_or_default().requests.into_values() {
             self.cancel_job(job);
@@ -270,7 +274,7 @@ impl Jobs {
         self.orphan_puts(base, client);
     }
 
-    /// The jobs on a stripe.
+    /// Returns the jobs on a stripe.
     pub(crate) fn jobs_on(&self, stripe: &StripeId) -> Vec<JobId> {
         let on = self.running.iter().filter(|(_, running)| running.stripe == *stripe);
         on.map(|(&job, _)| job).collect()
@@ -283,8 +287,8 @@ impl Jobs {
         }
     }
 
-    /// The homes of blocks are about to change. Remembers the old homes, where copies will have to be
-    /// removed.
+    /// Remembers the present homes of blocks that are about to get new homes, because the copies on the old
+    /// homes will have to be removed.
     pub(crate) fn note_former_homes(
         &mut self,
         facts: Facts<'_>,
@@ -341,7 +345,7 @@ impl Jobs {
         self.running.iter().filter(move |(_, running)| of_put(&running.owner)).map(|(&job, _)| job)
     }
 
-    /// The jobs that write blocks of a stripe.
+    /// Returns the jobs that write blocks of a stripe.
     pub(crate) fn makers_of(&self, stripe: &StripeId) -> Vec<JobId> {
         let makes = self.running.iter().filter(|(_, job)| job.stripe == *stripe && !job.targets.is_empty());
         makes.map(|(&id, _)| id).collect()
@@ -381,7 +385,8 @@ impl RunningJob {
 }
 
 impl<'a> Facts<'a> {
-    /// Helpers that are not in mend.toml any more and on which the catalog places no block, now or soon.
+    /// Returns the helpers that are not in mend.toml any more and on which the catalog places no block, now
+    /// or soon.
     pub(crate) fn retired_nodes(self, jobs: &Jobs) -> Vec<NodeId> {
         let unused = |node: &NodeId| {
             self.nodes.registry.is_retired(*node)

@@ -17,7 +17,7 @@ pub(crate) struct OpenPuts {
 }
 
 pub(crate) struct OpenPut {
-    /// The clients that store its stripes.
+    /// The clients that store stripes of the put.
     pub(super) clients: BTreeSet<NodeId>,
     /// The time at which the put is aborted, unless a client resumes it before.
     pub(crate) until: Option<Duration>,

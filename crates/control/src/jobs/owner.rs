@@ -20,7 +20,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// The origin of a contradiction that such a job finds.
+    /// Returns the origin of a contradiction that a job of this owner finds.
     pub(crate) fn found_by(&self) -> FoundBy {
         match self {
             Self::Read { .. } | Self::Probe | Self::Trial => FoundBy::Read,

@@ -3,8 +3,8 @@
 //! A probe is an ordinary job with a block that no store has and no node keeps
 //! ([`Class::Probe`](repair::Class)). It therefore uses the same connections as repairs and ends when a node
 //! disconnects. One probe runs at a time and delays no other job, so a busy node is measured by its spare
-//! capacity. Each link is measured twice, with few bytes and with many. The rate follows from the difference,
-//! which cancels the time for connecting and starting.
+//! capacity. Each link is measured twice, with few bytes and with many. The rate is the difference in bytes
+//! divided by the difference in time, which cancels the time for connecting and starting.
 //!
 //! The results are stored in the records and passed to the topology (`network`).
 
@@ -101,7 +101,8 @@ impl LinkTests {
         }
     }
 
-    /// Starts a transfer from one node to another.
+    /// Starts a transfer from one node to another. For the second transfer over a link, `few` is the duration
+    /// of the first.
     pub(crate) fn probe(
         &mut self,
         facts: Facts<'_>,
@@ -118,7 +119,8 @@ impl LinkTests {
         Ok(())
     }
 
-    /// A transfer has ended.
+    /// Handles the end of a transfer: starts the second transfer over the link, or computes the link's rate
+    /// and measures the next link.
     pub(crate) fn probe_ended(&mut self, facts: Facts<'_>, result: Result<Outcome, JobError>, out: &mut Out) {
         let Some(RunningProbe { link, began, few, .. }) =
             self.probes.as_mut().and_then(|probes| probes.running.take())
@@ -159,7 +161,7 @@ impl LinkTests {
         out.tell(Signal::Measured { link, ports, pair });
     }
 
-    /// All links are measured: stores the results and lets trials run.
+    /// Ends a measurement of links: has the results stored, and starts waiting trials.
     fn end_measurement(&mut self, facts: Facts<'_>, out: &mut Out) {
         out.tell(Signal::MeasuredAll);
         self.try_next(facts, out);
@@ -203,7 +205,7 @@ impl Nodes {
 }
 
 impl LinkTests {
-    /// The running measurement, or the last one.
+    /// Returns the view of the running measurement, or otherwise of the last one.
     pub(crate) fn probe_view(&self, facts: Facts<'_>) -> Result<ProbeView, RequestError> {
         let probes = self.probes.as_ref().ok_or(NetworkError::NoProbes)?;
         let link = |((from, to), result): &(Link, Result<f64, String>)| ProbedLink {
@@ -223,7 +225,7 @@ impl LinkTests {
 }
 
 impl LinkTests {
-    /// The request for a job that moves bytes over a link.
+    /// Returns the request for a job that moves bytes over a link.
     pub(super) fn probe_request(
         facts: Facts<'_>,
         job: JobId,
@@ -275,7 +277,8 @@ impl Nodes {
         }
     }
 
-    /// A measurement has ended: stores the rates and passes them to the planner and the scheduler.
+    /// Stores the measured rates after the last link was measured, and passes them to the planner and the
+    /// scheduler.
     pub(crate) fn keep_measured(&mut self, base: &Base, out: &mut Out) {
         let kept =
             Kept { nodes: self.bandwidth.measured().collect(), pairs: self.bandwidth.pairs().collect() };
@@ -301,7 +304,7 @@ impl Probes {
         self.waiting.len() + usize::from(self.running.is_some())
     }
 
-    /// The best measured rates of a link's sender and receiver, each over all of its links.
+    /// Returns the best measured rates of a link's sender and receiver, each over all of its links.
     fn ports(&self, (from, to): Link) -> [Option<f64>; 2] {
         let most = |is_it: &dyn Fn(&Link) -> bool| {
             let rates = self.results.iter().filter(|(link, _)| is_it(link));
@@ -311,7 +314,7 @@ impl Probes {
     }
 }
 
-/// The links to measure, ordered so consecutive links share no node where possible.
+/// Returns the links to measure, ordered so consecutive links share no node where possible.
 fn links(nodes: &[NodeId], pairs: bool) -> VecDeque<Link> {
     let distances: Vec<usize> = match pairs {
         true => (1..nodes.len()).collect(),

@@ -1,5 +1,5 @@
-//! Puts: begun and committed through the API. The client's control connection carries the requests for
-//! stripes.
+//! Puts. Clients begin and commit them through the API, and request the storing of each stripe on their
+//! control connection.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,11 +37,12 @@ use views::{FileView, PutRequest, PutStripe, PutView};
 const ORPHAN_LIMIT: Duration = Duration::from_secs(10);
 /// The time that a put may stay open before its first stripe.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
-/// The most stripes of a put, all of which are listed in one answer. Larger files need larger blocks.
+/// The maximum number of stripes of a put, because one answer lists all of them. Larger files need larger
+/// blocks.
 const MAX_STRIPES: u64 = 1 << 20;
 
 impl Jobs {
-    /// The number of blocks that a node holds or will get from running jobs.
+    /// Returns the number of blocks that a node holds or will get from running jobs.
     pub(crate) fn used(&self, facts: Facts<'_>, node: NodeId) -> usize {
         let coming = self.running.values().filter(|running| running.targets.contains(&node)).count();
         facts.stripes.picture.block_count(node) + coming
@@ -252,7 +253,8 @@ impl Jobs {
         Ok(facts.storing.check_storage()?)
     }
 
-    /// A client has disconnected. Its puts are aborted soon, unless they are committed or resumed.
+    /// Sets a deadline for the puts of a client that has disconnected. They are aborted then, unless they are
+    /// committed or resumed.
     pub(super) fn orphan_puts(&mut self, base: &Base, client: NodeId) {
         for put in self.puts.puts.values_mut() {
             if put.clients.remove(&client) && put.clients.is_empty() {
@@ -261,13 +263,13 @@ impl Jobs {
         }
     }
 
-    /// Puts that were not continued in time.
+    /// Returns the puts that were not continued in time.
     pub(crate) fn idle_puts(&self, now: Duration) -> Vec<PutId> {
         let late = self.puts.puts.iter().filter(|(_, put)| put.until.is_some_and(|until| until <= now));
         late.map(|(&put, _)| put).filter(|put| !self.puts.ending.contains(put)).collect()
     }
 
-    /// Puts that are durable although their requests were refused, so that no client knows them.
+    /// Returns the puts that are durable although their requests were refused, so that no client knows them.
     pub(crate) fn unknown_puts(&self, changes: &[StoreChange]) -> Vec<PutId> {
         let puts = changes.iter().filter_map(|change| match change {
             StoreChange::Put(put) => Some(put.id),
@@ -365,14 +367,15 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Live helpers with room for a block, after the blocks that are on their way to them.
+    /// Returns live helpers with room for a block in addition to the blocks that running jobs will store on
+    /// them.
     pub(crate) fn candidates(&self, facts: Facts<'_>, block_bytes: u64) -> Vec<Candidate> {
         let roomy = self.takers(facts).filter(|&(_, bytes)| bytes >= block_bytes).map(|(node, _)| node);
         let domains = |node| facts.nodes.domains(node);
         roomy.map(|node| Candidate { node, domains: domains(node), used: self.used(facts, node) }).collect()
     }
 
-    /// Helpers that accept new blocks, with the free bytes of each.
+    /// Returns the helpers that accept new blocks, with the free bytes of each.
     pub(crate) fn takers<'a>(&'a self, facts: Facts<'a>) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         let serves =
             move |node: &NodeId| !facts.base.store.reports_service() || facts.stripes.picture.is_up(*node);
@@ -384,7 +387,7 @@ impl Jobs {
         self.room_on(facts, node) >= block_bytes
     }
 
-    /// Free bytes of a helper, minus the blocks that are on their way to it.
+    /// Returns the free bytes of a helper, minus the blocks that running jobs will store on it.
     fn room_on(&self, facts: Facts<'_>, node: NodeId) -> u64 {
         let coming = self.running.values().filter(|running| running.targets.contains(&node));
         let reserved: u64 = coming.map(|running| running.job.stripe().block_bytes()).sum();

@@ -40,7 +40,8 @@ impl Jobs {
         let record = facts.stripes.stripe_record(&read.stripe)?;
         crate::stripes::indices::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
-        // A stored block can be returned unchecked. A decoded block may have been computed from a wrong one.
+        // A stored block needs no check here. A decoded block may have been computed from a wrong one, so it
+        // is verified.
         let decodes = read.blocks.iter().any(|&block| stripe.block(block).holder.is_none());
         let verify = match decodes || read.verify {
             true => facts.stripes.verify(&read.stripe, read.verify),
@@ -112,10 +113,10 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// A client cancels a request.
+    /// Cancels a request of a client.
     pub(crate) fn close(&mut self, client: NodeId, tag: u64) {
         let Some(Requests { requests, opening, .. }) = self.clients.get_mut(&client) else { return };
-        // A request that waits for a write is not started.
+        // A request that still waits for a write must not start when the write is stored.
         opening.remove(&tag);
         if let Some(&job) = requests.get(&tag) {
             self.cancel_job(job);

@@ -13,8 +13,8 @@ use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
 use crate::jobs::RunningJob;
 
 impl RunningJob {
-    /// The amounts that others have reserved on the nodes that may take part. It is computed only when the
-    /// job must make another plan, because most events of a job do not lead to one.
+    /// Returns the amounts that others have reserved on the nodes that may take part. The list is empty unless
+    /// the job must make another plan, because most events of a job do not lead to one.
     pub(crate) fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
         let is_due =
             matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);
@@ -27,7 +27,8 @@ impl RunningJob {
     }
 }
 
-/// The nodes that may take part in a plan. If links are known, any helper may relay the slices of others.
+/// Returns the nodes that may take part in a plan. If links are known, any helper may relay the slices of
+/// others.
 pub(crate) fn places(
     stripe: &Stripe,
     requestors: impl Iterator<Item = NodeId>,

@@ -25,8 +25,8 @@ use crate::signal::Signal;
 const TRIAL_LIMIT: Duration = Duration::from_secs(4);
 
 impl LinkTests {
-    /// Nodes held up a repair at these rates, in bytes per second. If there are several, some may not be
-    /// slow, so each gets a trial.
+    /// Records that nodes held up a repair at these rates, in bytes per second. If there are several nodes,
+    /// some of them may not be slow, so each gets a trial.
     pub(crate) fn note_slow(&mut self, facts: Facts<'_>, nodes: &BTreeMap<NodeId, f64>, out: &mut Out) {
         for (&node, &rate) in nodes {
             out.tell(Signal::Slow { node, rate });
@@ -75,7 +75,8 @@ impl LinkTests {
         Ok(())
     }
 
-    /// A trial has ended.
+    /// Handles the end of a trial: a suspect whose trials were all fast enough is cleared. Starts the next
+    /// trial.
     pub(crate) fn trial_ended(
         &mut self,
         facts: Facts<'_>,
@@ -111,7 +112,7 @@ impl Nodes {
         self.tell_rates(node, out);
     }
 
-    /// The least loaded helper that is not suspected.
+    /// Returns the least loaded helper that is not suspected.
     fn beyond_suspicion(&self, suspects: &BTreeMap<NodeId, f64>) -> Option<NodeId> {
         let is_free = |node: &NodeId| !self.bandwidth.is_slow(*node) && !suspects.contains_key(node);
         let free = self.live_helpers().filter(is_free);

@@ -1,13 +1,14 @@
 //! Rates of nodes, and their sources.
 //!
-//! A configured rate takes precedence over a measured one, which counts while it is fresh. Without either,
-//! the same rate is assumed for all nodes, because most networks are even. A node that held up a repair
-//! counts as slow at the observed rate for some minutes, unless a faster transfer is observed.
+//! A configured rate takes precedence over a measured one. A measured rate is used while it is fresh. Without
+//! either, the same rate is assumed for all nodes, because most networks are even. A node that held up a
+//! repair is treated as slow, at the observed rate, for some minutes or until a faster transfer is observed.
 //!
-//! The throughput of real transfers is a lower bound for a port. It corrects a measured rate that is too low,
-//! and it raises the assumed rate once half of the helpers have exceeded that. If the rates of half of the
-//! helpers are known, the assumed rate never exceeds the fastest of them. Otherwise a client would seem to
-//! have a better link than all helpers, and all of them would send it raw blocks.
+//! The throughput of real transfers is a lower bound for the rate of a port (a node's uplink or downlink). It
+//! corrects a measured rate that is too low, and it raises the assumed rate once half of the helpers have
+//! exceeded that. If the rates of half of the helpers are known, the assumed rate never exceeds the fastest
+//! of them. Otherwise a client would seem to have a better link than all helpers, and all of them would send
+//! it raw blocks.
 //!
 //! Times are milliseconds since 1970, because measured rates outlive the coordinator.
 
@@ -17,13 +18,14 @@ use repair::{NodeId, Rates, StatedRates};
 use serde::{Deserialize, Serialize};
 use views::{RateSource, RateView};
 
-/// How long a measured rate counts. Links change only when people change them, which is rare.
+/// How long a measured rate is used. Links change only when people change them, which is rare.
 const MEASURED_FOR_MS: u64 = 30 * 24 * 3600 * 1000;
 /// How long an observed throughput is used as a node's rate.
 const SEEN_FOR_MS: u64 = 3600 * 1000;
-/// How long a node counts as slow.
+/// How long a node that held up a repair is treated as slow.
 const SLOW_FOR_MS: u64 = 5 * 60 * 1000;
-/// An observed rate replaces a measured one, or clears a slow node, if it is higher by this factor.
+/// An observed rate replaces a measured one, or ends the slow state of a node, if it is higher by this
+/// factor.
 const FASTER: f64 = 1.1;
 
 /// A rate in bytes per second and the time at which it was found.
@@ -88,7 +90,7 @@ impl Bandwidth {
         self.pairs.insert((from, to), found);
     }
 
-    /// Notes the throughput of transfers at a node's ports. Returns whether the assumed rate has changed.
+    /// Records the throughput of transfers at a node's ports. Returns whether the assumed rate has changed.
     pub fn see(&mut self, node: NodeId, rates: [u64; 2], now_ms: u64) -> bool {
         let bandwidth = self.node(node);
         for (seen, rate) in bandwidth.seen.iter_mut().zip(rates) {
@@ -102,17 +104,17 @@ impl Bandwidth {
         self.assume()
     }
 
-    /// Notes that a node held up a repair at this rate.
+    /// Records that a node held up a repair at this rate, in bytes per second.
     pub fn slow(&mut self, node: NodeId, rate: f64, now_ms: u64) {
         self.node(node).slow = Some(Found { rate, at_unix_ms: now_ms });
     }
 
-    /// Whether a node counts as slow.
+    /// Whether a node is treated as slow.
     pub fn is_slow(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|bandwidth| bandwidth.slow.is_some())
     }
 
-    /// Whether this observed rate would clear a node that counts as slow.
+    /// Whether a node is treated as slow, and this observed rate would end that.
     pub fn is_faster(&self, node: NodeId, rate: f64) -> bool {
         let slow = self.nodes.get(&node).and_then(|bandwidth| bandwidth.slow);
         slow.is_some_and(|slow| rate >= slow.rate * FASTER)
@@ -147,24 +149,24 @@ impl Bandwidth {
         self.pairs.retain(|(from, to), _| *from != node && *to != node);
     }
 
-    /// Measured rates between pairs of nodes.
+    /// Returns the measured rates between pairs of nodes.
     pub fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, Found)> + '_ {
         self.pairs.iter().map(|(&(from, to), &found)| (from, to, found))
     }
 
-    /// Measured rates of nodes' ports.
+    /// Returns the measured rates of nodes' ports.
     pub fn measured(&self) -> impl Iterator<Item = (NodeId, [Option<Found>; 2])> + '_ {
         let measured = self.nodes.iter().map(|(&node, bandwidth)| (node, bandwidth.measured));
         measured.filter(|(_, found)| found.iter().any(Option::is_some))
     }
 
-    /// The highest recent throughput of a node's ports, in bytes per second.
+    /// Returns the highest recent throughput of a node's ports, in bytes per second.
     pub fn seen(&self, node: NodeId) -> [Option<u64>; 2] {
         let seen = self.nodes.get(&node).map(|bandwidth| bandwidth.seen).unwrap_or_default();
         seen.map(|seen| seen.map(|seen| seen.rate as u64))
     }
 
-    /// The rates that a node's configuration states.
+    /// Returns the rates that a node's configuration states.
     pub fn stated(&self, node: NodeId) -> StatedRates {
         self.nodes.get(&node).map(|bandwidth| bandwidth.stated).unwrap_or_default()
     }
@@ -177,7 +179,7 @@ impl Bandwidth {
         })
     }
 
-    /// The rates that planning uses for a node.
+    /// Returns the rates that planning uses for a node.
     pub fn rates(&self, node: NodeId) -> Rates {
         let [up, down, read, write] = self.views(node).map(|view| view.bytes_per_s as f64);
         Rates { up, down, read, write }
@@ -211,7 +213,7 @@ impl Bandwidth {
         [port(0, stated.up), port(1, stated.down), read, write]
     }
 
-    /// The rate assumed for a port without a configured or measured rate, in bytes per second.
+    /// Returns the rate assumed for a port without a configured or measured rate, in bytes per second.
     pub fn assumed(&self) -> f64 {
         self.assumed
     }
@@ -243,7 +245,7 @@ impl Bandwidth {
 }
 
 impl NodeBandwidth {
-    /// The rate of the faster port, if the rates of both are known.
+    /// Returns the rate of the faster port, if the rates of both are known.
     fn known(&self) -> Option<f64> {
         let port = |at: usize, stated: Option<u64>| {
             let measured = self.measured[at].map(|found| found.rate);

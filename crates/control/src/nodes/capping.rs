@@ -1,4 +1,4 @@
-//! Caps on what repairs may move, and what helpers were told of them.
+//! The caps on repair traffic, and the paces that helpers were sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +25,6 @@ pub(super) enum Sharing {
     Resting,
     /// Shares are in use until the given time; then helpers are asked for the unused part.
     Using { until: Duration },
-    /// Helpers were asked for the unused part; reports count until the given time.
+    /// Helpers were asked for the unused part. Their reports are accepted until the given time.
     Asked { until: Duration },
 }

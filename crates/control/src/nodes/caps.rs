@@ -31,7 +31,7 @@ use views::{CapsRequest, CapsView};
 const KEY: &str = "caps";
 /// How long helpers use their shares before they are asked for the unused part.
 const USED_FOR: Duration = Duration::from_millis(900);
-/// How long the coordinator waits for those reports before it redistributes the shares.
+/// How long the coordinator waits for the helpers' reports before it redistributes the shares.
 const ANSWERED_IN: Duration = Duration::from_millis(100);
 
 impl Nodes {
@@ -62,7 +62,7 @@ impl Nodes {
         }
     }
 
-    /// The new caps are durable and take effect.
+    /// Puts caps into effect once they are durable.
     pub(crate) fn caps_changed(&mut self, base: &Base, view: CapsView, out: &mut Out) -> CapsView {
         tracing::info!(?view, "caps on repairs changed");
         let racks = self.capping.view.racks.keys().chain(view.racks.keys()).cloned().collect::<Vec<_>>();
@@ -126,7 +126,7 @@ impl Nodes {
             .for_each(|node| self.send(node, ToNode::Spare, out));
     }
 
-    /// A helper reports the unused part of its shares, in thousandths.
+    /// Records the unused part of a helper's shares, in thousandths, as the helper reports it.
     pub(crate) fn note_unused(&mut self, node: NodeId, up: Option<u16>, down: Option<u16>) {
         if let Sharing::Asked { .. } = self.capping.sharing {
             let part = |thousandths: Option<u16>| thousandths.map(|part| f64::from(part) / 1000.0);
@@ -170,14 +170,14 @@ impl Nodes {
         Ok(view)
     }
 
-    /// The budget for repair traffic in flight at a node.
+    /// Returns the budget for repair traffic in flight at a node.
     pub(crate) fn budget(&self, base: &Base, node: NodeId) -> Budget {
         let rates = self.topology.rates(node);
         let rates = self.paces(base).get(&node).map_or(rates, |pace| pace.slow(rates));
         Budget::at_rates(rates.up, rates.down, rates.disk())
     }
 
-    /// The paces of helpers if shared caps were split evenly.
+    /// Returns the paces of helpers if shared caps were split evenly.
     pub(crate) fn paces(&self, base: &Base) -> BTreeMap<NodeId, Pace> {
         self.caps(base).paces(self.helper_profiles())
     }

@@ -20,7 +20,7 @@ impl Certificates {
         self.expire.remove(&role.to_string());
     }
 
-    /// One sentence for each certificate that has expired or will expire soon.
+    /// Returns one sentence for each certificate that has expired or will expire soon.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
         let mut warnings = Vec::new();
         for (role, expires) in self.expire.values() {

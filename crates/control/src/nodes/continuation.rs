@@ -1,4 +1,4 @@
-//! Continuations of the writes about helpers and caps.
+//! Continuations: what the control plane does once the storage has answered a write about helpers or caps.
 
 use cluster::Role;
 use repair::NodeId;

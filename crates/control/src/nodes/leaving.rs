@@ -42,7 +42,7 @@ impl Registry {
         }
     }
 
-    /// Marks a node. Returns whether it had no mark, or one for another order.
+    /// Marks a node for a drain. Returns whether the node had no mark, or one for another order.
     pub(crate) fn set_departure(&mut self, node: NodeId, order: &Order) -> bool {
         let Some(node) = self.get_mut(node) else { return false };
         let departure = node.departure.get_or_insert_default();
@@ -80,17 +80,18 @@ impl Registry {
         self.departure(node).is_some()
     }
 
-    /// The nodes that are marked for a drain.
+    /// Returns the nodes that are marked for a drain.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(|node| node.departure.is_some())
     }
 
-    /// The order that later drains of a node repeat; `None` for a mark that an earlier version recorded.
+    /// Returns the order that later drains of a node repeat; `None` for a mark that an earlier version
+    /// recorded.
     pub(crate) fn drain_order(&self, node: NodeId) -> Option<&Order> {
         self.departure(node)?.order.as_ref()
     }
 
-    /// The only helpers that may receive a drained node's blocks; empty if any helper may.
+    /// Returns the only helpers that may receive a drained node's blocks; empty if any helper may.
     pub(crate) fn drain_requestors(&self, node: NodeId) -> &[NodeId] {
         self.drain_order(node).map_or(&[], |order| &order.requestors)
     }

@@ -21,14 +21,14 @@ impl Registry {
         base.store.reports_service() && base.settings.helpers.as_ref().is_some_and(|helpers| !named(helpers))
     }
 
-    /// The names of the helpers that are not connected.
+    /// Returns the names of the helpers that are not connected.
     pub(crate) fn down_helpers(&self, base: &Base) -> Vec<String> {
         let is_down = |node: NodeId| !self.is_up(node) && !self.has_no_helper(base, node);
         let down = self.named().filter(|&(node, _)| is_down(node));
         sorted(down.map(|(_, name)| name.to_owned()))
     }
 
-    /// The names of the store's servers that have no helper by configuration.
+    /// Returns the names of the store's servers that have no helper by configuration.
     pub(crate) fn servers_without_helper(&self, base: &Base) -> Vec<String> {
         let alone = self.named().filter(|&(node, _)| self.has_no_helper(base, node));
         sorted(alone.map(|(_, name)| name.to_owned()))
@@ -36,7 +36,8 @@ impl Registry {
 }
 
 impl Nodes {
-    /// The step after which any helper may receive the blocks of a drained node.
+    /// Returns text for the operator: the command after which any helper may receive the blocks of a drained
+    /// node.
     pub(crate) fn drain_to_any(&self, node: NodeId) -> String {
         format!("mend node drain {}, after which any helper may take them", self.name(node))
     }
@@ -63,7 +64,7 @@ impl Nodes {
         }
     }
 
-    /// Racks that contain helpers or that mend.toml mentions.
+    /// Returns the racks that contain helpers or that mend.toml mentions.
     fn known_racks(&self, base: &Base) -> BTreeSet<String> {
         let Network { regions, trunks, .. } = &base.settings.network;
         let racks = self.topology.iter().filter_map(|(_, profile)| profile.rack.clone());
@@ -84,13 +85,13 @@ impl Nodes {
         base.settings.network.trunks.contains_key(rack) || self.live_helpers().any(stands_there)
     }
 
-    /// How long a helper may be absent before its blocks are rebuilt.
+    /// Returns how long a helper may be absent before its blocks are rebuilt.
     pub(crate) fn repair_after(&self, base: &Base) -> RepairAfter {
         self.repair_after_set.unwrap_or(base.settings.repair_after)
     }
 
-    /// The time until an absent helper's recovery may start automatically; `None` if automatic recovery is
-    /// off.
+    /// Returns the time until an absent helper's recovery may start automatically; `None` if automatic
+    /// recovery is off.
     pub(crate) fn due_in(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let (outage, after) = (self.registry.outage(node)?, self.repair_after(base).time()?);
         let grace = after.saturating_sub(outage.lasts(base.now));
@@ -100,15 +101,15 @@ impl Nodes {
         Some(grace.max(maintenance).max(start))
     }
 
-    /// The rest of `grace`, a grace period other than the configured one, for an absent helper. `None` if an
-    /// operator cancelled its recovery.
+    /// Returns how much of `grace`, which may differ from the configured grace period, is left for an absent
+    /// helper. `None` if an operator cancelled its recovery, or if automatic recovery is off.
     pub(crate) fn left_of_outage(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
         let outage = self.registry.outage(node).filter(|outage| !outage.cancelled)?;
         let start = START_GRACE.min(self.repair_after(base).time()?).saturating_sub(base.now);
         Some(grace.saturating_sub(outage.lasts(base.now)).max(start))
     }
 
-    /// The longer of a grace period and the rest of a maintenance window.
+    /// Returns the longer of a grace period and the rest of a maintenance window.
     pub(crate) fn left_of(&self, base: &Base, node: NodeId, grace: Duration) -> Option<Duration> {
         Some(grace.max(self.registry.maintenance_left(base, node).unwrap_or_default()))
     }

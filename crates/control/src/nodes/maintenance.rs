@@ -1,7 +1,7 @@
 //! Maintenance windows of helpers, and the settings that can be changed while the coordinator runs.
 //!
-//! A helper in maintenance is not rebuilt elsewhere before the window ends, and no message advises the
-//! operator to do so.
+//! Before the window ends, the blocks of a helper in maintenance are not rebuilt elsewhere, and no message
+//! advises the operator to rebuild them.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ impl Registry {
         self.get(node)?.maintenance.as_ref()
     }
 
-    /// The remaining maintenance time of a node.
+    /// Returns the remaining maintenance time of a node.
     pub(crate) fn maintenance_left(&self, base: &Base, node: NodeId) -> Option<Duration> {
         let left = self.maintenance(node)?.until.saturating_sub(base.now);
         Some(left).filter(|left| !left.is_zero())

@@ -106,7 +106,7 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// The node or client of a connection.
+    /// Returns the node or client of a connection.
     pub(crate) fn node_at(&self, connection: ConnectionId) -> Option<NodeId> {
         self.connections.get(&connection).copied()
     }
@@ -116,15 +116,15 @@ impl Nodes {
         self.is_helper(node) || self.clients.contains_key(&node)
     }
 
-    /// How many nodes and clients are connected.
+    /// Returns how many nodes and clients are connected.
     pub(crate) fn connected_count(&self) -> usize {
         self.connections.len()
     }
 }
 
 impl Nodes {
-    /// Counts a new task of a node. The count holds until the node's next load report, so concurrently
-    /// started jobs do not crowd one node.
+    /// Counts a new task of a node. The count applies until the node's next load report, so that jobs started
+    /// at the same time do not crowd one node.
     pub(crate) fn note_assigned(&mut self, node: NodeId) {
         if let Some(view) = self.topology.get_mut(node) {
             view.load += 1;
@@ -159,12 +159,12 @@ impl Nodes {
         self.registry.session(node).is_some()
     }
 
-    /// The connected helpers.
+    /// Returns the connected helpers.
     pub(crate) fn live_helpers(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.registry.up()
     }
 
-    /// The names of all helpers.
+    /// Returns the names of all helpers.
     pub(crate) fn known_helpers(&self) -> Vec<String> {
         sorted(self.registry.named().map(|(_, name)| name.to_owned()))
     }

@@ -48,7 +48,7 @@ impl Nodes {
         out.tell(Signal::Node(node));
     }
 
-    /// A helper reports the throughput of transfers at its ports.
+    /// Records the throughput of transfers at a helper's ports, as the helper reports it.
     pub(crate) fn note_seen(&mut self, base: &Base, node: NodeId, rates: [u64; 2], out: &mut Out) {
         if self.is_helper(node) {
             match self.bandwidth.see(node, rates, base.unix_ms) {
@@ -58,7 +58,7 @@ impl Nodes {
         }
     }
 
-    /// Counts a node that held up a repair as slow.
+    /// Records that a node held up a repair at this rate. It is then treated as slow.
     pub(crate) fn note_slow_node(&mut self, base: &Base, node: NodeId, rate: f64, out: &mut Out) {
         if self.is_helper(node) {
             tracing::warn!(node = %self.name(node), bytes_per_s = rate as u64, "slow");
@@ -119,7 +119,8 @@ impl Nodes {
     }
 }
 
-/// The names that a link in the configuration may use: each helper by its name, all clients under one name.
+/// Returns the names that a link in the configuration may use: each helper by its name, all clients under one
+/// name.
 fn ends(topology: &Topology) -> BTreeMap<String, Vec<NodeId>> {
     let mut ends: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
     let name = |profile: &NodeProfile| match profile.reach {

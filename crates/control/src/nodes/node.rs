@@ -54,25 +54,25 @@ enum Membership {
 /// A returned helper that has not yet described all of its blocks.
 #[derive(Default)]
 pub(crate) struct Unproven {
-    /// The stripes of its blocks. The scheduler starts no repairs of them.
+    /// The stripes of the helper's blocks. The scheduler starts no repairs of these stripes.
     pub stripes: Vec<StripeId>,
-    /// The blocks that it has described.
+    /// The blocks that the helper has described.
     pub described: BTreeSet<BlockId>,
-    /// The deadline for describing blocks. The stripes are released then, because further blocks of theirs
-    /// may be lost.
+    /// The deadline for the descriptions. When it passes, the scheduler resumes the stripes, because more of
+    /// their blocks may be lost.
     pub until: Duration,
 }
 
 impl Node {
-    /// A node from the catalog, down until it registers.
+    /// Creates a node that the catalog lists. The node is down until it registers.
     pub(super) fn new(name: String, is_retired: bool) -> Self {
         let membership = if is_retired { Membership::Retired } else { Membership::Member };
         let lifecycle = Lifecycle::Down { outage: None, membership };
         Self { name, lifecycle, departure: None, maintenance: None }
     }
 
-    /// Down to up: the node has registered; a retired node becomes a member again. Returns the outage that
-    /// this ends.
+    /// Moves the node from down to up, because it has registered. A retired node becomes a member again.
+    /// Returns the outage that this ends.
     ///
     /// # Panics
     /// If the node is up or being removed; admission refuses both.
@@ -85,7 +85,8 @@ impl Node {
         }
     }
 
-    /// Up to down. Returns the session that this ends; `None` if the node was already down.
+    /// Moves the node from up to down. Returns the session that this ends; `None` if the node was already
+    /// down.
     pub(super) fn disconnect(&mut self) -> Option<Session> {
         if !self.is_up() {
             return None;
@@ -106,7 +107,7 @@ impl Node {
         true
     }
 
-    /// An operator cancelled the recovery of an absent node. Returns whether the node is absent.
+    /// Records that an operator cancelled the recovery of an absent node. Returns whether the node is absent.
     pub(super) fn cancel_recovery(&mut self) -> bool {
         match &mut self.lifecycle {
             Lifecycle::Down { outage: Some(outage), .. } => outage.cancelled = true,
@@ -115,7 +116,7 @@ impl Node {
         true
     }
 
-    /// The storage starts to remove a node that is down. Returns whether the node is down.
+    /// Marks a node that is down as being removed by the storage. Returns whether the node is down.
     pub(super) fn begin_forgetting(&mut self) -> bool {
         let Lifecycle::Down { membership, .. } = &mut self.lifecycle else { return false };
         *membership = match *membership {
@@ -126,7 +127,7 @@ impl Node {
         true
     }
 
-    /// The storage could not remove the node, which returns to its previous state.
+    /// Returns the node to its previous state, because the storage could not remove it.
     pub(super) fn keep(&mut self) {
         let Lifecycle::Down { membership, .. } = &mut self.lifecycle else { return };
         if let Membership::Forgetting { was_retired } = *membership {
@@ -146,7 +147,7 @@ impl Node {
         matches!(self.lifecycle, Lifecycle::Down { membership: Membership::Forgetting { .. }, .. })
     }
 
-    /// The connection of a node that is up.
+    /// Returns the connection of a node that is up.
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.lifecycle {
             Lifecycle::Up(session) => Some(session),
@@ -161,7 +162,7 @@ impl Node {
         }
     }
 
-    /// The outage of a node, if it is absent.
+    /// Returns the outage of a node, if it is absent.
     pub(super) fn outage(&self) -> Option<&Outage> {
         match &self.lifecycle {
             Lifecycle::Down { outage, .. } => outage.as_ref(),

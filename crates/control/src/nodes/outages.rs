@@ -1,4 +1,4 @@
-//! Absent helpers. After a grace period, their blocks are rebuilt elsewhere: automatically, and once.
+//! Absent helpers. After a grace period, their blocks are rebuilt elsewhere automatically, once per outage.
 //!
 //! The start of an outage is kept in the records, and a restarted coordinator continues to count from there.
 //! Automatic recovery does not begin in four cases: helpers are still registering after a start, the catalog
@@ -33,8 +33,9 @@ struct Kept {
 }
 
 impl Registry {
-    /// Restores the outages that an earlier coordinator recorded. Only here are times taken from the wall
-    /// clock. If that clock is wrong, a repair starts too early or too late, which does no harm.
+    /// Restores the outages that an earlier coordinator recorded. This is the only place that takes times
+    /// from the wall clock. If that clock is wrong, a repair starts too early or too late, which does no
+    /// harm.
     pub(crate) fn recall_outages(&mut self, base: &Base, records: &[(String, Value)], out: &mut Out) {
         for (name, kept) in recall::<Kept>(records, PREFIX) {
             let (Some(kept), Some(node)) = (kept, self.known(name)) else {
@@ -50,8 +51,8 @@ impl Registry {
         }
     }
 
-    /// Called when the start-up phase ends: unconnected helpers count as absent since the start, unless an
-    /// earlier time is recorded.
+    /// Starts the outages of unconnected helpers at the end of the start-up phase. They count as absent since
+    /// the start, unless an earlier time is recorded.
     pub(crate) fn find_absent(&mut self, base: &Base, out: &mut Out) {
         // Servers that have no helper by configuration are not missing.
         let is_missed = |node: &NodeId| {
@@ -68,7 +69,7 @@ impl Registry {
         }
     }
 
-    /// A helper has disconnected: its outage begins.
+    /// Starts the outage of a helper that has disconnected.
     pub(crate) fn note_gone(&mut self, base: &Base, node: NodeId, why: &str, out: &mut Out) {
         self.begin_outage(node, Outage::new(base.unix_ms, Duration::ZERO, base.now), why, out);
     }
@@ -85,7 +86,7 @@ impl Registry {
         }
     }
 
-    /// An operator cancelled the recovery of an absent helper.
+    /// Records that an operator cancelled the recovery of an absent helper.
     pub(crate) fn cancel_recovery(&mut self, node: NodeId, out: &mut Out) {
         if self.get_mut(node).is_some_and(Node::cancel_recovery) {
             self.keep_outage(node, out);
@@ -94,7 +95,8 @@ impl Registry {
 }
 
 impl Registry {
-    /// A helper has reconnected, and its outage has ended. The history gets an entry if `is_told`.
+    /// Removes the record of an outage that has ended, because the helper has reconnected. If `is_told` is
+    /// true, the history gets an entry.
     pub(crate) fn note_back(&self, node: NodeId, away: Duration, is_told: bool, out: &mut Out) {
         let name = self.name(node);
         out.forget_record(format!("{PREFIX}{name}"));

@@ -33,7 +33,7 @@ impl Registry {
         self.nodes.remove(&node);
     }
 
-    /// The nodes that satisfy the predicate.
+    /// Returns the nodes that satisfy the predicate.
     pub(super) fn those(&self, holds: fn(&Node) -> bool) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.iter().filter(move |(_, node)| holds(node)).map(|(&id, _)| id)
     }
@@ -43,17 +43,17 @@ impl Registry {
         self.session(node).is_some()
     }
 
-    /// The connected helpers.
+    /// Returns the connected helpers.
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(Node::is_up)
     }
 
-    /// The name of a node; empty if there is no such node.
+    /// Returns the name of a node; empty if there is no such node.
     pub(super) fn name(&self, node: NodeId) -> String {
         self.get(node).map(|node| node.name.clone()).unwrap_or_default()
     }
 
-    /// Has the storage remove retired helpers.
+    /// Requests that the storage removes these retired helpers.
     pub(crate) fn forget_retired(&mut self, nodes: Vec<NodeId>, out: &mut Out) {
         for node in nodes {
             self.begin_forgetting(node);
@@ -61,41 +61,41 @@ impl Registry {
         }
     }
 
-    /// The storage starts to remove a node that is down.
+    /// Marks a node that is down as being removed by the storage.
     pub(crate) fn begin_forgetting(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.begin_forgetting();
         }
     }
 
-    /// The storage could not remove a node.
+    /// Returns a node to its previous state, because the storage could not remove it.
     pub(crate) fn keep_node(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.keep();
         }
     }
 
-    /// A helper has returned and must describe its blocks.
+    /// Records that a returned helper must describe its blocks.
     pub(crate) fn await_description(&mut self, node: NodeId, unproven: Unproven) {
         if let Some(session) = self.session_mut(node) {
             session.unproven = Some(unproven);
         }
     }
 
-    /// A returned helper has described these blocks.
+    /// Records blocks that a returned helper has described.
     pub(crate) fn note_described(&mut self, node: NodeId, blocks: impl Iterator<Item = BlockId>) {
         if let Some(unproven) = self.session_mut(node).and_then(|session| session.unproven.as_mut()) {
             unproven.described.extend(blocks);
         }
     }
 
-    /// A returned helper has described all of its blocks, or has missed the deadline. Returns its state until
-    /// now.
+    /// Ends the wait for a returned helper's description: all blocks are described, or the deadline has
+    /// passed. Returns the state of the wait, if the helper was unproven.
     pub(crate) fn end_description(&mut self, node: NodeId) -> Option<Unproven> {
         self.session_mut(node)?.unproven.take()
     }
 
-    /// Takes the stripes of helpers that have not described their blocks in time.
+    /// Removes and returns the stripes of helpers that have not described their blocks in time.
     pub(crate) fn take_late_stripes(&mut self, now: Duration) -> Vec<StripeId> {
         let sessions = self.nodes.values_mut().filter_map(Node::session_mut);
         let late = sessions.filter_map(|session| session.unproven.as_mut()).filter(|it| it.until <= now);
@@ -106,22 +106,22 @@ impl Registry {
         self.nodes.get_mut(&node)?.session_mut()
     }
 
-    /// All registered nodes.
+    /// Returns all registered nodes.
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.keys().copied()
     }
 
-    /// All registered nodes with their names.
+    /// Returns all registered nodes with their names.
     pub(crate) fn named(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.nodes.iter().map(|(&id, node)| (id, node.name.as_str()))
     }
 
-    /// The absent nodes.
+    /// Returns the absent nodes.
     pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.those(|node| node.outage().is_some())
     }
 
-    /// The outage of a node, if it is absent.
+    /// Returns the outage of a node, if it is absent.
     pub(crate) fn outage(&self, node: NodeId) -> Option<&Outage> {
         self.nodes.get(&node)?.outage()
     }
@@ -145,7 +145,7 @@ impl Registry {
         self.nodes.get(&node)?.session()
     }
 
-    /// The helper with this name.
+    /// Returns the helper with this name.
     pub(crate) fn known(&self, name: &str) -> Option<NodeId> {
         self.named().find(|(_, other)| *other == name).map(|(node, _)| node)
     }

@@ -13,7 +13,7 @@ use crate::repairs::obstacle::Obstacle;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// An item has ended: records the reason, unless its job has done so.
+    /// Records why an item ended, unless its job has recorded a reason.
     pub(crate) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
             End::NothingLost => (self.verify_first.nothing_lost(facts, stripe), None),
@@ -35,7 +35,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The step that would make a stripe repairable again.
+    /// Returns the step that would make a stripe repairable again.
     fn bring_back(self, record: &StripeRecord) -> String {
         let down = indexed(record).flat_map(|(_, block)| block.holders()).map(|holder| holder.node);
         let down = down.filter(|node| !self.nodes.is_connected(*node));
@@ -67,7 +67,7 @@ impl Repairs {
     ) -> Result<(), Obstacle> {
         let (available, gone): (Vec<BlockIndex>, Vec<BlockIndex>) =
             stripe.indices().partition(|&index| stripe.block(index).holder.is_some());
-        // The scheduler has this answer cached for most stripes. The planner will solve the equations.
+        // For most stripes the scheduler has the answer cached, and the equations need not be solved here.
         if self.scheduler.redundancy().survives(&*stripe.code, &gone).is_some() {
             return Ok(());
         }

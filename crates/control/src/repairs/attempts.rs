@@ -18,15 +18,15 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// A repair has ended with blocks left. The next one waits at least `least`, and longer after each
-    /// failure.
+    /// Records that a repair ended with blocks left. The next repair waits at least `least`, and longer after
+    /// each failure.
     pub(crate) fn fail(&mut self, now: Duration, least: Duration) {
         let pause = least.max(TRY_AGAIN).saturating_mul(1 << self.failures.min(10));
         self.failures += 1;
         self.not_before = now + pause.min(TRY_AGAIN_AT_MOST.max(least));
     }
 
-    /// Postpones the next attempt by the first pause.
+    /// Postpones the next attempt by [`TRY_AGAIN`], without counting a failure.
     pub(crate) fn put_off(&mut self, now: Duration) {
         self.not_before = now + TRY_AGAIN;
     }
@@ -36,12 +36,12 @@ impl Attempts {
         self.failures > 0
     }
 
-    /// The time until the next attempt is allowed.
+    /// Returns the time until the next attempt is allowed.
     pub(crate) fn wait(&self, now: Duration) -> Duration {
         self.not_before.saturating_sub(now)
     }
 
-    /// Notes whether any helper has room now.
+    /// Records whether any helper has room now. If none had room before, failures are forgotten.
     pub(crate) fn note_room(&mut self, is_room: bool) {
         if is_room && self.without_room {
             *self = Self::default();

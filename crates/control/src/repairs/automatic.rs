@@ -20,7 +20,7 @@ pub(crate) struct Tries {
 }
 
 impl Automatic {
-    /// The attempts for a helper, for changes.
+    /// Returns mutable access to the attempts for a helper.
     pub(crate) fn of(&mut self, node: NodeId) -> &mut Tries {
         self.0.entry(node).or_default()
     }
@@ -29,12 +29,12 @@ impl Automatic {
         self.0.get(&node)
     }
 
-    /// The number of the running automatic repair of a helper.
+    /// Returns the number of the running automatic repair of a helper.
     pub(crate) fn repair(&self, node: NodeId) -> Option<u64> {
         self.0.get(&node).and_then(|tries| tries.repair)
     }
 
-    /// The time that the next repair must wait because earlier ones have failed.
+    /// Returns the time that the next repair must wait because earlier ones have failed.
     pub(crate) fn wait(&self, node: NodeId, now: Duration) -> Duration {
         self.0.get(&node).map_or(Duration::ZERO, |tries| tries.attempts.wait(now))
     }

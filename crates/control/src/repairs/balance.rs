@@ -22,11 +22,11 @@ use crate::out::Out;
 use crate::repairs::orders::Order;
 use views::{BlockMove, NodeFill, RebalanceRequest, RebalanceView};
 
-/// The most blocks that one rebalance moves.
+/// The maximum number of blocks that one rebalance moves.
 const MOVES: usize = 1000;
 /// Helpers count as even if their fill differs by less than this. No smaller block is worth a move.
 const LEAST_BLOCK_BYTES: f64 = 1024.0;
-/// The most blocks of a helper that are considered for one move.
+/// The maximum number of a helper's blocks that are considered for one move.
 const LOOKED_AT: usize = 10_000;
 
 /// A connected helper and its fill.
@@ -35,7 +35,7 @@ struct Fill {
     node: NodeId,
     rack: Option<String>,
     bytes: f64,
-    /// The bytes that it would hold if all helpers were equally full.
+    /// The bytes that the helper would hold if all helpers were equally full.
     share: f64,
 }
 
@@ -51,7 +51,7 @@ struct Move {
 /// The stripes to choose from.
 trait Stripes {
     fn on(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)>;
-    /// A stripe, if all of its blocks are readable.
+    /// Returns a stripe, if all of its blocks are readable.
     fn whole(&self, stripe: &StripeId) -> Option<StripeRecord>;
     fn rack(&self, node: NodeId) -> Option<&str>;
 }
@@ -157,7 +157,8 @@ fn worth_moving(mut fills: Vec<Fill>, stripes: &impl Stripes) -> Vec<Move> {
             break;
         };
         let from = fills[giver].node;
-        // The difference is smaller than any block, so a move would only exchange the roles of the two.
+        // If the difference is smaller than any block, a move would only exchange the roles of the two
+        // helpers.
         let widest = excess(&fills[giver]) - excess(fills.last().expect("the list of helpers is not empty"));
         if widest <= LEAST_BLOCK_BYTES {
             break;

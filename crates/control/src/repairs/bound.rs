@@ -12,8 +12,8 @@ use crate::facts::Facts;
 use crate::repairs::orders::Order;
 use crate::stripes::indices::indexed;
 
-/// The most stripes in the flow problem. If there are more, an even sample is taken, because a flow over all
-/// of them would take too long.
+/// The maximum number of stripes in the flow problem. If there are more, an even sample is taken, because a
+/// flow over all of them would take too long.
 const DEMANDS: usize = 512;
 /// Beyond this number of nodes, any node may receive any block, because the choice rarely limits a repair.
 const FEW_NODES: usize = 64;
@@ -25,7 +25,7 @@ pub(crate) struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// The least time that the repair can take; `None` for codes that read less than whole blocks.
+    /// Returns the least time that the repair can take; `None` for codes that read less than whole blocks.
     pub(crate) fn of(&self, records: &[StripeRecord]) -> Option<Duration> {
         let Self { facts, order } = self;
         if records.iter().any(|record| !matches!(record.code, CodeSpec::ReedSolomon { .. })) {
@@ -53,7 +53,7 @@ impl Bound<'_> {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// The rates of each live helper, assuming that it may use the shared caps alone.
+    /// Returns the rates of each live helper, assuming that it may use the shared caps alone.
     fn rates_within_caps(&self) -> BTreeMap<NodeId, Rates> {
         let facts = self.facts;
         let caps = facts.nodes.caps(facts.base);
@@ -64,7 +64,7 @@ impl Bound<'_> {
         facts.nodes.live_helpers().map(within).collect()
     }
 
-    /// The transfers that a stripe needs; `None` if the order wants no block of it.
+    /// Returns the transfers that a stripe needs; `None` if the order wants no block of it.
     fn demand(&self, kind: Kind, record: &StripeRecord) -> Option<Demand> {
         let Self { facts, order } = self;
         let CodeSpec::ReedSolomon { k, .. } = record.code else { return None };

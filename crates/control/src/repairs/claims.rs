@@ -1,4 +1,5 @@
-//! Claims on stripes, in stores that others also change. A stripe is claimed before its blocks are rebuilt.
+//! Claims: locks on stripes in stores that other programs also change. A stripe is claimed before its blocks
+//! are rebuilt.
 //!
 //! A proposal for an unclaimed stripe is put back, and the scheduler suspends the stripe until the store
 //! answers. A claim names the blocks and their new nodes, so the store can prepare these nodes. The answer
@@ -49,7 +50,8 @@ enum ClaimState {
 pub(crate) struct Claims(BTreeMap<StripeId, Claim>);
 
 impl Claims {
-    /// The store has revoked a claim, so others may change the stripe: cancels its jobs.
+    /// Cancels the jobs on a stripe whose claim the store has revoked, because others may change the stripe
+    /// now.
     pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         let is_ours = |claim: &Claim| matches!(claim.state, ClaimState::Ours { .. } | ClaimState::Asked);
         if !self.0.get(stripe).is_some_and(is_ours) {
@@ -98,7 +100,8 @@ impl Claims {
         false
     }
 
-    /// The store has answered the request for a claim.
+    /// Handles the store's answer to the request for a claim. If the claim is granted, the repair of the
+    /// stripe may start. If it is refused, it is requested again later.
     pub(crate) fn answered(
         &mut self,
         stripe: &StripeId,
@@ -149,7 +152,7 @@ impl Claims {
         over.iter().for_each(|stripe| self.release(stripe, out));
     }
 
-    /// A job on a stripe has ended: releases the claim unless another job uses it.
+    /// Releases the claim on a stripe when a job has ended, unless another job uses the claim.
     pub(crate) fn release_unused(&mut self, jobs: &Jobs, stripe: &StripeId, out: &mut Out) {
         if self.0.contains_key(stripe) && jobs.makers_of(stripe).is_empty() {
             self.release(stripe, out);
@@ -163,7 +166,8 @@ impl Claims {
         }
     }
 
-    /// The permits that the store's own processes require before they accept blocks of a claimed stripe.
+    /// Returns the permits that the store's own processes require before they accept blocks of a claimed
+    /// stripe.
     pub(crate) fn permits(&self, stripe: &StripeId) -> Vec<(BlockIndex, Permit)> {
         match self.0.get(stripe).map(|claim| &claim.state) {
             Some(ClaimState::Ours { permits, .. }) => permits.clone(),

@@ -1,4 +1,4 @@
-//! Continuations of the writes of orders and claims.
+//! Continuations: what the control plane does once the storage has answered a write of an order or a claim.
 
 use repair::{NodeId, StripeId};
 use store_api::Write;
@@ -42,7 +42,7 @@ impl Ordered {
         Self { id, order: Box::new(order), by }
     }
 
-    /// The write of the order, and its continuation.
+    /// Returns the write of the order, and its continuation.
     pub(crate) fn stored(self) -> (Write, RepairThen) {
         (kept(self.id, &self.order), RepairThen::Ordered(self))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use recovery::Progress;
 use repair::Resource;
 
-/// How often progress is noted.
+/// How often progress is recorded.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// The progress of a repair, its pauses and its limits.
@@ -20,14 +20,15 @@ pub(crate) struct Course {
     paused_for: Duration,
     pub(crate) began: Option<Duration>,
     pub(crate) ended: Option<Duration>,
-    /// A lower bound for its duration, computed at its start from the rates of links and disks and from caps.
+    /// A lower bound for the repair's duration, computed at its start from the rates of links and disks and
+    /// from caps.
     pub(crate) bound: Option<Duration>,
     /// The resources that were found to limit the repair, and how often each did.
     pub(crate) limits: BTreeMap<Resource, u32>,
 }
 
 impl Course {
-    /// The duration so far, without pauses.
+    /// Returns the duration so far, without pauses.
     pub(crate) fn lasts(&self, now: Duration) -> Duration {
         let until = self.ended.unwrap_or(now);
         let pause = self.paused.map_or(Duration::ZERO, |since| until.saturating_sub(since));
@@ -47,7 +48,7 @@ impl Course {
         }
     }
 
-    /// Whether it is time to note progress.
+    /// Whether it is time to record progress.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.began.is_some()
             && self.ended.is_none()

@@ -27,21 +27,22 @@ impl Fullness {
         self.found = Some((now, advice));
     }
 
-    /// The warning that a failed helper could not be rebuilt, with the reason and a remedy.
+    /// Returns the warning that a failed helper could not be rebuilt, with the reason and a remedy.
     pub(crate) fn advice(&self) -> Option<String> {
         self.found.as_ref().and_then(|(_, text)| text.clone())
     }
 }
 
 impl<'a> Facts<'a> {
-    /// The block size of the stripes with the largest blocks; the configured one if there are no stripes.
+    /// Returns the block size of the stripes with the largest blocks; the configured one if there are no
+    /// stripes.
     pub(crate) fn largest_block_bytes(self) -> u64 {
         let stored = self.stripes.picture.kinds().map(|kind| kind.block_bytes / kind.stripes.max(1)).max();
         stored.unwrap_or(self.base.settings.block_bytes)
     }
 }
 
-/// The part of the status line about full helpers, such as `; full: h5; nearly full: h7`.
+/// Returns the part of the status line about full helpers, such as `; full: h5; nearly full: h7`.
 pub(crate) fn full_text(nodes: &[FullNode]) -> String {
     let named = |full: bool, what: &str| {
         let names = sorted(nodes.iter().filter(|node| node.full == full).map(|node| node.node.clone()));

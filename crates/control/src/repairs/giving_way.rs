@@ -11,14 +11,15 @@ use recovery::ItemState;
 use repair::{JobId, JobPhase, StripeId};
 
 impl Repairs {
-    /// Cancels jobs that only move blocks of a stripe whose automatic repair waits. They start again after
-    /// it.
+    /// Cancels jobs that only move blocks of a stripe whose automatic repair waits. These jobs start again
+    /// after the repair.
     pub(crate) fn make_way_for_healing(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let heals = self.queue.by_id.values().filter(|repair| {
             let order = &repair.order;
             repair.is_open() && !order.paused && order.heals()
         });
-        // A repair that waits for room or budget gains nothing, and the move would be cancelled at each start.
+        // A repair that lacks room or budget would gain nothing, and the moving job would be cancelled
+        // whenever it starts again.
         let waits =
             |item| self.scheduler.state(item) == ItemState::Waiting && self.scheduler.lack(item).is_none();
         let items = heals.flat_map(|repair| &repair.items);

@@ -31,18 +31,18 @@ use crate::stripes::indices::index_of;
 use crate::stripes::picture::Slot;
 use views::WaitingStripes;
 
-/// How often damaged stripes are looked for.
+/// How often the coordinator looks for damaged stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The most stripes with corrupt blocks, and the most other stripes, per check in Mend's own stores. There,
-/// an absent helper may damage millions of stripes.
+/// The maximum number of stripes with corrupt blocks, and the same maximum of other stripes, per check in
+/// Mend's own stores. There, an absent helper may damage millions of stripes.
 const LOOK_AT: usize = 2048;
-/// The most automatic repairs at a time. Stripes with the least redundancy come first.
+/// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
 /// The pause after a repair that did not help. It doubles with each further failure, up to the longest pause.
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
 const PAUSE_LAST: Duration = Duration::from_secs(600);
 
-/// The most paused repairs that the status names.
+/// The maximum number of paused repairs that the status names.
 const PAUSED_NAMED: usize = 5;
 
 /// Once all nodes have been in service for this long, a block without a copy will not return.
@@ -57,14 +57,14 @@ pub struct HealPolicy {
 
 /// A damaged stripe that is repaired automatically.
 struct Case {
-    /// Its repairs; empty while the first is being stored.
+    /// The repairs of the stripe; empty while the order of the first repair is being stored.
     repairs: BTreeSet<u64>,
     attempts: u32,
     not_before: Duration,
 }
 
 impl Case {
-    /// Whether one of its repairs is open and not paused.
+    /// Whether one of the stripe's repairs is open and not paused.
     fn is_running(&self, queue: &Queue) -> bool {
         self.repairs.iter().any(|&repair| queue.is_open(repair) && !queue.is_paused(repair))
     }
@@ -86,12 +86,13 @@ pub(crate) struct Healing {
     waiting: BTreeMap<u32, (u64, Duration)>,
     /// The paused repairs that hold back the repair of due blocks.
     paused: BTreeSet<u64>,
-    /// The stripes at which the last check stopped: one with corrupt blocks, and another one.
+    /// The stripes at which the last check stopped: one with corrupt blocks, and one of the others. The next
+    /// check continues from there.
     looked_at: [Slot; 2],
 }
 
 impl Healing {
-    /// A returned helper has listed its blocks. It is hollow if it lacks most of the expected ones.
+    /// Records whether a returned helper is hollow: its list of blocks lacks most of the expected ones.
     pub(crate) fn note_hollow(&mut self, node: NodeId, is_hollow: bool, now: Duration) {
         match is_hollow {
             true => drop(self.hollow.entry(node).or_insert(now)),
@@ -99,7 +100,7 @@ impl Healing {
         }
     }
 
-    /// The earliest time at which a repair that did not help is retried.
+    /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
         self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
     }
@@ -144,7 +145,7 @@ impl Healing {
             false => self.pressing_damage(facts),
         };
         let mut open = self.cases.values().filter(|case| case.is_running(orders.queue)).count();
-        // An unreadable stripe is considered again when one of its blocks returns.
+        // Unreadable stripes are skipped. They are considered again when one of their blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
         worst_first.sort_by_key(|(patience, _)| patience.left);
@@ -155,7 +156,7 @@ impl Healing {
         }
     }
 
-    /// Drops stripes that are whole again.
+    /// Drops the cases of stripes that are whole again.
     fn close_cases(&mut self, facts: Facts<'_>) {
         let is_whole = |stripe: &&StripeId| {
             let record = facts.stripes.picture.stripe(stripe);
@@ -165,8 +166,8 @@ impl Healing {
         whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
     }
 
-    /// Damaged stripes that may be due earlier than their absent helpers, those with the least redundancy
-    /// first. If there are many, each check considers some of them.
+    /// Returns damaged stripes whose repair may be due before the recovery of their absent helpers, those
+    /// with the least redundancy first. If there are many, each check considers some of them.
     fn pressing_damage(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
         let [after_rotten, after] = self.looked_at;
@@ -238,7 +239,8 @@ impl Healing {
         true
     }
 
-    /// The due blocks that no other order rebuilds as soon, and whose own repair is not paused.
+    /// Returns the `due` blocks without those that another order will rebuild as soon, and without those that
+    /// have a paused repair.
     fn not_in_hand(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),
@@ -278,7 +280,7 @@ impl Healing {
         }
     }
 
-    /// The rest of the grace period of a lost block; `None` if its repair does not start here.
+    /// Returns the rest of the grace period of a lost block; `None` if its repair does not start here.
     fn due_of(&self, facts: Facts<'_>, block: &BlockRecord, patience: Patience) -> Option<Duration> {
         let Some(home) = block.node else {
             // Unless all nodes are in service, the block's holder may have been absent since before this
@@ -303,7 +305,7 @@ impl Healing {
         Some(waits?.into_iter().max().unwrap_or_default())
     }
 
-    /// The rest of the grace period of a node that is out of service or absent.
+    /// Returns the rest of the grace period of a node that is out of service or absent.
     fn wait_for(&self, facts: Facts<'_>, node: NodeId, patience: Patience) -> Option<Duration> {
         let grace = patience.grace?;
         if facts.base.store.reports_service() {
@@ -318,7 +320,7 @@ impl Healing {
         facts.nodes.left_of(facts.base, node, left)
     }
 
-    /// The stripes that will be repaired before their absent helpers.
+    /// Returns the stripes that will be repaired before their absent helpers are recovered.
     pub(crate) fn waiting_stripes(&self, facts: Facts<'_>) -> Vec<WaitingStripes> {
         let view = |(&survives, &(stripes, due)): (&u32, &(u64, Duration))| {
             let wait = due.saturating_sub(facts.base.now);
@@ -340,7 +342,7 @@ impl Healing {
         self.waiting.iter().map(view).collect()
     }
 
-    /// The sentence about paused repairs that hold back the repair of lost blocks.
+    /// Returns the sentence about paused repairs that hold back the repair of lost blocks.
     pub(crate) fn paused_advice(&self) -> Option<String> {
         let verbs: Vec<String> =
             self.paused.iter().take(PAUSED_NAMED).map(|repair| format!("mend resume {repair}")).collect();
@@ -355,7 +357,7 @@ impl Healing {
         })
     }
 
-    /// Sentences about lost blocks on connected helpers.
+    /// Returns sentences about lost blocks on connected helpers.
     pub(crate) fn advice(&self, facts: Facts<'_>, blocks: u64) -> Vec<String> {
         if facts.heals().is_none_or(|policy| policy.dry_run) {
             return vec![format!(
@@ -396,8 +398,8 @@ impl Healing {
 }
 
 impl<'a> Facts<'a> {
-    /// The policy, if automatic repairs may start now. In Mend's own stores, the setting `never` turns all of
-    /// them off.
+    /// Returns the policy, if automatic repairs may start now. In Mend's own stores, the setting `never`
+    /// turns all of them off.
     fn heals(self) -> Option<HealPolicy> {
         let is_own = !self.base.store.reports_service();
         let is_off = is_own && self.nodes.repair_after(self.base) == RepairAfter::Never;
@@ -406,7 +408,7 @@ impl<'a> Facts<'a> {
         self.base.settings.heal.filter(|_| may_begin && !is_off)
     }
 
-    /// The grace period of a damaged stripe; `None` if the stripe is unreadable.
+    /// Returns the grace period of a damaged stripe; `None` if the stripe is unreadable.
     fn patience_of(self, stripe: &StripeRecord) -> Option<Patience> {
         let code = self.stripes.codes.get(&stripe.code).ok()?;
         let left = self.stripes.codes.survives(&*code, &self.lost_blocks(stripe))?;
@@ -417,7 +419,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The targets of a repair: the whole stripe, or single blocks while others may still return.
+/// Returns the targets of a repair: the whole stripe, or single blocks while others may still return.
 fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     if due.len() == lost {
         return vec![Target::Stripe(stripe.id.clone())];
@@ -425,7 +427,7 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     due.iter().cloned().map(Target::Block).collect()
 }
 
-/// At most `LOOK_AT` of these stripes: first those after index `after`, then those from the start.
+/// Returns at most `LOOK_AT` of these stripes: first those after index `after`, then those from the start.
 fn some_of(slots: &BTreeSet<Slot>, after: Slot) -> Vec<Slot> {
     let later = slots.range((Bound::Excluded(after), Bound::Unbounded));
     later.chain(slots.range(..=after)).take(LOOK_AT).copied().collect()

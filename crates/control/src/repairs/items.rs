@@ -18,8 +18,8 @@ use crate::repairs::repair::Repair;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// Adds the items of queued repairs once the store has been listed. Repairs of given stripes do not wait
-    /// for the listing.
+    /// Adds the items of queued repairs once the store has been listed. Repairs of stripes that plug-ins
+    /// described do not wait for the listing.
     pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
         let is_due = |repair: &Repair| {
             facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())
@@ -122,8 +122,8 @@ impl Repairs {
         repair.add_item(item, record, &wanted, |block| facts.is_lost(block));
     }
 
-    /// The new nodes of blocks: from the order, otherwise from the scheduler. If the store refused one of
-    /// them, or a removal in flight could hit the new copy there, other nodes are chosen.
+    /// Returns the new nodes of blocks: from the order, otherwise from the scheduler. If the store refused
+    /// one of them, or a removal in flight could hit the new copy there, other nodes are chosen.
     pub(crate) fn requestors(
         &mut self,
         facts: Facts<'_>,
@@ -161,7 +161,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The stripes of a target that still exist.
+    /// Returns the stripes of a target that still exist.
     fn stripes_of(self, target: &Target) -> Vec<StripeRecord> {
         let one = |stripe: &StripeId| self.stripes.stripe_record(stripe).ok();
         match target {
@@ -186,8 +186,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The block of a stripe to move, and its present node; `None` if the block is already on one of the
-    /// target nodes.
+    /// Returns the block of a stripe to move, and its present node; `None` if the block is already on one of
+    /// the target nodes.
     fn moving(
         self,
         blocks: &[BlockId],
@@ -203,7 +203,7 @@ impl<'a> Facts<'a> {
         moves.then_some((index, from))
     }
 
-    /// The blocks of a stripe that a repair must place on other nodes.
+    /// Returns the blocks of a stripe that a repair must place on other nodes.
     pub(crate) fn wanted_of(self, order: &Order, record: &StripeRecord) -> Vec<BlockIndex> {
         let mut lost = self.lost_blocks(record);
         if let Some(given) = &order.given {
@@ -226,7 +226,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The blocks of a stripe whose recorded home is this node.
+/// Returns the blocks of a stripe whose recorded home is this node.
 fn on_node(record: &StripeRecord, node: NodeId) -> Vec<BlockIndex> {
     indexed(record).filter(|(_, block)| block.node == Some(node)).map(|(index, _)| index).collect()
 }

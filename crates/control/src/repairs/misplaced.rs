@@ -1,4 +1,5 @@
-//! Misplaced stripes: several of their blocks are on one helper, whose failure would lose them all.
+//! Misplaced stripes: stripes with several blocks on one helper, whose failure would lose all of these
+//! blocks.
 //!
 //! Puts and repairs never place a stripe this way. It happens when the only copy of a block is adopted on
 //! such a helper, or when a catalog is rebuilt. A better placed copy replaces the block once its helper lists
@@ -20,9 +21,9 @@ use crate::repairs::node_recovery::NodeRecovery;
 use crate::repairs::queue::Queue;
 use crate::signal::Signal;
 
-/// How often misplaced stripes are looked for.
+/// How often the coordinator looks for misplaced stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The most blocks that one order moves. A later order moves the rest.
+/// The maximum number of blocks that one order moves. A later order moves the rest.
 const MOVES: usize = 1000;
 
 /// The time of the next check, and the repair that moves the blocks.
@@ -80,8 +81,8 @@ impl Misplaced {
     }
 }
 
-/// One block of each misplaced stripe that another helper can accept. The error is the reason that there is
-/// none.
+/// Returns one block of each misplaced stripe that another helper can accept. The error is the reason that
+/// there is none.
 pub(crate) fn moves(
     facts: Facts<'_>,
     jobs: &Jobs,

@@ -1,10 +1,10 @@
 //! Repairs: each order is split into items, one per stripe, which [`recovery::Scheduler`] starts.
 //!
-//! This machine drives the scheduler and owns smaller machines: the [`queue`] of all repairs, automatic
-//! repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on stripes,
-//! and reads before repairs ([`verify_first`]). It passes facts to the scheduler ([`scheduler_facts`]), adds
-//! [`items`], prepares the jobs of [`proposals`], and explains results ([`views`], [`advice`]). Only the
-//! scheduler decides what starts next, where, and with which helpers.
+//! This state machine drives the scheduler and owns smaller state machines: the [`queue`] of all repairs,
+//! automatic repairs of single stripes ([`healing`]) and of whole helpers ([`node_recovery`]), [`claims`] on
+//! stripes, and reads before repairs ([`verify_first`]). It passes facts to the scheduler
+//! ([`scheduler_facts`]), adds [`items`], prepares the jobs of [`proposals`], and explains results
+//! ([`views`], [`advice`]). Only the scheduler decides what starts next, where, and with which helpers.
 
 pub(crate) mod advice;
 pub(crate) mod attempts;
@@ -70,7 +70,7 @@ use crate::storing::then::Then;
 /// once.
 pub(crate) const CHANGES_EVERY: Duration = Duration::from_millis(200);
 
-/// All repairs, and the machines that start and schedule them.
+/// All repairs, and the state machines that start and schedule them.
 pub(super) struct Repairs {
     pub(crate) queue: Queue,
     pub scheduler: Scheduler,
@@ -134,7 +134,8 @@ impl Repairs {
         self.misplaced.mend(facts, jobs, &self.queue, &self.nodes, out);
     }
 
-    /// The store has recorded blocks of a stripe, or refused to.
+    /// Records that the store has accepted blocks of a stripe, or why it has refused them. Nodes of refused
+    /// blocks are avoided.
     pub(crate) fn note_publication(&mut self, stripe: &StripeId, error: Option<&StoreError>) {
         match error {
             None => self.refusals.forget(stripe),
@@ -142,8 +143,8 @@ impl Repairs {
         }
     }
 
-    /// A helper has read a block before its repair, or failed to. `good` is the state of the block if it is
-    /// known.
+    /// Handles the result of reading a block before its repair. `good` is whether the block is good, or
+    /// `None` if that is unknown.
     pub(crate) fn note_verified(
         &mut self,
         question: (u64, NodeId),
@@ -153,7 +154,8 @@ impl Repairs {
         self.verify_first.answered(question, index, good, &mut self.scheduler);
     }
 
-    /// Suspends these stripes: none of their jobs starts until `let_go` was called as often as `hold`.
+    /// Suspends these stripes: none of their jobs starts until `let_go` was called once for each call of
+    /// `hold`.
     pub(crate) fn hold(&mut self, stripes: &[StripeId]) {
         stripes.iter().for_each(|stripe| self.scheduler.hold(stripe));
     }
@@ -162,20 +164,20 @@ impl Repairs {
         stripes.iter().for_each(|stripe| self.scheduler.let_go(stripe));
     }
 
-    /// A block was found bad. The scheduler must learn of it now, because it may resume the stripe before the
+    /// Reports a bad block to the scheduler at once, because the scheduler may resume the stripe before the
     /// state is recorded.
     pub(crate) fn note_bad_block(&mut self, stripe: &StripeId, index: BlockIndex, node: NodeId) {
         self.scheduler.handle_block(stripe, index, BlockFacts { node: Some(node), good: false });
     }
 
-    /// A stripe was removed.
+    /// Drops all state about a stripe that was removed.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId) {
         self.refusals.forget(stripe);
         self.verify_first.forget(stripe);
         self.scheduler.drop_stripe(stripe);
     }
 
-    /// A job of a repair has ended.
+    /// Handles the end of a job of a repair: reports the result to the scheduler and records it in the item.
     pub(super) fn repair_ended(
         &mut self,
         facts: Facts<'_>,
@@ -205,7 +207,7 @@ impl Repairs {
         }
     }
 
-    /// The job of an item has failed. The scheduler decides whether to retry it.
+    /// Handles the failure of an item's job. The scheduler decides whether to retry the item.
     fn item_failed(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, error: &JobError) {
         let Some(item) = self.queue.item(repair, stripe) else { return };
         self.scheduler.handle_failed(item.id, failure(error), facts.base.now);
@@ -224,7 +226,7 @@ impl Repairs {
         }
     }
 
-    /// The number of blocks left on the node that a repair drains.
+    /// Returns the number of blocks left on the node that a repair drains.
     fn left_on_node(&self, facts: Facts<'_>, id: u64) -> u64 {
         match self.queue.by_id.get(&id).map(|repair| &repair.order.target) {
             Some(Target::Drain(node)) => facts.left_on(*node),

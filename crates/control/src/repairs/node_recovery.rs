@@ -67,7 +67,7 @@ impl NodeRecovery {
         out.store(write, then);
     }
 
-    /// An absent helper that may return before its recovery starts.
+    /// Returns an absent helper that may return before its recovery starts.
     pub(crate) fn awaited_helper(&self, facts: Facts<'_>, queue: &Queue) -> Option<NodeId> {
         facts.nodes.registry.gone().find(|&node| match self.state(facts, queue, node) {
             RecoveryState::Needless => {
@@ -78,7 +78,7 @@ impl NodeRecovery {
         })
     }
 
-    /// The time until the automatic recovery of an absent helper; `None` if there will be none.
+    /// Returns the time until the automatic recovery of an absent helper; `None` if there will be none.
     pub(crate) fn due_in(&self, facts: Facts<'_>, node: NodeId) -> Option<Duration> {
         Some(facts.nodes.due_in(facts.base, node)?.max(self.absent.wait(node, facts.base.now)))
     }
@@ -89,7 +89,8 @@ impl NodeRecovery {
             && self.due_in(facts, node).is_none_or(|due| !due.is_zero())
     }
 
-    /// The repair that is or will be the recovery of an absent helper.
+    /// Returns the open repair that recovers an absent helper. Its order may still be on its way to the
+    /// storage.
     pub(crate) fn repair_of(&self, queue: &Queue, node: NodeId) -> Option<u64> {
         queue.recovery_of(node).or(self.absent.repair(node))
     }
@@ -148,7 +149,8 @@ impl NodeRecovery {
         out.store(write, then);
     }
 
-    /// The write of an order has succeeded or failed. Returns whether the repair is still wanted.
+    /// Handles the result of the write of an order; `kept` is whether the write succeeded. Returns whether
+    /// the repair is still wanted.
     pub(crate) fn order_kept(&mut self, facts: Facts<'_>, by: &OrderedBy, kept: bool) -> bool {
         let now = facts.base.now;
         match by {
@@ -171,8 +173,8 @@ impl NodeRecovery {
         }
     }
 
-    /// A recovery or drain of a helper has ended. Returns whether it was an automatic recovery that was
-    /// cancelled.
+    /// Handles the end of a recovery or drain of a helper. Returns whether it was an automatic recovery that
+    /// was cancelled.
     pub(crate) fn ended(&mut self, facts: Facts<'_>, node: NodeId, id: u64, state: RepairState) -> bool {
         let was_cancelled = self.outage_repaired(facts, node, id, state);
         self.drained(facts, node);

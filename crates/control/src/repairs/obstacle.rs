@@ -22,8 +22,8 @@ impl Obstacle {
         Self { end: End::Failed, reason: error.to_string(), next_step: error.next_step() }
     }
 
-    /// No helper can accept blocks of a stripe. The reason names helpers but no block, so stripes with the
-    /// same reason are reported together.
+    /// Creates the obstacle for a stripe whose blocks no helper can accept. Its text names helpers but no
+    /// block, so stripes with the same reason are reported together.
     pub(crate) fn no_room(
         facts: Facts<'_>,
         jobs: &Jobs,

@@ -12,16 +12,17 @@ use crate::nodes::sorted;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     down: Vec<String>,
-    /// Not connected, in maintenance.
+    /// Helpers that are not connected and are in maintenance.
     maintained: Vec<String>,
-    /// The store reports their servers as out of service.
+    /// Helpers whose servers the store reports as out of service.
     out_of_service: Vec<String>,
     leaving: Vec<String>,
     full: Vec<String>,
 }
 
 impl Omitted {
-    /// The reasons for excluding helpers. If none is excluded, each already has a block of the stripe.
+    /// Returns the reasons for excluding helpers. If none is excluded, each already has a block of the
+    /// stripe.
     pub(crate) fn why(&self) -> String {
         match *self == Self::default() {
             true => "each helper has a block of the stripe already".to_owned(),
@@ -29,7 +30,7 @@ impl Omitted {
         }
     }
 
-    /// Like [`why`](Self::why), if only named helpers may receive blocks.
+    /// Like [`why`](Self::why), for the case that only named helpers may receive blocks.
     pub(crate) fn why_of_named(&self) -> String {
         match *self == Self::default() {
             true => "each of them has a block of the stripe already".to_owned(),
@@ -47,12 +48,12 @@ impl Omitted {
         ]
     }
 
-    /// The steps that let helpers accept blocks again, one per reason.
+    /// Returns the steps that let helpers accept blocks again, one per reason.
     pub(crate) fn remedy(&self) -> String {
         self.remedy_or("add a helper (mend node add)")
     }
 
-    /// The steps that let helpers accept blocks again, one per reason, and a last one.
+    /// Returns the steps that let helpers accept blocks again, one per reason, followed by the step `last`.
     pub(crate) fn remedy_or(&self, last: &str) -> String {
         let mut steps = Vec::new();
         let absent = [&self.down[..], &self.maintained].concat();
@@ -86,8 +87,8 @@ impl fmt::Display for Omitted {
 }
 
 impl Jobs {
-    /// The helpers that cannot receive a block of this size now, apart from `but`. If helpers are named in
-    /// `only`, no others are considered.
+    /// Returns the helpers that cannot receive a block of this size now, apart from `but`. If helpers are
+    /// named in `only`, no others are considered.
     pub(crate) fn omitted(
         &self,
         facts: Facts<'_>,

@@ -43,9 +43,9 @@ impl Facts<'_> {
                     .clone();
                 return Ok((Target::Stripe(stripe), Some(DescribedOrder { stripe: record, homes })));
             }
-            // Homes are allowed only for given stripes.
+            // Homes are allowed only for stripes that a plug-in described.
             _ if !homes.is_empty() => return Err(RepairError::NoOneTarget.into()),
-            // People may omit the era in names, but records must have the full name.
+            // People may omit the suffix of a name (after the hyphen), but records must have the full name.
             (Some(block), None, None, None, false) => {
                 let (stripe, index) = self.stripes.picture.find_block(&BlockId(block.clone()))?;
                 let record = self.stripes.picture.stripe(&stripe)?;
@@ -72,7 +72,7 @@ impl Facts<'_> {
         Ok(asked.unwrap_or(&self.base.settings.scheme).parse()?)
     }
 
-    /// The order of an automatic repair.
+    /// Returns the order of an automatic repair.
     pub(crate) fn own_order(self, target: Target) -> Result<Order, RequestError> {
         Ok(Order { by_itself: true, ..Order::new(target, self.scheme(None)?, self.base.unix_ms) })
     }

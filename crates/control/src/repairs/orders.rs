@@ -14,7 +14,7 @@ use crate::error::RepairError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub target: Target,
-    /// A given stripe that came with the request, and its wanted blocks with their new nodes.
+    /// A stripe that a plug-in described, and its wanted blocks with their new nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<DescribedOrder>,
     /// The way of draining, if the target is a drain.
@@ -33,7 +33,7 @@ pub(crate) struct Order {
     pub asked_unix_ms: u64,
 }
 
-/// The blocks of a given stripe to rebuild, with their new nodes.
+/// The blocks to rebuild of a stripe that a plug-in described, with their new nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DescribedOrder {
     pub stripe: StripeRecord,
@@ -44,10 +44,10 @@ pub(crate) struct DescribedOrder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
-    /// Copies from it while it has bandwidth; otherwise rebuilds from other nodes.
+    /// Copies from the node while it has bandwidth; otherwise rebuilds from other nodes.
     #[default]
     Both,
-    /// Only copies from it.
+    /// Only copies from the node.
     Migrate,
     /// Rebuilds from other nodes where possible.
     Rebuild,
@@ -65,7 +65,7 @@ impl Way {
 }
 
 impl Order {
-    /// An order for a target, with default options.
+    /// Creates an order for a target, with default options.
     pub fn new(target: Target, scheme: Scheme, asked_unix_ms: u64) -> Self {
         Self {
             target,
@@ -82,13 +82,13 @@ impl Order {
         }
     }
 
-    /// Whether it differs from another order in anything but time, origin and pause.
+    /// Whether this order differs from another one in anything but time, origin and pause.
     pub fn differs(&self, other: &Self) -> bool {
         let Self { paused, by_itself, asked_unix_ms, .. } = *other;
         Self { paused, by_itself, asked_unix_ms, ..self.clone() } != *other
     }
 
-    /// The kind of its items.
+    /// Returns the kind of the order's items.
     pub fn kind(&self) -> Kind {
         match (&self.target, self.way) {
             (&Target::Drain(from), Way::Both) => Kind::Drain { from },
@@ -120,7 +120,7 @@ impl Order {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
     }
 
-    /// Advice on when the remaining stripes are retried.
+    /// Returns advice on when the remaining stripes are retried.
     pub fn next_attempt(&self) -> &'static str {
         match self.target {
             Target::Drain(_) => "the drain continues automatically when a helper has room",
@@ -133,7 +133,7 @@ impl Order {
     pub fn spec(&self) -> RepairSpec {
         let homes = self.given.iter().flat_map(|given| given.homes.values());
         let requestors = self.requestors.iter().chain(homes).copied().collect();
-        // Otherwise a drain of the same stripe could come first.
+        // With normal priority, a drain of the same stripe could come first.
         let priority = if self.heals() { Priority::Urgent } else { Priority::Normal };
         RepairSpec { priority, helpers: self.helpers, requestors }
     }

@@ -17,7 +17,7 @@ use views::PlanRates;
 pub(crate) const SOME_CLIENT: NodeId = NodeId(u32::MAX);
 
 impl<'a> Facts<'a> {
-    /// The assumed rates of the nodes of a plan.
+    /// Returns the assumed rates of the nodes of a plan.
     pub(crate) fn rates(self, nodes: impl IntoIterator<Item = NodeId>, topology: &Topology) -> PlanRates {
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
         let links =
@@ -51,7 +51,7 @@ impl Jobs {
         Ok(blocks.iter().zip(nodes).map(|(&block, requestor)| Wanted { block, requestor }).collect())
     }
 
-    /// Helpers without a block of the stripe, or the imaginary client if there are too few.
+    /// Returns helpers without a block of the stripe, or the imaginary client if there are too few.
     fn likely_requestors(
         &self,
         facts: Facts<'_>,

@@ -10,7 +10,8 @@ use crate::repairs::Repairs;
 use crate::repairs::bound::Bound;
 
 impl Repairs {
-    /// Starts the course of a repair whose items were added.
+    /// Starts to record the progress of a repair whose items were added, and computes the bound of its
+    /// duration.
     pub(crate) fn begin_course(&mut self, facts: Facts<'_>, id: u64, records: &[StripeRecord]) {
         let repair =
             self.queue.by_id.get_mut(&id).expect("the repair exists, as items were just added to it");
@@ -21,7 +22,7 @@ impl Repairs {
         course.set_paused(repair.order.paused, facts.base.now);
     }
 
-    /// Notes the progress of all running repairs.
+    /// Records the progress of all running repairs.
     pub(crate) fn note_progress(&mut self, facts: Facts<'_>, jobs: &Jobs) {
         let due = self.queue.by_id.iter().filter(|(_, repair)| repair.course.is_due(facts.base.now));
         for id in due.map(|(&id, _)| id).collect::<Vec<_>>() {
@@ -44,7 +45,7 @@ impl Repairs {
         self.queue.by_id.get_mut(&id).expect("just seen").course.ended = Some(facts.base.now);
     }
 
-    /// The name of a limiting resource for people.
+    /// Returns the name of a limiting resource for people.
     pub(crate) fn resource_name(&self, facts: Facts<'_>, resource: &Resource) -> String {
         let paces = facts.nodes.paces(facts.base);
         let is_capped = |node: &NodeId, by: fn(&Pace) -> Option<f64>| paces.get(node).and_then(by).is_some();

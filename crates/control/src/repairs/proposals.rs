@@ -18,7 +18,7 @@ use crate::repairs::orders::Order;
 /// A job of m-PPR is late after this multiple of its plan's time without competition. The factor is twice the
 /// number of jobs that share a node, so evenly shared nodes make no job late.
 const LATE_TIMES: u32 = 2 * JOBS_AT_ONCE as u32;
-/// The earliest time at which a job counts as late.
+/// This time is added to that limit. Otherwise a short job would be late at once.
 const LATE_AFTER: Duration = Duration::from_secs(10);
 
 /// A job that is ready to start, and its blocks.
@@ -47,8 +47,7 @@ pub(crate) enum Pause {
 }
 
 impl Repairs {
-    /// Prepares the job of a proposal. If this returns `None`, the scheduler has already been told the
-    /// reason.
+    /// Prepares the job of a proposal. If this returns `None`, the proposal was already put back or declined.
     pub(crate) fn prepare(
         &mut self,
         facts: Facts<'_>,
@@ -114,7 +113,7 @@ impl Repairs {
         Ok(Preparation::Ready(Box::new(Prepared { request, blocks })))
     }
 
-    /// The blocks to rebuild, with their new nodes; `None` if all possible nodes are busy.
+    /// Returns the blocks to rebuild, with their new nodes; `None` if all possible nodes are busy.
     fn wanted(
         &mut self,
         (facts, jobs): (Facts<'_>, &Jobs),
@@ -162,12 +161,12 @@ impl Repairs {
         Some(running)
     }
 
-    /// The running jobs of a repair.
+    /// Returns the running jobs of a repair.
     pub(crate) fn jobs_of(&self, id: u64) -> Vec<JobId> {
         self.scheduler.running(RepairId(id)).map(|(_, job)| job).collect()
     }
 
-    /// A job was paused: the scheduler can give its bandwidth to others.
+    /// Releases the bandwidth that a paused job has reserved.
     pub(crate) fn note_paused(&mut self, jobs: &Jobs, id: JobId) {
         if let Some(RunningJob { item: Some(item), loads, .. }) = jobs.running.get(&id) {
             self.scheduler.rest(*item, loads);
@@ -198,7 +197,7 @@ impl Repairs {
     }
 }
 
-/// The blocks of a stripe that a proposal covers.
+/// Returns the blocks of a stripe that a proposal covers.
 fn lost_of(facts: Facts<'_>, order: &Order, proposal: &Proposal, record: &StripeRecord) -> Vec<BlockIndex> {
     match proposal.kind {
         Kind::Migrate { .. } => proposal.wanted.iter().map(|wanted| wanted.block).collect(),

@@ -31,7 +31,7 @@ impl Queue {
         self.unexpanded.push_back(id);
     }
 
-    /// Takes the repairs whose items can be added now.
+    /// Removes and returns the repairs whose items can be added now.
     pub(crate) fn take_unexpanded(&mut self, is_due: impl Fn(&Repair) -> bool) -> VecDeque<u64> {
         let waiting = std::mem::take(&mut self.unexpanded);
         let (due, later) = waiting.into_iter().partition(|id| is_due(&self.by_id[id]));
@@ -44,7 +44,7 @@ impl Queue {
         self.unexpanded.retain(|&other| other != id);
     }
 
-    /// The open repairs of a target.
+    /// Returns the open repairs of a target.
     pub(crate) fn open_for<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = u64> + 'a {
         let open = self.by_id.iter().filter(|(_, repair)| repair.is_open());
         open.filter(move |(_, repair)| repair.order.target == *target).map(|(&id, _)| id)
@@ -80,14 +80,15 @@ impl Queue {
         self.by_id.get(&id).is_some_and(|repair| repair.order.is_wide())
     }
 
-    /// The open automatic repair of a node.
+    /// Returns the open automatic repair of a node.
     pub(crate) fn automatic_of(&self, node: NodeId) -> Option<u64> {
         let target = Target::Node(node);
         self.open_for(&target).find(|id| self.by_id[id].order.by_itself)
     }
 
-    /// The open repair of a node. A paused recovery counts, because the operator has stopped exactly this. A
-    /// paused drain does not: its node may have been lost after the pause.
+    /// Returns the open repair that recovers or drains a node. A paused recovery is returned too, because the
+    /// operator has stopped exactly this recovery. A paused drain is not: its node may have been lost after
+    /// the pause.
     pub(crate) fn recovery_of(&self, node: NodeId) -> Option<u64> {
         let (recovery, drain) = (Target::Node(node), Target::Drain(node));
         let open = || self.open_for(&recovery).chain(self.open_for(&drain));
@@ -100,7 +101,7 @@ impl Queue {
         self.unexpanded.iter().any(|id| self.by_id[id].order.target == target)
     }
 
-    /// The repairs that have an item of a stripe.
+    /// Returns the repairs that have an item of a stripe.
     pub(crate) fn of_stripe(&self, stripe: &StripeId) -> impl Iterator<Item = u64> {
         let with = self.by_id.iter().filter(|(_, repair)| repair.items.contains_key(stripe));
         with.map(|(&id, _)| id)
@@ -122,7 +123,7 @@ impl Queue {
         forgotten
     }
 
-    /// Answers when the repair ends, when its version differs from `since`, or at `until`.
+    /// Answers a request when the repair ends, when its version differs from `since`, or at `until`.
     pub(crate) fn await_change(
         &mut self,
         (id, since, until): (u64, Option<u64>, Duration),
@@ -139,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// The open repairs that requests are waiting for.
+    /// Returns the open repairs that requests are waiting for.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> {
         self.by_id.iter().filter(|(_, repair)| !repair.waiting.is_empty()).map(|(&id, _)| id)
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::repairs::repair::Item;
 use ::views::RepairReason;
 
-/// The most reasons that are listed. The rest are counted together.
+/// The maximum number of reasons that are listed. The rest are counted together.
 const TOLD: usize = 5;
-/// The most blocks that are named per reason.
+/// The maximum number of blocks that are named per reason.
 const NAMED: usize = 5;
 
 /// Stripes by reason and next step.
@@ -39,7 +39,7 @@ impl Reasons {
         self.0.insert((reason, Some("they are moved automatically".to_owned())), failed);
     }
 
-    /// The reasons, the most frequent first.
+    /// Returns the reasons, the most frequent first.
     pub(super) fn into_views(self) -> Vec<RepairReason> {
         let view = |((reason, next_step), Failed { stripes, blocks })| RepairReason {
             reason,

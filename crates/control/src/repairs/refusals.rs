@@ -13,24 +13,26 @@ use store_api::StoreError;
 pub(crate) struct Refusals(BTreeMap<StripeId, BTreeSet<NodeId>>);
 
 impl Refusals {
-    /// The store refused a rebuilt block of the stripe on this node.
+    /// Records that the store refused a rebuilt block of the stripe on this node.
     pub fn note(&mut self, stripe: &StripeId, node: NodeId) {
         self.0.entry(stripe.clone()).or_default().insert(node);
     }
 
-    /// Notes the node that an error of the store names, if it refuses blocks of the stripe there.
+    /// Records the node that an error of the store names, if the store refuses blocks of the stripe on that
+    /// node.
     pub fn note_error(&mut self, stripe: &StripeId, error: &StoreError) {
         if let StoreError::NotServed { node, .. } | StoreError::Unfit { node, .. } = error {
             self.note(stripe, *node);
         }
     }
 
-    /// The store has accepted a block of the stripe, or the stripe was removed.
+    /// Forgets the refusals for a stripe, because the store has accepted a block of it or the stripe was
+    /// removed.
     pub fn forget(&mut self, stripe: &StripeId) {
         self.0.remove(stripe);
     }
 
-    /// The nodes that refused blocks of the stripe.
+    /// Returns the nodes that refused blocks of the stripe.
     pub fn of(&self, stripe: &StripeId) -> impl Iterator<Item = NodeId> + '_ {
         self.0.get(stripe).into_iter().flatten().copied()
     }

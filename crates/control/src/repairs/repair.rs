@@ -50,7 +50,8 @@ pub(crate) struct Item {
     pub(crate) reason: Option<String>,
     pub(crate) next_step: Option<String>,
     pub(crate) replanned: Vec<String>,
-    /// Whether it failed because its blocks contradict each other and the wrong one is unknown.
+    /// Whether the item failed because blocks of its stripe contradict each other and the wrong one is
+    /// unknown.
     pub(crate) contradictory: bool,
 }
 
@@ -76,7 +77,7 @@ impl Repair {
         self.ended_unix_ms.is_none()
     }
 
-    /// Adds an item with the wanted blocks of its stripe. `is_lost` tells which of them are lost.
+    /// Adds an item with the wanted blocks of its stripe. `is_lost` is whether a block is lost.
     pub(crate) fn add_item(
         &mut self,
         id: ItemId,
@@ -95,7 +96,8 @@ impl Repair {
         self.items.insert(record.id.clone(), Item::new(id, record, wanted));
     }
 
-    /// A job has started for these blocks of a stripe. Some may have been lost after the item was added.
+    /// Adds the blocks that a started job rebuilds to the item. Some may have been lost after the item was
+    /// added.
     pub(crate) fn note_started(&mut self, stripe: &StripeId, blocks: Vec<BlockId>) {
         let item = self.items.get_mut(stripe).expect("the item was added when the repair began");
         for block in blocks {
@@ -107,7 +109,7 @@ impl Repair {
         }
     }
 
-    /// A job has rebuilt blocks of a stripe.
+    /// Records that a job has rebuilt blocks of a stripe.
     pub(crate) fn note_rebuilt(
         &mut self,
         stripe: &StripeId,

@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::stripes::Stripes;
 
-/// The most blocks of a helper that are checked. If there are more, an even sample is taken.
+/// The maximum number of a helper's blocks that are checked. If there are more, an even sample is taken.
 const LOOKED_AT: usize = 1000;
 /// How long the result of a check is used. It is used for one more such period per `MANY_BLOCKS` blocks.
 const GOOD_FOR: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const MANY_BLOCKS: u64 = 10_000;
 pub(crate) struct Room {
     /// The number of blocks that belong to files.
     pub blocks: u64,
-    /// How many of these no helper can accept; an estimate if only a sample was checked.
+    /// The number of blocks that no helper can accept; an estimate if only a sample was checked.
     pub stuck: u64,
     /// The length of the largest block that no helper can accept.
     pub stuck_bytes: u64,
@@ -59,7 +59,7 @@ impl Rooms {
         self.found.insert(node, (now, room));
     }
 
-    /// Drops the results for all other helpers.
+    /// Keeps only the results for these helpers.
     pub(crate) fn retain(&mut self, nodes: &BTreeSet<NodeId>) {
         self.found.retain(|node, _| nodes.contains(node));
     }
@@ -107,7 +107,7 @@ impl Jobs {
 }
 
 impl<'a> Facts<'a> {
-    /// The number of a node's blocks without a copy on another node.
+    /// Returns the number of a node's blocks without a copy on another node.
     pub(crate) fn left_on(self, node: NodeId) -> u64 {
         let is_left = |(stripe, index): &(StripeId, BlockIndex)| {
             let record = self.stripes.picture.stripe(stripe);

@@ -13,7 +13,8 @@ use crate::repairs::Repairs;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// A helper has connected, or its facts have changed.
+    /// Passes the facts about a helper to the scheduler, after the helper has connected or the facts have
+    /// changed.
     pub(crate) fn tell_node(&mut self, facts: Facts<'_>, node: NodeId) {
         let Some(view) = facts.nodes.topology.get(node) else { return };
         let Domains { rack, host } = facts.nodes.domains(node);
@@ -30,7 +31,7 @@ impl Repairs {
         self.scheduler.set_node(node, facts);
     }
 
-    /// The blocks or the free space of a helper have changed.
+    /// Passes a helper's new number of blocks and free space to the scheduler.
     pub(crate) fn tell_space(&mut self, facts: Facts<'_>, node: NodeId) {
         if let Some(view) = facts.nodes.topology.get(node)
             && facts.nodes.is_helper(node)
@@ -44,7 +45,7 @@ impl Repairs {
         self.scheduler.handle_node(node, false);
     }
 
-    /// The catalog's entries for blocks of a stripe have changed.
+    /// Passes the new homes and states of a stripe's blocks to the scheduler.
     pub(crate) fn tell_blocks(&mut self, facts: Facts<'_>, stripe: &StripeId) {
         let Ok(record) = facts.stripes.stripe_record(stripe) else { return };
         for (index, block) in indexed(&record) {
@@ -53,7 +54,8 @@ impl Repairs {
         }
     }
 
-    /// A node has connected or disconnected, so another copy of its replicated blocks may count now.
+    /// Passes the replicated blocks of a node to the scheduler, after the node has connected or disconnected.
+    /// The scheduler may now have to use another copy.
     pub(crate) fn tell_replicas(&mut self, facts: Facts<'_>, node: NodeId) {
         for stripe in facts.stripes.picture.replicated_on(node) {
             self.tell_blocks(facts, &stripe);
@@ -66,7 +68,7 @@ impl Repairs {
         Some(self.scheduler.reserve(&loads))
     }
 
-    /// A read or a put has ended: releases its reservation.
+    /// Releases the reservation of a read or a put that has ended.
     pub(crate) fn end_reservation(&mut self, running: &mut RunningJob) {
         running.reservation.take().into_iter().for_each(|reservation| self.scheduler.release(reservation));
         if let Owner::Put { .. } = running.owner {
@@ -97,7 +99,8 @@ impl Repairs {
         self.scheduler.set_trunk(rack, trunk);
     }
 
-    /// A helper has a copy of a block with another home. The scheduler decides when the copy can be removed.
+    /// Reports to the scheduler that a helper has a copy of a block whose recorded home is another node. The
+    /// scheduler decides when the copy can be removed.
     pub(crate) fn tell_surplus(
         &mut self,
         facts: Facts<'_>,

@@ -1,7 +1,7 @@
 //! Orders that cover a damaged stripe, and what they mean for its automatic repair.
 //!
-//! An order makes the automatic repair of a block needless only if it rebuilds the block as soon. A paused
-//! order does not, nor does a drain or a rebalance that has not reached the stripe.
+//! An order makes the automatic repair of a block needless only if it rebuilds the block at least as early. A
+//! paused order does not, nor does a drain or a rebalance that has not reached the stripe.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ pub(crate) struct OpenOrders<'a> {
 }
 
 impl OpenOrders<'_> {
-    /// The blocks of a stripe that open orders rebuild as soon as an automatic repair would.
+    /// Returns the blocks of a stripe that open orders rebuild at least as early as an automatic repair
+    /// would.
     pub(crate) fn rebuilt(self, facts: Facts<'_>, record: &StripeRecord) -> BTreeSet<BlockIndex> {
         let orders = self.queue.of_stripe(&record.id).map(|id| &self.queue.by_id[&id]);
         let soon = orders.filter(|repair| self.rebuilds_soon(repair, &record.id));
@@ -42,7 +43,8 @@ impl OpenOrders<'_> {
             }
     }
 
-    /// The paused automatic repair of a block. Only it holds back the repair of the block.
+    /// Returns the paused automatic repair of a block. Other paused repairs do not stop a new automatic
+    /// repair of the block.
     pub(crate) fn paused(self, stripe: &StripeId, block: &BlockId) -> Option<u64> {
         let is_it = |order: &Order| match &order.target {
             Target::Stripe(of) => of == stripe,

@@ -16,7 +16,7 @@ use crate::stripes::indices::indexed;
 /// Reads in flight before repairs, and the helpers whose blocks proved healthy.
 #[derive(Default)]
 pub(crate) struct VerifyFirst {
-    /// The stripe of each question that is not answered.
+    /// The stripe of each query that is not answered.
     open: BTreeMap<u64, StripeId>,
     healthy: BTreeMap<StripeId, BTreeSet<NodeId>>,
 }
@@ -60,7 +60,8 @@ impl VerifyFirst {
         }
     }
 
-    /// A helper has read a block, or failed to. `good` is the state of the block if it is known.
+    /// Handles the result of reading a block. `good` is whether the block is good, or `None` if that is
+    /// unknown.
     pub(crate) fn answered(
         &mut self,
         (ask, node): (u64, NodeId),
@@ -84,7 +85,7 @@ impl VerifyFirst {
         scheduler.let_go(&stripe);
     }
 
-    /// The reason that no block of a stripe was repaired.
+    /// Returns the reason that no block of a stripe was repaired.
     pub(crate) fn nothing_lost(&mut self, facts: Facts<'_>, stripe: &StripeId) -> String {
         let nodes = self.healthy.remove(stripe).unwrap_or_default();
         let names: Vec<String> = nodes.into_iter().map(|node| facts.nodes.name(node)).collect();

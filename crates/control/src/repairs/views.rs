@@ -17,7 +17,7 @@ use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
 pub struct ItemPage {
     /// Lists only stripes whose names come after this one.
     pub after: Option<StripeId>,
-    /// The most stripes to list.
+    /// The maximum number of stripes to list.
     pub limit: usize,
 }
 
@@ -50,7 +50,7 @@ impl Repairs {
         }
     }
 
-    /// The reasons that stripes were not repaired, grouped.
+    /// Returns the reasons that stripes were not repaired, grouped.
     pub(crate) fn reasons(&self, id: u64, repair: &Repair) -> Vec<RepairReason> {
         let counters = self.counters(id);
         let mut reasons = Reasons::default();
@@ -68,7 +68,7 @@ impl Repairs {
 }
 
 impl Repairs {
-    /// The bytes that running jobs of a repair have delivered.
+    /// Returns the bytes that running jobs of a repair have delivered.
     pub(crate) fn bytes_coming(&self, jobs: &Jobs, id: u64, repair: &Repair) -> u64 {
         let running = self.scheduler.running(RepairId(id));
         let jobs = running.filter_map(|(_, job)| jobs.running.get(&job));
@@ -81,7 +81,7 @@ impl Repairs {
         .sum()
     }
 
-    /// The counters of a repair.
+    /// Returns the counters of a repair.
     pub(crate) fn counts(&self, jobs: &Jobs, id: u64, repair: &Repair) -> RepairCounts {
         let counters = self.counters(id);
         RepairCounts {
@@ -96,7 +96,7 @@ impl Repairs {
 }
 
 impl<'a> Facts<'a> {
-    /// The target of a repair as text, with node names.
+    /// Returns the target of a repair as text, with node names.
     pub(crate) fn target_text(self, target: &Target) -> String {
         match target {
             Target::Node(node) => format!("node {}", self.nodes.name(*node)),
@@ -106,7 +106,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A number that changes with the state and the counters of a repair, but not with its estimates.
+/// Returns a number that changes with the state and the counters of a repair, but not with its estimates.
 pub(crate) fn version(view: &RepairView) -> u64 {
     let mut hasher = DefaultHasher::new();
     (view.state.name(), view.counts, view.ended_unix_ms).hash(&mut hasher);

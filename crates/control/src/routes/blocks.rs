@@ -9,7 +9,7 @@ use crate::helper_queries::{Query, Subject, other_digest, state_for};
 use crate::stripes::continuation::StripeThen;
 
 impl Control {
-    /// Closes expired questions of connected helpers, and continues without the answers.
+    /// Closes expired queries to connected helpers, and continues without the answers.
     pub(crate) fn expire_asks(&mut self) {
         for (number, Query { node, subject, .. }) in self.out.queries.expire(self.base.now) {
             tracing::warn!(
@@ -45,7 +45,8 @@ impl Control {
         if known.id != *block {
             tracing::warn!(%block, asked = %known.id, "ignoring an answer about a different block");
         }
-        // Whoever forges a block forges its checksums too, so they do not overrule parity.
+        // Whoever forges a block can forge its checksums too. So a block that parity showed to be wrong stays
+        // wrong even if its checksums match.
         let result = match self.stripes.condemned.problem(&known.id, node) {
             Some(problem) => result.and(Err(problem)),
             None => result,
@@ -94,7 +95,8 @@ impl Control {
         }
     }
 
-    /// A helper has listed its blocks, or could not. The scrub continues either way.
+    /// Handles a helper's list of its blocks, or the reason why it could not list them. The scrub continues
+    /// either way.
     pub(crate) fn take_list(
         &mut self,
         node: NodeId,
@@ -117,8 +119,8 @@ impl Control {
         }
     }
 
-    /// A helper has described its blocks. Removes the orphans among them if their labels and the catalog
-    /// prove that no stripe needs them.
+    /// Handles a helper's descriptions of its blocks. Removes the orphans among them if their labels and the
+    /// catalog prove that no stripe needs them.
     pub(crate) fn take_described(&mut self, node: NodeId, ask: u64, blocks: &[Description], last: bool) {
         let (returned, by_itself) = match self.out.queries.subject(node, ask) {
             Some(Subject::Orphans) => (false, false),

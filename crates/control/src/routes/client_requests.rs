@@ -30,7 +30,8 @@ impl Control {
                 verify,
                 pretend_lost,
             } => {
-                // The stripe is in use: extends the time of its description and its lease.
+                // A read extends the readers' lease on the stripe and, if a plug-in described the stripe, the
+                // time for which the description is kept.
                 self.stripes.touch_given(around!(self), &stripe);
                 if let Ok(record) = self.stripes.stripe_record(&stripe) {
                     self.stripes.note_reader(&self.base, &record);

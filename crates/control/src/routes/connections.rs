@@ -16,7 +16,7 @@ use crate::storing::then::Then;
 use crate::{ConnectionId, Control};
 
 impl Control {
-    /// The reloaded configuration has another network.
+    /// Applies the network of the reloaded configuration.
     pub(crate) fn change_network(&mut self, network: Network) {
         if network == self.base.settings.network {
             return;
@@ -77,7 +77,7 @@ impl Control {
         }
     }
 
-    /// A member's connection has ended, or the coordinator ends it.
+    /// Disconnects a member, because its connection has ended or because the coordinator ends it.
     pub(crate) fn lose(&mut self, node: NodeId, why: &str) {
         let is_helper = self.nodes.is_helper(node);
         let Some(session) = self.nodes.disconnect(node) else { return };
@@ -114,7 +114,7 @@ impl Control {
     }
 
     pub(crate) fn join(&mut self, connection: ConnectionId, role: Role, hello: FromNode) {
-        // A new helper is first given its permanent number.
+        // For a new helper, the storage first assigns a permanent number.
         if let (Role::Helper(name), FromNode::RegisterHelper { version, cluster_id, address, .. }) =
             (&role, &hello)
             && check_version(*version).is_ok()
@@ -233,8 +233,8 @@ impl Control {
         let outage = self.nodes.connect_helper(node, connection);
         self.welcome(node);
         if let Some(outage) = outage {
-            // Before the end of the start-up phase, helpers do not count as absent, so the history says
-            // nothing.
+            // Before the end of the start-up phase, helpers do not count as absent, so the history gets no
+            // entry.
             let (away, is_told) = (outage.lasts(self.base.now), self.nodes.settled);
             self.nodes.registry.note_back(node, away, is_told, &mut self.out);
         }
@@ -275,7 +275,8 @@ impl Control {
         node
     }
 
-    /// A helper is absent: logs its blocks and the planned recovery, and adds a history entry.
+    /// Handles the start of a helper's outage: logs its blocks and the planned recovery, and adds a history
+    /// entry.
     pub(crate) fn note_outage(&mut self, node: NodeId, why: String) {
         self.repairs.nodes.absent.forget(node);
         self.repairs.nodes.look_for_room(facts!(self), &self.jobs);

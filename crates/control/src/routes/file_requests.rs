@@ -54,7 +54,7 @@ fn remove_file(control: &mut Control, name: String, reply: Reply<FileView>) {
     }
 }
 
-/// The stripes of a file, if the file can be removed now.
+/// Returns the stripes of a file, if the file can be removed now.
 fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, RequestError> {
     control.facts().check_not_behind()?;
     control.storing.check_storage()?;
@@ -62,7 +62,7 @@ fn stripes_to_remove(control: &Control, name: &str) -> Result<Vec<StripeId>, Req
     Ok(file.ok_or_else(|| FileError::NoSuchFile(name.to_owned()))?.stripes.clone())
 }
 
-/// The removal of a file has succeeded or failed. After a failure, its stripes can be repaired again.
+/// Handles the result of the removal of a file. After a failure, its stripes can be repaired again.
 pub(super) fn file_removed(
     control: &mut Control,
     stripes: &[StripeId],

@@ -15,7 +15,7 @@ use crate::jobs::reserved_bandwidth::places;
 use crate::signal::Signal;
 
 impl Control {
-    /// The jobs that publish blocks, each with its stripe. There is at most one per stripe.
+    /// Returns the jobs that publish blocks, each with its stripe. There is at most one per stripe.
     pub fn publishing_jobs(&self) -> impl Iterator<Item = (JobId, &StripeId)> {
         self.jobs
             .running
@@ -24,7 +24,7 @@ impl Control {
             .map(|(&job, running)| (job, &running.stripe))
     }
 
-    /// The number of jobs and writes in flight.
+    /// Returns the number of jobs and writes in flight.
     pub fn in_flight(&self) -> InFlight {
         InFlight { jobs: self.jobs.running.len(), writes: self.storing.in_flight() }
     }
@@ -41,7 +41,7 @@ impl Control {
         self.jobs.run(id, running);
     }
 
-    /// Creates a job with its first plan. No action is carried out before `run`.
+    /// Creates a job with its first plan. None of its actions is carried out before `Jobs::run`.
     pub(crate) fn new_job(&mut self, owner: Owner, request: JobRequest) -> RunningJob {
         let targets = match request.publish {
             true => request.wanted.iter().map(|wanted| wanted.requestor).collect(),

@@ -1,5 +1,5 @@
-//! Handlers of events that concern several machines. They define which machines handle an event, and in which
-//! order.
+//! Handlers of events that concern several state machines. They define which state machines handle an event,
+//! and in which order.
 
 mod blocks;
 mod catalog_requests;

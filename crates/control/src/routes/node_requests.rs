@@ -78,7 +78,7 @@ fn stop_drain(control: &mut Control, name: &str) -> Result<NodeView, RequestErro
 }
 
 impl Control {
-    /// The storage has removed a helper: removes it from every machine.
+    /// Removes a helper from every state machine, because the storage has removed it.
     pub(crate) fn drop_node(&mut self, node: NodeId) {
         let name = self.nodes.name(node);
         self.stripes.newer.forget_rejected(&self.nodes, node, &mut self.out);

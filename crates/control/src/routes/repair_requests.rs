@@ -88,7 +88,7 @@ fn pause_repair(control: &mut Control, id: u64, paused: bool) -> Result<RepairVi
     control.answers().repair_state(id)
 }
 
-/// An order is durable: starts its repair.
+/// Starts the repair of an order that is durable.
 pub(super) fn begin_repair(control: &mut Control, id: u64, order: Order) -> Result<RepairView, RequestError> {
     let (target, by_itself) = (control.facts().target_text(&order.target), order.by_itself);
     tracing::info!(repair = id, target, scheme = %order.scheme, by_itself, "a repair is queued");

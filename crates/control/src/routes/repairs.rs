@@ -98,7 +98,7 @@ impl Control {
         }
     }
 
-    /// A repair has no work left: records its end and answers waiting requests.
+    /// Ends a repair that has no work left: records the end in the history and answers waiting requests.
     fn end_repair(&mut self, id: u64) {
         if self.repairs.end(facts!(self), &self.jobs, id, &mut self.out) {
             let view = self.answers().log_end(id);

@@ -13,7 +13,7 @@ use crate::nodes::node::Unproven;
 use crate::stripes::returned::PATIENCE;
 
 impl Control {
-    /// A known helper has returned: asks it to describe its blocks.
+    /// Asks a known helper that has returned to describe its blocks.
     pub(crate) fn check_returned(&mut self, node: NodeId) {
         // During the start-up phase, no helper counts as returned. Stores that report service need no
         // descriptions.
@@ -53,7 +53,8 @@ impl Control {
         }
     }
 
-    /// A returned helper did not describe all of its blocks in time. Repairs rely on its blocks from now on.
+    /// Stops waiting for the descriptions of a returned helper, because the time is over. Repairs rely on its
+    /// blocks from now on.
     pub(crate) fn trust_returned(&mut self, node: NodeId) {
         let unproven = self.nodes.registry.end_description(node).unwrap_or_default();
         self.repairs.let_go(&unproven.stripes);

@@ -9,8 +9,8 @@ use crate::storing::ask::Ask;
 use crate::storing::then::Then;
 
 impl Control {
-    /// The storage was asked whether it works, and this is the result. The driver stops the coordinator if the
-    /// error is permanent.
+    /// Handles the result of a check whether the storage works. The driver stops the coordinator if the error is
+    /// permanent.
     pub(crate) fn storage_recovered(&mut self, result: Result<Vec<StoreChange>, OpenError>) {
         match result {
             Ok(changes) => {
@@ -38,13 +38,13 @@ impl Control {
         }
     }
 
-    /// The next request to the storage.
+    /// Returns the next request to the storage.
     pub fn poll_storage(&mut self) -> Option<Ask> {
         self.pass_on();
         self.storing.poll(self.base.now)
     }
 
-    /// The storage has carried out a write: applies its changes and continues.
+    /// Handles a write that the storage has carried out: applies its changes and runs its continuation.
     pub(crate) fn stored(&mut self, number: u64, done: Done) {
         let Some(then) = self.storing.waiting.remove(&number) else { return };
         self.storing.write_path.answered(number);
@@ -57,7 +57,8 @@ impl Control {
         self.go_on(then, Ok(value));
     }
 
-    /// The storage has rejected a write; nothing has changed.
+    /// Handles a write that the storage has rejected; nothing has changed there. During a fault of the
+    /// storage, a write that must not be lost is kept instead.
     pub(crate) fn not_stored(&mut self, number: u64, error: StoreError) {
         if self.storing.write_path.hold(number, &error, self.base.now) {
             return;

@@ -8,7 +8,7 @@ use crate::Control;
 use crate::signal::Signal;
 
 impl Control {
-    /// Applies changes of the storage, and informs the machines that they concern.
+    /// Applies changes of the storage, and informs the state machines that they concern.
     pub(crate) fn take_changes(&mut self, changes: Vec<StoreChange>) {
         if changes.is_empty() {
             return;
@@ -30,7 +30,7 @@ impl Control {
         }
     }
 
-    /// Handles news that the picture does not contain. Returns any other change.
+    /// Handles changes that do not concern the picture (the catalog in memory). Returns any other change.
     fn take_news(&mut self, change: StoreChange) -> Option<StoreChange> {
         match change {
             StoreChange::Service(node, up) => {

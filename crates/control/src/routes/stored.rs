@@ -136,7 +136,7 @@ impl NodeThen {
 }
 
 impl Ordered {
-    /// The write of an order has succeeded or failed. Starts the repair if it is still wanted.
+    /// Handles the result of the write of an order. Starts the repair if it is still wanted.
     fn go_on(self, control: &mut Control, result: Stored) {
         let Self { id, order, by } = self;
         let is_wanted = control.repairs.nodes.order_kept(facts!(control), &by, result.is_ok());
@@ -159,7 +159,7 @@ impl Ordered {
     }
 }
 
-/// The write of a helper's number has succeeded or failed.
+/// Handles the result of the write of a new helper's number: admits or refuses the helper.
 fn join_numbered(
     control: &mut Control,
     connection: ConnectionId,

@@ -55,8 +55,8 @@ impl Scrubs {
         self.keep_place(facts.base, out);
     }
 
-    /// The next block; `None` if its helper is still reading another. Starts a new round after the last
-    /// block.
+    /// Returns the next block to read, or `None` if its helper is still reading another block. Starts a new
+    /// round after the last block.
     fn next_place(&mut self, facts: Facts<'_>, out: &mut Out) -> Option<Place> {
         if self.background.left.as_ref().is_none_or(VecDeque::is_empty) {
             self.begin_round(facts);
@@ -104,7 +104,8 @@ impl Scrubs {
         self.background.left = Some(places.into());
     }
 
-    /// Reads a block or checks a stripe. Returns the bytes to read, or `None` if it must wait.
+    /// Reads a block or checks a stripe. Returns the number of bytes to read, or `None` if the check must
+    /// wait.
     fn read_place(&mut self, facts: Facts<'_>, jobs: &Jobs, place: &Place, out: &mut Out) -> Option<u64> {
         if std::mem::take(&mut self.background.is_fresh) {
             self.background.parity = ParityScrubView::default();
@@ -141,7 +142,8 @@ impl Scrubs {
         Some(begun.unwrap_or(0))
     }
 
-    /// Requests a block if it is still there. Returns its length in bytes.
+    /// Asks a helper to read a block, if the catalog still places the block there. Returns the block's length
+    /// in bytes, or 0 if the block is skipped.
     fn ask_block_at(&mut self, facts: Facts<'_>, (stripe, index, node): &Place, out: &mut Out) -> u64 {
         self.background.kept.after = Some(key(stripe, *index, *node));
         self.background.changed = true;

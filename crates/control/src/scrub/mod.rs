@@ -33,11 +33,11 @@ use crate::scrub::state::{NodeScrub, ParityRound, Scrub, Scrubs};
 use crate::storing::then::Then;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 
-/// The most open questions per helper.
+/// The maximum number of open queries per helper.
 const OUTSTANDING: usize = 2;
-/// The most findings that a report lists.
+/// The maximum number of findings that a report lists.
 const FINDINGS_LISTED: usize = 10_000;
-/// The most earlier scrubs that are kept.
+/// The maximum number of earlier scrubs that are kept.
 const PAST_SCRUBS: usize = 16;
 /// The record key of the last scrub.
 const LAST_KEY: &str = "scrub/last";
@@ -105,7 +105,7 @@ impl Scrubs {
         Ok(self.current.as_ref().expect("just started").view())
     }
 
-    /// Gives every helper enough questions to stay busy, and ends the scrub when all are answered.
+    /// Sends every helper enough queries to stay busy, and ends the scrub when all are answered.
     pub(crate) fn ask_scrub(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let Some(scrub) = self.current.as_ref().filter(|scrub| scrub.is_running()) else { return };
         for node in scrub.nodes.keys().copied().collect::<Vec<_>>() {
@@ -144,7 +144,7 @@ impl Scrubs {
         }
     }
 
-    /// The parity checks of the scrub, if all blocks have been read.
+    /// Returns the parity checks of the scrub, if all blocks have been read.
     pub(crate) fn parity_round(&mut self) -> Option<&mut ParityRound> {
         let scrub = self.current.as_mut().filter(|scrub| scrub.is_running())?;
         if !scrub.nodes.values().all(NodeScrub::is_done) {
@@ -218,7 +218,8 @@ impl Scrubs {
         }
     }
 
-    /// A helper could not list its blocks. They are read all the same, but its orphans stay unknown.
+    /// Records that a helper could not list its blocks. The blocks are read all the same, but the helper's
+    /// orphans stay unknown.
     pub(crate) fn unlisted_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: String, out: &mut Out) {
         let name = facts.nodes.name(node);
         let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
@@ -229,7 +230,7 @@ impl Scrubs {
         }
     }
 
-    /// A helper has disconnected or timed out: skips the rest of its blocks.
+    /// Skips the remaining blocks of a helper that has disconnected or timed out.
     pub(crate) fn skip_in_scrub(&mut self, facts: Facts<'_>, node: NodeId, why: &str, out: &mut Out) {
         let name = facts.nodes.name(node);
         let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) else { return };
@@ -274,7 +275,7 @@ impl Scrubs {
         out.store(Write::Records(RecordWrite::Put(LAST_KEY.to_owned(), record)), Then::Nothing);
     }
 
-    /// A file that the store keeps next to blocks is damaged.
+    /// Adds a finding about a damaged file that the store keeps next to blocks.
     pub(crate) fn note_spoiled(
         &mut self,
         facts: Facts<'_>,
@@ -288,7 +289,7 @@ impl Scrubs {
         self.find_in_scrub(Finding { block, stripe, node, problem });
     }
 
-    /// The store has inspected the files that it keeps next to blocks.
+    /// Records that the store has inspected the files that it keeps next to blocks.
     pub(crate) fn inspected_in_scrub(&mut self, facts: Facts<'_>, id: u64, out: &mut Out) {
         if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.view.scrub == id) {
             scrub.inspecting = false;
@@ -325,7 +326,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The report's entry for the unavailable blocks of a helper.
+/// Returns the report's entry for the unavailable blocks of a helper.
 fn unavailable(node: String, of_node: &NodeScrub) -> Option<SkippedNode> {
     let (blocks, why) = of_node.unavailable.clone();
     (blocks > 0).then_some(SkippedNode { node, blocks, why })

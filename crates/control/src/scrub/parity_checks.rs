@@ -116,12 +116,12 @@ impl ParityChecks {
         self.open.contains_key(&job)
     }
 
-    /// The number of running checks of a scrub.
+    /// Returns the number of running checks of one origin.
     pub(crate) fn open_for(&self, asker: Asker) -> usize {
         self.open.values().filter(|check| check.subject.asker == asker).count()
     }
 
-    /// Cancels the checks of a scrub. Returns the messages for helpers.
+    /// Cancels the checks of one origin. Returns the messages for helpers.
     pub(crate) fn give_up(&mut self, asker: Asker) -> Vec<Step> {
         let jobs = self.open.iter().filter(|(_, check)| check.subject.asker == asker);
         let jobs: Vec<JobId> = jobs.map(|(&job, _)| job).collect();
@@ -152,7 +152,7 @@ impl ParityChecks {
         self.go_on(job, seed, now)
     }
 
-    /// A node has disconnected: continues without its blocks.
+    /// Continues the checks without the blocks of a node that has disconnected.
     pub(crate) fn handle_node_lost(
         &mut self,
         node: NodeId,
@@ -211,7 +211,7 @@ impl ParityChecks {
     }
 }
 
-/// The verdict of two readings. If they name different wrong blocks, neither is trusted.
+/// Returns the verdict of two readings. If they name different wrong blocks, neither is trusted.
 fn confirmed(before: Option<StripeParity>, found: StripeParity) -> Verdict {
     use StripeParity::{Contradictory, Wrong};
     Verdict::Parity(match (before, found) {
@@ -234,7 +234,7 @@ impl Check {
         self.subject.readable.values().any(|&(asked, _)| asked == node)
     }
 
-    /// All nodes that received messages for this check.
+    /// Returns all nodes that received messages for this check.
     fn told(&self) -> impl Iterator<Item = NodeId> + use<> {
         let asked = self.subject.readable.values().map(|&(node, _)| node);
         let nodes: BTreeSet<NodeId> = asked.chain(self.unread.iter().map(|&(_, node, _)| node)).collect();
@@ -245,7 +245,7 @@ impl Check {
         self.subject.readable.iter().map(|(&index, &(node, _))| (index, node)).collect()
     }
 
-    /// The nodes that have not answered completely.
+    /// Returns the nodes that have not answered completely.
     fn silent(&self) -> BTreeSet<NodeId> {
         let waited = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
         waited.map(|(_, &(node, _))| node).collect()
@@ -281,7 +281,8 @@ impl Check {
         }
     }
 
-    /// The index of a block that this node was asked for. Answers about blocks of other nodes do not count.
+    /// Returns the index of a block that this node was asked for. Answers about blocks of other nodes are
+    /// ignored.
     fn index_of(&self, node: NodeId, block: &BlockId) -> Option<BlockIndex> {
         let mut asked = self.subject.readable.iter();
         asked.find(|(_, (at, asked))| *at == node && asked.id == *block).map(|(&index, _)| index)

@@ -29,9 +29,9 @@ const LOOK_AHEAD: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest time that a check waits for reads, puts and repairs on its helpers.
 pub(super) const YIELD_AT_MOST: Duration = Duration::from_secs(10);
-/// The most stripes that are named per reason for not checking them.
+/// The maximum number of stripes that are named per reason for not checking them.
 const NAMED: usize = 20;
-/// The most contradictory stripes that are listed.
+/// The maximum number of contradictory stripes that are listed.
 const LISTED: usize = 1000;
 
 const NO_SPARE: &str =
@@ -51,8 +51,8 @@ pub(crate) enum Obstacle {
 }
 
 impl Scrubs {
-    /// Starts checks of the running scrub, or of stripes in which jobs found contradictions, as many as there
-    /// are stripes with idle helpers.
+    /// Starts checks of stripes in the queue of `asker`, until the queue is empty or too many of the stripes
+    /// have busy helpers.
     pub(crate) fn check_stripes(&mut self, facts: Facts<'_>, jobs: &Jobs, asker: Asker, out: &mut Out) {
         let now = facts.base.now;
         let mut busy = 0;
@@ -80,7 +80,7 @@ impl Scrubs {
         }
     }
 
-    /// The stripes that wait for a check; the background scrub has its own order.
+    /// Returns the stripes that wait for a check; the background scrub has its own order.
     fn queue_of(&mut self, asker: Asker) -> Option<&mut StripeQueue> {
         match asker {
             Asker::Scrub => self.parity_round().map(|round| &mut round.queue),
@@ -89,8 +89,8 @@ impl Scrubs {
         }
     }
 
-    /// Starts the check of a stripe. Returns the bytes that it reads. A patient check waits while other jobs
-    /// use its helpers.
+    /// Starts the check of a stripe. Returns the number of bytes that the check reads. A patient check waits
+    /// while other jobs use its helpers.
     pub(crate) fn begin_check(
         &mut self,
         facts: Facts<'_>,
@@ -123,7 +123,7 @@ impl Scrubs {
         }
     }
 
-    /// A helper has reported on a check.
+    /// Handles a helper's report on a check.
     pub(crate) fn take_check_report(
         &mut self,
         facts: Facts<'_>,
@@ -269,7 +269,7 @@ fn suspect(facts: Facts<'_>, checked: &Checked, index: BlockIndex) -> SuspectBlo
     SuspectBlock { block, node: facts.nodes.name(checked.read[&index]) }
 }
 
-/// The blocks of a stripe that a check reads.
+/// Returns the blocks of a stripe that a check reads.
 fn subject(facts: Facts<'_>, id: &StripeId, asker: Asker) -> Result<Subject, Obstacle> {
     let record = facts.stripes.picture.stripe(id).map_err(|_| Obstacle::Gone)?;
     let cannot = |_| Obstacle::Cannot("its record is inconsistent (code or blocks)");

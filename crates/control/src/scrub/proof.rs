@@ -34,7 +34,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(10);
 
 impl Proof {
-    /// Restores what an earlier coordinator left to do.
+    /// Restores the list of stripes that an earlier coordinator had not checked yet.
     pub(crate) fn recall(&mut self, facts: Facts<'_>, records: &[(String, Value)]) {
         let kept = records.iter().find(|(key, _)| key == UNPROVEN);
         let Some((_, value)) = kept else { return };
@@ -49,13 +49,13 @@ impl Proof {
         self.queue = mixed.into_iter().chain(rest).cloned().collect();
     }
 
-    /// The number of unproven stripes.
+    /// Returns the number of unproven stripes.
     pub(crate) fn left(&self) -> usize {
         self.left.len()
     }
 
-    /// A parity check over these blocks has passed. It proves the stripe if it covers every block that counts
-    /// as good.
+    /// Handles a passed parity check over these blocks. It proves the stripe if it covers every block of
+    /// which a healthy copy is recorded.
     pub(crate) fn note_held(&mut self, facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) {
         if self.left.is_empty() {
             return;
@@ -66,12 +66,13 @@ impl Proof {
         }
     }
 
-    /// A stripe was removed, or its blocks contradict each other, which is recorded elsewhere.
+    /// Takes a stripe off the list, because it was removed, or because its contradiction is recorded
+    /// elsewhere.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.left.remove(stripe);
     }
 
-    /// Records the position, or the end.
+    /// Records at intervals which stripes are left. Removes the record when none is left.
     fn keep(&mut self, now: Duration, out: &mut Out) {
         let Some(kept) = &mut self.kept else { return };
         if self.left.is_empty() {
@@ -94,7 +95,7 @@ impl Proof {
         ))
     }
 
-    /// The first line of the status, given the line for everything else.
+    /// Returns the first line of the status; `others` is the line without the unproven stripes.
     pub(crate) fn first_line(&self, others: String, stripes: u64) -> String {
         match self.words(stripes).filter(|_| others.starts_with("safe  ")) {
             Some(words) => others.replacen("safe  ", &format!("UNPROVEN  {words}; "), 1),
@@ -102,7 +103,7 @@ impl Proof {
         }
     }
 
-    /// A sentence for the operator.
+    /// Returns a sentence for the operator about the stripes that are not proven yet.
     pub(crate) fn advice(&self, stripes: u64) -> Option<String> {
         let words = self.words(stripes)?;
         let why = self.obstacle.map(|why| format!(" (last obstacle: {why})")).unwrap_or_default();
@@ -141,7 +142,7 @@ impl Scrubs {
         }
     }
 
-    /// The next unproven stripe. After the last one, the remaining stripes are queued for a retry.
+    /// Returns the next unproven stripe. After the last one, the remaining stripes are queued for a retry.
     fn next_unproven(&mut self, now: Duration) -> Option<StripeId> {
         let proof = &mut self.proof;
         while let Some(stripe) = proof.queue.pop_front() {
@@ -154,7 +155,8 @@ impl Scrubs {
         None
     }
 
-    /// Checks a stripe. Returns the bytes that it reads, or `None` if it must wait for busy helpers.
+    /// Checks a stripe. Returns the number of bytes that the check reads, or `None` if it must wait for busy
+    /// helpers.
     fn prove(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: StripeId, out: &mut Out) -> Option<u64> {
         let now = facts.base.now;
         let patient = now < *self.proof.yields_since.get_or_insert(now) + YIELD_AT_MOST;

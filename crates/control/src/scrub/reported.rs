@@ -19,7 +19,7 @@ use crate::stripes::indices::check_indices;
 const PERIOD: Duration = Duration::from_secs(60);
 
 impl Scrubs {
-    /// A client received a block with wrong bytes. Its helper verifies it.
+    /// Queues a block that a client received with wrong bytes, so that its helper verifies it.
     pub(crate) fn take_garbled(
         &mut self,
         facts: Facts<'_>,

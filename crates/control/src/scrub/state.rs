@@ -10,7 +10,8 @@ use std::time::Duration;
 use store_api::Unproven;
 use views::{ParityScrubView, ScrubView};
 
-/// Both scrubs, checks of single stripes and blocks that raised doubts, and all parity checks in flight.
+/// The scrub on request, the background scrub, the stripes and blocks to check one by one, and all parity
+/// checks in flight.
 #[derive(Default)]
 pub(crate) struct Scrubs {
     /// The running scrub, or the last one.
@@ -76,8 +77,8 @@ pub(crate) struct BackgroundScrub {
     pub(super) keep_due: Duration,
     /// Whether the position has changed since it was recorded.
     pub(super) changed: bool,
-    /// The results of parity checks in this round. Those of the last round are kept until this round has read
-    /// a block.
+    /// The results of parity checks in this round. Until this round has read a block, the results of the
+    /// last round.
     pub(super) parity: ParityScrubView,
     pub(super) is_fresh: bool,
     /// The time since which the next stripe has been waiting for busy helpers.
@@ -90,7 +91,7 @@ impl BackgroundScrub {
     }
 }
 
-/// The stripes that are not proven yet.
+/// The stripes that no parity check has proven since the catalog was rebuilt or restored.
 #[derive(Default)]
 pub(crate) struct Proof {
     /// The record, as it was written last; `None` if nothing is unproven.
@@ -107,9 +108,9 @@ pub(crate) struct Proof {
     pub(super) obstacle: Option<&'static str>,
 }
 
-/// Attempts at checking the parity of a stripe.
+/// The number of attempts to check the parity of a stripe.
 const ATTEMPTS: u32 = 3;
-/// The most stripes that wait because jobs found contradictions.
+/// The maximum number of stripes that wait because jobs found contradictions.
 const MOST_DOUBTED: usize = 1000;
 
 /// The stripes that a scrub still has to check, and the results so far.
@@ -164,7 +165,7 @@ impl StripeQueue {
     }
 }
 
-/// The most blocks that wait for verification or were verified lately.
+/// The maximum number of blocks that wait for verification or were verified lately.
 pub(super) const MOST_REPORTED: usize = 100;
 
 /// The reported blocks, each with the time of its verification if that has begun.
@@ -172,7 +173,7 @@ pub(super) const MOST_REPORTED: usize = 100;
 pub(crate) struct Reported(pub(super) BTreeMap<(StripeId, BlockIndex), Option<Duration>>);
 
 impl Reported {
-    /// Takes a report about an existing block.
+    /// Adds an existing block that was reported, unless too many blocks are listed.
     pub(crate) fn note(&mut self, stripe: StripeId, index: BlockIndex) {
         if self.0.len() < MOST_REPORTED {
             self.0.entry((stripe, index)).or_default();

@@ -8,7 +8,7 @@ use crate::effect::Reply;
 /// A request to the storage, which its thread carries out.
 #[derive(Debug)]
 pub enum Ask {
-    /// Carry out this write, and answer with this number.
+    /// Carry out this write. The answer carries the same number.
     #[allow(missing_docs, reason = "the field names are self-explanatory")]
     Write { number: u64, write: Write },
     /// Make a snapshot for a request.

@@ -4,9 +4,9 @@
 //! kept, and the storage answers with `Stored` or `Failed`. Until then, the
 //! [`Picture`](crate::stripes::picture::Picture) shows the old state. Acknowledgements to clients and
 //! messages to helpers are part of the continuation, so they are sent only when the write is durable. The
-//! storage carries out requests in order and refuses contradictory ones. Decisions that only control makes
-//! are reserved while a write is in flight (`OpenPuts::ending`, `OpenPuts::allocating`, `joining`, and
-//! stripes that the scheduler suspends).
+//! storage carries out requests in order and refuses contradictory ones. Conflicts that only control can see
+//! are prevented by reservations while a write is in flight (`OpenPuts::ending`, `OpenPuts::allocating`,
+//! `joining`, and stripes that the scheduler suspends).
 
 pub(crate) mod ask;
 pub(crate) mod then;
@@ -31,7 +31,7 @@ use crate::stripes::continuation::StripeThen;
 use crate::stripes::picture::Picture;
 use crate::{ConnectionId, Event};
 
-/// The most writes in flight; further requests are refused.
+/// The maximum number of writes in flight. Beyond that, requests are refused.
 const WRITES_WAITING: usize = 4096;
 /// How often a changed catalog is copied.
 const COPY_EVERY: Duration = Duration::from_secs(600);
@@ -42,9 +42,9 @@ pub(crate) struct Storing {
     next: u64,
     out: VecDeque<Ask>,
     pub(crate) waiting: BTreeMap<u64, Then>,
-    /// Connections of helpers that wait for their number.
+    /// Connections of helpers that wait until the storage has assigned them a number.
     pub joining: BTreeSet<ConnectionId>,
-    /// How often the storage has changed so far.
+    /// Number of batches of changes that the storage has reported so far.
     pub changes: u64,
     /// The time of the last copy of the catalog, and the number of changes until then.
     pub copied: Option<(Duration, u64)>,
@@ -63,9 +63,10 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Starts a term and reads the whole storage. Puts that an earlier coordinator left unfinished are ended.
-    /// Their blocks stay for the operator, because the catalog may be an old copy, and the puts may have been
-    /// committed after it was taken.
+    /// Starts a term, which fences off earlier coordinators, and reads the whole storage. Puts that an
+    /// earlier coordinator left unfinished are ended. Their blocks are not removed, because the catalog may
+    /// be an old copy, and the puts may have been committed after it was taken. The operator decides about
+    /// the blocks.
     ///
     /// # Errors
     /// Any error of the storage.
@@ -99,14 +100,14 @@ impl Opened {
         })
     }
 
-    /// The term that requests to the storage carry.
+    /// Returns the term that requests to the storage carry.
     pub fn term(&self) -> Term {
         self.term
     }
 }
 
-/// Carries out the writes in one transaction, and recovery checks. Returns the events for control, and the
-/// requests that are left to the driver.
+/// Carries out all writes in one transaction, then the recovery checks. Returns the events for control, and
+/// the requests that are left to the driver.
 pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Event>, Vec<Ask>) {
     let (mut numbers, mut writes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ask in asks {
@@ -128,7 +129,7 @@ pub fn carry_out(storage: &mut Storage, term: Term, asks: Vec<Ask>) -> (Vec<Even
 }
 
 impl Event {
-    /// The event for the result of a write.
+    /// Creates the event for the result of a write.
     pub fn of_write(number: u64, result: Result<Done, StoreError>) -> Self {
         match result {
             Ok(done) => Self::Stored { number, done },
@@ -138,7 +139,7 @@ impl Event {
 }
 
 impl Storing {
-    /// Whether a found block is being recorded on a node.
+    /// Whether a block that was found on this node is being recorded there.
     pub(crate) fn adopts_on(&self, node: NodeId) -> bool {
         self.waiting.values().any(
             |then| matches!(then, Then::Stripe(StripeThen::Adopted { node: other, .. }) if *other == node),
@@ -162,7 +163,8 @@ impl Storing {
         passing.into()
     }
 
-    /// The next request to the storage; during a fault, only the question whether it works again.
+    /// Returns the next request to the storage. During a fault, that can only be a check whether the storage
+    /// works again.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Ask> {
         if self.write_path.is_due(now) {
             return Some(Ask::Recover);
@@ -179,7 +181,7 @@ impl Storing {
         Some(ask)
     }
 
-    /// Queues the requests of the machines, and keeps their continuations.
+    /// Queues the requests of the state machines, and keeps their continuations.
     pub(crate) fn take(&mut self, out: &mut Out) {
         while let Some(wish) = out.wishes.pop_front() {
             match wish {
@@ -217,7 +219,7 @@ impl Storing {
         begins
     }
 
-    /// The number of writes in flight.
+    /// Returns the number of writes in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.waiting.len()
     }

@@ -1,4 +1,4 @@
-//! Continuations of writes, as one enum for all machines.
+//! Continuations of writes (what to do once the storage has answered), as one enum for all state machines.
 
 use repair::StripeId;
 use store_api::{RecordWrite, Write};
@@ -10,7 +10,7 @@ use crate::nodes::continuation::NodeThen;
 use crate::repairs::continuation::RepairThen;
 use crate::stripes::continuation::StripeThen;
 
-/// The continuation of a write. Each machine owns its variant.
+/// The continuation of any write. Each state machine defines the continuations of its own writes.
 pub(crate) enum Then {
     /// No continuation; a failure is logged.
     Nothing,
@@ -32,7 +32,7 @@ pub(crate) enum Then {
     },
 }
 
-/// Wraps the continuations of each machine.
+/// Wraps the continuations of each state machine.
 macro_rules! continuations {
     ($($variant:ident($then:ty)),+) => { $(
         impl From<$then> for Then {
@@ -46,7 +46,7 @@ macro_rules! continuations {
 continuations!(Put(PutThen), Published(Published), Stripe(StripeThen), Repair(RepairThen), Node(NodeThen));
 
 impl Then {
-    /// Whether its write is kept during a fault of the storage instead of being refused.
+    /// Whether the write of this continuation is kept during a fault of the storage instead of being refused.
     pub(crate) fn outlasts_faults(&self, write: &Write) -> bool {
         match self {
             Self::Stripe(StripeThen::Known { .. }) | Self::Numbers => true,

@@ -14,14 +14,14 @@ use crate::error::StorageError;
 
 /// How often a failing storage is asked again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// How often a working storage is asked.
+/// Interval of checks while the storage works.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// The current fault, and the writes that must survive it.
 #[derive(Default)]
 pub(crate) struct WritePath {
     failing: Option<Failing>,
-    /// When a working storage is asked next.
+    /// Time of the next check while the storage works.
     check_at: Duration,
     /// Writes in flight that must not be lost, by number.
     in_flight: BTreeMap<u64, Write>,
@@ -40,22 +40,22 @@ impl WritePath {
         self.failing.is_some()
     }
 
-    /// The fault of the storage, if there is one.
+    /// Returns the fault of the storage, if there is one.
     pub(crate) fn fault(&self) -> Option<&StoreError> {
         self.failing.as_ref().map(|failing| &failing.why)
     }
 
-    /// A write that must not be lost is sent to the storage.
+    /// Remembers a write that must not be lost, because it is now sent to the storage.
     pub(crate) fn sent(&mut self, number: u64, write: Write) {
         self.in_flight.insert(number, write);
     }
 
-    /// The storage has answered a write without a fault.
+    /// Forgets a write that the storage has answered without a fault.
     pub(crate) fn answered(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
 
-    /// The storage failed to carry out a write. Returns whether the write is kept.
+    /// Records that the storage failed to carry out a write. Returns whether the write is kept.
     fn failed(&mut self, number: u64, why: &StoreError, now: Duration) -> bool {
         self.begin(why, now);
         let held = self.in_flight.remove(&number).map(|write| self.held.insert(number, write));
@@ -74,7 +74,7 @@ impl WritePath {
         due
     }
 
-    /// The storage has answered that it does not work.
+    /// Handles a check that failed: begins a fault, or schedules the next check if one exists already.
     pub(crate) fn fails(&mut self, error: OpenError, now: Duration) {
         match (&mut self.failing, error) {
             (Some(failing), error) => {
@@ -87,7 +87,7 @@ impl WritePath {
         }
     }
 
-    /// The storage has answered that it works. Returns the writes that were kept.
+    /// Handles a check that succeeded: ends the fault, if there is one. Returns the writes that were kept.
     pub(crate) fn works(&mut self) -> BTreeMap<u64, Write> {
         if self.failing.take().is_some() {
             tracing::warn!("the catalog can be written again; check its disk");

@@ -1,4 +1,4 @@
-//! Applies changes of the storage to the picture.
+//! Applies changes of the storage to the picture (the catalog in memory).
 
 use repair::{NodeId, StripeId};
 use store_api::{BlockRecord, StoreChange, StripeRecord};
@@ -9,7 +9,8 @@ use crate::signal::Signal;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Applies a change to the picture. Returns the nodes that hold blocks of the changed stripe.
+    /// Applies a change to the picture (the catalog in memory). Returns the nodes that hold blocks of the
+    /// changed stripe.
     pub(crate) fn apply_change(
         &mut self,
         around: Around<'_>,
@@ -39,7 +40,7 @@ impl Stripes {
         nodes
     }
 
-    /// A stripe has been removed.
+    /// Drops all state about a stripe that was removed.
     fn forget_stripe(
         &mut self,
         around: Around<'_>,

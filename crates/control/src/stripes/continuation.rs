@@ -1,4 +1,5 @@
-//! Continuations of the writes about blocks and the age of the catalog.
+//! Continuations: what the control plane does once the storage has answered a write about blocks or the age
+//! of the catalog.
 
 use repair::{BlockId, NodeId};
 use views::AcceptedView;
@@ -11,10 +12,10 @@ pub(crate) enum StripeThen {
     Known { good: Vec<(BlockId, NodeId)> },
     /// A found block is recorded on its node.
     Adopted { node: NodeId, block: BlockId },
-    /// The removal of a block by its node is recorded.
+    /// A node has removed a block, and the removal is recorded.
     Discarded { node: NodeId, block: BlockId },
     /// An orphan is marked for removal.
     Needless { node: NodeId, block: BlockId },
-    /// The catalog counts as current again.
+    /// The operator's decision to continue with this catalog is recorded.
     Accepted { view: Box<AcceptedView>, reply: Reply<AcceptedView> },
 }

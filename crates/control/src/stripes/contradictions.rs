@@ -64,8 +64,8 @@ impl Stripes {
         out.tell(Signal::ContradictionAdded(stripe.clone()));
     }
 
-    /// A parity check over these blocks has passed. It settles a contradiction if it covers every block that
-    /// counts as good.
+    /// Handles a passed parity check over these blocks. It settles a contradiction if it covers every block
+    /// of which a healthy copy is recorded.
     pub(crate) fn parity_held(
         &mut self,
         around: Around<'_>,
@@ -97,7 +97,8 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// The number of stripes with a contradiction. Stripes that are missing from the picture are not counted.
+    /// Returns the number of stripes with a contradiction. Stripes that are missing from the picture (the
+    /// catalog in memory) are not counted.
     pub(crate) fn contradictory_stripes(&self) -> u64 {
         let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
         self.contradictions.0.keys().filter(known).count() as u64
@@ -110,7 +111,7 @@ impl Stripes {
     }
 }
 
-/// The part of the status line about contradictions; `None` if there are none.
+/// Returns the part of the status line about contradictions; `None` if there are none.
 pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
     (contradictory > 0).then(|| {
         format!(
@@ -122,7 +123,7 @@ pub(crate) fn words(contradictory: u64, stripes: u64) -> Option<String> {
 }
 
 impl<'a> Facts<'a> {
-    /// Advice on how to settle a stripe's contradiction.
+    /// Returns advice on how to settle a stripe's contradiction.
     pub(crate) fn settled_by(self, record: &StripeRecord) -> String {
         let waits = |block: &&BlockRecord| self.counts(block) && self.readable_at(block).is_none();
         let down = record.blocks.iter().filter(waits).flat_map(BlockRecord::holders);

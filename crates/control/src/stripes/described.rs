@@ -1,4 +1,4 @@
-//! Describing stripes that come with a request, and forgetting them again.
+//! Accepts descriptions of stripes from plug-ins, and drops the descriptions that are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
 use views::{GivenBlock, GivenStripe, StripeView};
 
-/// How long a given stripe is kept after its last use.
+/// How long the description of a stripe is kept after its last use.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// How long a description takes precedence over the storage's listing of the same stripe.
 const COUNTS_INSTEAD_FOR: Duration = Duration::from_secs(20);
-/// The most given stripes; further ones are refused.
+/// The maximum number of described stripes. Further ones are refused.
 const MOST: usize = 256 * MAX_OPEN_REQUESTS;
 /// The owner of stripes that came with the repairs of an earlier coordinator.
 const OF_RECORDS: &str = "unfinished repairs";
-/// The largest length of a block, in bytes.
+/// The maximum length of a block, in bytes.
 const MOST_BLOCK_BYTES: u64 = 1 << 44;
-/// The largest length of a stripe's or block's name, in bytes.
+/// The maximum length of a stripe's or block's name, in bytes.
 const NAME_BYTES: usize = 255;
 
 impl Stripes {
@@ -57,7 +57,7 @@ impl Stripes {
         Ok(view)
     }
 
-    /// Drops given stripes that were not used for some time.
+    /// Drops descriptions of stripes that were not used for some time.
     pub(crate) fn forget_given(&mut self, around: Around<'_>, jobs: &Jobs, repairs: &Repairs) {
         let now = around.base.now;
         let due: Vec<StripeId> =
@@ -72,7 +72,7 @@ impl Stripes {
         }
     }
 
-    /// The time at which a given stripe is dropped if it is not used before.
+    /// Returns the time at which the description of a stripe is dropped if it is not used before.
     fn remembered_until(&self, around: Around<'_>, stripe: &StripeId) -> Duration {
         let is_told = self.picture.stripe(stripe).is_ok();
         around.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
@@ -84,14 +84,14 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Restores a stripe that came with a repair of an earlier coordinator.
+    /// Restores the description of a stripe that came with a repair of an earlier coordinator.
     pub(crate) fn recall_given(&mut self, around: Around<'_>, record: StripeRecord) {
         self.given.bytes.force(&record, OF_RECORDS);
         let until = self.remembered_until(around, &record.id);
         self.given.insert(record, until);
     }
 
-    /// A given stripe is used: extends its time.
+    /// Extends the time for which the description of a stripe is kept, because the stripe is used.
     pub(crate) fn touch_given(&mut self, around: Around<'_>, stripe: &StripeId) {
         let until = self.remembered_until(around, stripe);
         if let Some(given) = self.given.until.get_mut(stripe) {
@@ -100,13 +100,13 @@ impl Stripes {
     }
 }
 
-/// Checks a plug-in's description against the facts.
+/// Checks a plug-in's description of a stripe against the coordinator's state.
 struct DescriptionCheck<'a> {
     facts: Facts<'a>,
 }
 
 impl DescriptionCheck<'_> {
-    /// The record of the described stripe.
+    /// Returns the record of the described stripe.
     fn record(&self, given: &GivenStripe) -> Result<StripeRecord, RequestError> {
         let id = StripeId(given.stripe.clone());
         check_name(&given.stripe)?;
@@ -182,7 +182,7 @@ impl DescriptionCheck<'_> {
 }
 
 impl<'a> Facts<'a> {
-    /// The blocks that a plug-in wants repaired, each with its new node.
+    /// Returns the blocks that a plug-in wants repaired, each with its new node.
     pub(crate) fn given_homes(
         self,
         stripe: &StripeId,
@@ -226,7 +226,7 @@ fn check_name(name: &str) -> Result<(), RequestError> {
     if is_plain { Ok(()) } else { Err(DescriptionError::NoName(name.escape_default().to_string()).into()) }
 }
 
-/// The chunk size of a given stripe, if its blocks have several chunks.
+/// Returns the chunk size of a described stripe, if its blocks have several chunks.
 fn given_chunk(code: &dyn Code, given: &GivenStripe) -> Result<Option<u64>, RequestError> {
     Ok(Chunking::of(code, given.block_bytes, given.chunk_bytes)?.chunk_bytes())
 }

@@ -1,4 +1,4 @@
-//! Limits on the memory of given stripes: per plug-in and in total.
+//! Limits on the memory for descriptions of stripes: per plug-in and in total.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const MOST_OF_ONE: u64 = 64 << 20;
 /// The limit for all plug-ins together.
 const MOST_OF_ALL: u64 = 192 << 20;
 
-/// The memory that given stripes use, by owner.
+/// The memory that descriptions of stripes use, by owner.
 #[derive(Default)]
 pub(crate) struct DescribedBytes {
     all: u64,
@@ -66,7 +66,7 @@ impl DescribedBytes {
     }
 }
 
-/// The memory of a given stripe, including its name as a key in three maps.
+/// Returns the memory of the description of a stripe, including the stripe's name as a key in three maps.
 fn bytes_of(record: &StripeRecord) -> u64 {
     const KEYS: usize = 4;
     let name = |name: &str| name.len() + size_of::<String>();

@@ -6,12 +6,12 @@ use store_api::{BlockRecord, StripeRecord};
 
 use crate::error::{PlanningError, RequestError};
 
-/// The blocks of a stripe with their indices.
+/// Returns the blocks of a stripe with their indices.
 pub(crate) fn indexed(record: &StripeRecord) -> impl Iterator<Item = (BlockIndex, &BlockRecord)> {
     record.blocks.iter().zip(0..).map(|(block, index)| (BlockIndex(index), block))
 }
 
-/// The index of a block in a stripe's record.
+/// Returns the index of a block in a stripe's record.
 pub(crate) fn index_of(record: &StripeRecord, block: &BlockId) -> Option<BlockIndex> {
     indexed(record).find(|(_, other)| other.id == *block).map(|(index, _)| index)
 }

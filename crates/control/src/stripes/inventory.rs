@@ -1,4 +1,4 @@
-//! Comparing what helpers hold with what the catalog places on them.
+//! Compares the blocks that helpers hold with the blocks that the catalog places on them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ use crate::stripes::state::holdings::Holdings;
 use views::OrphansView;
 
 impl Stripes {
-    /// The start-up phase has ended: runs the comparisons and removals that were postponed.
+    /// Runs the comparisons and removals that were postponed until the end of the start-up phase.
     pub(crate) fn after_settling(&mut self, around: Around<'_>, jobs: &Jobs, out: &mut Out) {
         for node in around.nodes.live_helpers().collect::<Vec<_>>() {
             self.find_homes(around, node, out);
@@ -128,7 +128,7 @@ impl Stripes {
         }
     }
 
-    /// A block was found bad: looks for copies of it among the orphans of all helpers.
+    /// Looks for copies of a block that was found bad, among the orphans of all helpers.
     pub(crate) fn find_all_homes(&mut self, around: Around<'_>, out: &mut Out) {
         if around.nodes.settled && !self.is_behind() {
             around
@@ -140,8 +140,8 @@ impl Stripes {
         }
     }
 
-    /// Verifies blocks of a node that the catalog places on another node that has lost them: orphans, and
-    /// copies that are about to be removed.
+    /// Queues blocks of a node for verification if the catalog places them on another node that has lost
+    /// them. Candidates are the node's orphans and the copies that it is about to remove.
     fn find_homes(&mut self, around: Around<'_>, node: NodeId, out: &mut Out) {
         let Some(Holdings { orphans, removing, .. }) = self.inventory.get(node) else { return };
         let leaving = self.picture.files().discards(node).filter(|block| !removing.contains(*block));
@@ -185,8 +185,8 @@ impl Stripes {
         digest: Option<Digest>,
         out: &mut Out,
     ) {
-        // A block without a recorded digest is accepted by its name, unless two such blocks contradicted each
-        // other.
+        // A block without a recorded digest is accepted by its name if the recorded block is missing. It is
+        // not accepted if a parity check has found a block of this name wrong.
         let is_it =
             known.digest.map_or(known.state == BlockState::Missing, |recorded| Some(recorded) == digest)
                 && !self.inventory.is_removing(node, &known.id)
@@ -202,15 +202,15 @@ impl Stripes {
         out.store(Write::Stripes(StripeWrite::Publish { stripe, blocks }), then);
     }
 
-    /// An adopted block is recorded on its node.
+    /// Handles the end of the write that records a found block on its node.
     pub(crate) fn adopted(&mut self, around: Around<'_>, node: NodeId, block: &BlockId) {
         tracing::info!(%block, node = %around.nodes.name(node), "found a block that was lost");
         self.inventory.drop_orphan(node, block);
         self.removals_due = around.base.now; // Other copies of its stripe's blocks may have become surplus.
     }
 
-    /// Starts to remove the orphans of all connected helpers that can be proven unreferenced. Returns the
-    /// number of orphans.
+    /// Starts to remove those orphans of connected helpers that are provably unreferenced. Returns the number
+    /// of all orphans.
     pub(crate) fn remove_orphans(
         &mut self,
         around: Around<'_>,

@@ -17,11 +17,11 @@ const PAGE_BYTES: u64 = 4096;
 /// One stripe's part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StripeExtent {
-    /// The size of its blocks.
+    /// The size of the stripe's blocks.
     pub size: BlockSize,
-    /// The offset of its first byte in the file.
+    /// The offset of the stripe's first byte in the file.
     pub file_offset: u64,
-    /// The number of the file's bytes in it.
+    /// The number of the file's bytes in the stripe.
     pub data_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct BadBytes {
     pub above: u64,
 }
 
-/// The unit of block and chunk sizes under this code.
+/// Returns the unit of block and chunk sizes under this code.
 fn line(code: &dyn Code) -> u64 {
     LINE_BYTES * code.sub_blocks() as u64
 }
@@ -74,12 +74,12 @@ fn check(bytes: u64, unit: u64) -> Result<(), BadBytes> {
     Err(BadBytes { unit, below: (below > 0).then_some(below), above: below.saturating_add(unit) })
 }
 
-/// The number of stripes of a file.
+/// Returns the number of stripes of a file.
 pub(crate) fn stripe_count(code: &dyn Code, bytes: u64, size: BlockSize) -> u64 {
     bytes.div_ceil(stripe_bytes(code, size))
 }
 
-/// The extent of the stripe at `position` of a file.
+/// Returns the extent of the stripe at `position` of a file.
 ///
 /// # Panics
 /// If the file has no such stripe.

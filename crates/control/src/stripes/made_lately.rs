@@ -1,4 +1,4 @@
-//! Reading copies that took the place of blocks that a repair made.
+//! Verifies copies that the store lists in place of recently rebuilt blocks.
 
 use codes::BlockIndex;
 use repair::{JobId, StripeId};
@@ -37,7 +37,7 @@ impl Stripes {
         self.read_displaced(around, &record, out);
     }
 
-    /// The store has listed a stripe: verifies copies that displaced recently rebuilt blocks.
+    /// Verifies copies that displaced recently rebuilt blocks in the store's new listing of a stripe.
     pub(crate) fn read_displaced(&mut self, around: Around<'_>, now: &StripeRecord, out: &mut Out) {
         for (index, node) in self.made_lately.displaced(now) {
             let block = now.blocks[usize::from(index.0)].clone();

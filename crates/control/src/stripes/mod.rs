@@ -44,7 +44,7 @@ use crate::stripes::state::store_news::StoreNews;
 use crate::stripes::unjudged::UnjudgedStripes;
 use views::LostBlock;
 
-/// The location of each block, with all doubts, claims and pending checks.
+/// The locations of all blocks, findings about them that are not recorded yet, and pending checks.
 #[derive(Default)]
 pub(crate) struct Stripes {
     /// The stripes, files and nodes as the storage has recorded them.
@@ -75,7 +75,7 @@ impl Stripes {
         !self.doubted.is_empty() && self.doubted.contains_key(&(block.clone(), node))
     }
 
-    /// Clears doubts about blocks whose recorded state has changed.
+    /// Drops the entries of `doubted` for blocks whose recorded state has changed.
     pub(crate) fn settle_doubts(&mut self, before: Option<&StripeRecord>, now: Option<&StripeRecord>) {
         if self.doubted.is_empty() {
             return;
@@ -93,14 +93,15 @@ impl Stripes {
         Self { picture, news: StoreNews::new(unlisted), ..Self::default() }
     }
 
-    /// The catalog's record of the block with exactly this name.
+    /// Returns the catalog's record of the block with exactly this name.
     pub(crate) fn record_of(&self, block: &BlockId) -> Option<(StripeId, BlockIndex, BlockRecord)> {
         let (stripe, index) = self.picture.find_block(block).ok()?;
         let record = self.picture.stripe(&stripe).ok()?.blocks.swap_remove(usize::from(index.0));
         (record.id == *block).then_some((stripe, index, record))
     }
 
-    /// The checks of a job that publishes or decodes blocks of a stripe. A contradiction adds a parity check.
+    /// Returns the checks of a job that publishes or decodes blocks of a stripe. A contradiction adds a
+    /// parity check.
     pub(crate) fn verify(&self, stripe: &StripeId, parity: bool) -> Verify {
         let doubted = self.contradictions.has(stripe);
         Verify { parity: parity || doubted, doubted, ..Verify::default() }

@@ -1,4 +1,4 @@
-//! Claims of blocks that the catalog has yet to count.
+//! Handles helpers' lists of blocks that are newer than the catalog (claims).
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::stripes::continuation::StripeThen;
 use crate::stripes::state::newer_claims::REJECTED;
 use views::{AcceptRequest, AcceptedView, NewerBlocks};
 
-/// The most blocks of a claim that the status names.
+/// The maximum number of newer blocks per helper that the status names.
 const NAMED: usize = 3;
 
 impl Stripes {
@@ -42,7 +42,7 @@ impl Stripes {
     }
 
     /// Continues without the blocks that are newer than the catalog, which become orphans. If the request
-    /// rejects a helper, only disregards that helper's claim.
+    /// names a helper to reject, only ignores that helper's list of newer blocks.
     pub(crate) fn accept_catalog(
         &mut self,
         around: Around<'_>,
@@ -66,7 +66,7 @@ impl Stripes {
         view: AcceptedView,
         out: &mut Out,
     ) -> AcceptedView {
-        // Claims that arrived during the write are kept.
+        // Lists of newer blocks that arrived during the write are kept.
         let Self { newer, picture, .. } = self;
         newer.retain(|block| picture.is_from_the_future(block));
         if !self.newer.has_claims() {
@@ -79,7 +79,7 @@ impl Stripes {
         view
     }
 
-    /// Disregards a helper's claims until the helper is removed.
+    /// Ignores the newer blocks that a helper lists, until the helper is removed.
     fn reject_claims(
         &mut self,
         around: Around<'_>,

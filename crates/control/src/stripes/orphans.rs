@@ -31,7 +31,8 @@ impl Stripes {
         }
     }
 
-    /// A helper has described its blocks. The orphans that are still there are kept.
+    /// Handles the end of a helper's descriptions. Orphans that are still there now are kept and not checked
+    /// again.
     pub(crate) fn end_tidying(&mut self, around: Around<'_>, node: NodeId) {
         let left: Vec<BlockId> = around.with(self).removable_orphans(node).cloned().collect();
         self.orphans.refused.entry(node).or_default().extend(left);
@@ -39,7 +40,7 @@ impl Stripes {
 }
 
 impl<'a> Facts<'a> {
-    /// The unreferenced orphans of a helper, without those that a check has already kept.
+    /// Returns the unreferenced orphans of a helper, without those that a check has already kept.
     fn removable_orphans(self, node: NodeId) -> impl Iterator<Item = &'a BlockId> {
         let orphans = self.stripes.inventory.get(node).map(|held| &held.orphans);
         let refused = self.stripes.orphans.refused.get(&node);

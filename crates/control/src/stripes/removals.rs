@@ -16,7 +16,7 @@ use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 use crate::stripes::state::holdings::Holdings;
 
-/// The most removals in flight per helper.
+/// The maximum number of removals in flight per helper.
 const REMOVALS_AT_ONCE: usize = 256;
 /// The time after which a failed removal is retried.
 const REMOVE_AGAIN: Duration = Duration::from_secs(30);
@@ -82,7 +82,7 @@ impl Stripes {
         }
     }
 
-    /// The scheduler does not need a copy any more: removes the copy, unless the stripe would tolerate fewer
+    /// Removes a copy that the scheduler does not need any more, unless the stripe would tolerate fewer
     /// losses without it.
     pub(crate) fn drop_surplus(
         &mut self,
@@ -107,7 +107,7 @@ impl Stripes {
         }
     }
 
-    /// The write that records a removal has succeeded or failed. After a failure, the node is told again to
+    /// Handles the result of the write that records a removal. After a failure, the node is told again to
     /// remove the block.
     pub(crate) fn block_discarded(
         &mut self,
@@ -126,7 +126,7 @@ impl Stripes {
         }
     }
 
-    /// A node could not remove a block. The removal is retried later.
+    /// Records that a node could not remove a block. The removal is retried later.
     pub(crate) fn note_stuck(
         &mut self,
         around: Around<'_>,

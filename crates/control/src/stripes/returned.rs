@@ -1,8 +1,9 @@
 //! Helpers that return while their blocks are being rebuilt.
 //!
 //! A returned helper describes its blocks by their checksum files, without reading the blocks. The
-//! descriptions are compared with the recorded digests. Until then, the scheduler suspends the stripes of
-//! these blocks: it starts no repair that may be unnecessary, and ends no repair that may still be necessary.
+//! descriptions are compared with the recorded digests. Until this is done, the scheduler suspends the
+//! stripes of these blocks: it starts no repair that may be unnecessary, and ends no repair that may still be
+//! necessary.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,8 +21,8 @@ use crate::stripes::Stripes;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stripes {
-    /// The block whose recorded digest differs from the described one, if it is recorded as healthy on this
-    /// node.
+    /// Returns the block whose recorded digest differs from the described one, if it is recorded as healthy
+    /// on this node.
     pub(crate) fn contradicted_by(&self, node: NodeId, told: &Description) -> Option<(StripeId, BlockIndex)> {
         let (stripe, index) = self.picture.find_block(&told.id).ok()?;
         let record = self.picture.stripe(&stripe).ok()?;

@@ -9,7 +9,7 @@ use crate::signal::Signal;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Notes the reason that the store is not listed, or compares the kept block lists after the first
+    /// Records the reason that the store is not listed, or compares the kept block lists after the first
     /// listing.
     pub(crate) fn note_unlisted(&mut self, around: Around<'_>, why: Option<&String>, out: &mut Out) {
         for (node, blocks) in self.news.set_unlisted(why) {
@@ -22,7 +22,7 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// The store has reported that a node's blocks are in service, or out of service.
+    /// Records the store's report that a node's blocks are in service, or out of service.
     pub(crate) fn set_service(&mut self, nodes: &Nodes, node: NodeId, up: bool, out: &mut Out) {
         if self.picture.is_up(node) == up {
             return;

@@ -2,8 +2,8 @@
 //!
 //! A surplus copy is removed only if the stripe is whole without it and tolerates as many node failures, no
 //! job works on the stripe, and the copy that stays was verified less than a minute ago, or written and read
-//! back by a job just now. Copies are held while blocks of the stripe contradict each other, and for some time
-//! after a read of the stripe has failed.
+//! back by a job just now. Copies are kept while blocks of the stripe contradict each other, and for some
+//! time after a read of the stripe has failed.
 //!
 //! Each helper verifies one block at a time, within a rate. A restart forgets the verifications, so they are
 //! repeated.
@@ -23,15 +23,16 @@ use crate::signal::Signal;
 use crate::storing::then::Then;
 use crate::stripes::indices::indexed;
 
-/// How often copies are looked for that the store lists as further holders.
+/// How often the coordinator looks for removable copies among those that the store lists.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long a verification counts.
+/// How long a verified copy allows the removal of the other copies.
 const FRESH: Duration = Duration::from_secs(60);
-/// How long the read-back of a job counts: a drain removes the earlier copy of a block right after its job.
+/// How long a copy that a job has read back allows the removal of the other copies. A drain removes the
+/// earlier copy of a block right after the job.
 const READ_BACK_COUNTS: Duration = Duration::from_secs(5);
-/// How long the copies of a stripe are held after a read that failed for an unknown reason.
+/// How long the copies of a stripe are kept after a read that failed for an unknown reason.
 const HELD: Duration = Duration::from_secs(60);
-/// The most bytes per second that a helper reads for these verifications.
+/// The maximum rate at which a helper reads for these verifications, in bytes per second.
 const BYTES_PER_S: u64 = 64 << 20;
 
 type Key = (StripeId, BlockIndex);
@@ -43,9 +44,9 @@ pub(crate) struct Surplus {
     /// For each helper, the blocks that it must verify, with the nodes of their surplus copies.
     waiting: BTreeMap<NodeId, BTreeMap<Key, BTreeSet<NodeId>>>,
     reading: BTreeMap<NodeId, Reading>,
-    /// Copies that were verified, and the time until which this counts.
+    /// Copies that were verified, and the time until which the verification is valid.
     verified: BTreeMap<Key, (NodeId, Duration)>,
-    /// Stripes of which a read has failed, and the time until which their copies are held.
+    /// Stripes of which a read has failed, and the time until which their copies are kept.
     failed: BTreeMap<StripeId, Duration>,
 }
 
@@ -58,7 +59,7 @@ struct Reading {
 }
 
 impl Surplus {
-    /// Looks for further holders that could be removed, and starts the verifications that are due.
+    /// Looks for listed copies that could be removed, and starts the verifications that are due.
     pub(crate) fn handle_tick(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let now = facts.base.now;
         if now >= self.due {
@@ -145,7 +146,7 @@ impl Surplus {
         }
     }
 
-    /// A helper has answered a question about a block.
+    /// Handles a helper's answer to a query about a block.
     pub(crate) fn note_answer(
         &mut self,
         facts: Facts<'_>,
@@ -166,7 +167,7 @@ impl Surplus {
         self.verify_next(facts, out);
     }
 
-    /// The copy that stays was verified: the others may be removed.
+    /// Removes those copies that are still surplus, after the copy that stays was verified.
     fn drop_copies(
         &self,
         facts: Facts<'_>,
@@ -192,7 +193,7 @@ impl Surplus {
         }
     }
 
-    /// A job has stored blocks on these nodes and read them back.
+    /// Records that a job has stored blocks on these nodes and read them back.
     pub(crate) fn note_made(
         &mut self,
         stripe: &StripeId,
@@ -204,14 +205,15 @@ impl Surplus {
         self.verified.extend(made);
     }
 
-    /// A read of a stripe has failed, and it is not known whether a block is bad: copies may be needed.
+    /// Records that a read of a stripe has failed and that it is unknown whether a block is bad. Copies of
+    /// the stripe may then be needed and are kept for some time.
     pub(crate) fn note_failed_read(&mut self, stripe: &StripeId, now: Duration) {
         self.failed.insert(stripe.clone(), now + HELD);
     }
 }
 
 impl Jobs {
-    /// Blocks with copies that could be removed if the remaining copy is good.
+    /// Returns the blocks with copies that could be removed if the remaining copy is good.
     fn surplus_of(&self, facts: Facts<'_>, stripe: &StripeRecord) -> Vec<(BlockIndex, BlockRecord)> {
         let whole =
             stripe.blocks.iter().all(|block| facts.readable_at(block).is_some() && !facts.is_lost(block));

@@ -1,7 +1,7 @@
 //! Stripes whose state cannot be determined from the store's answers.
 //!
-//! They are not part of the picture and are counted separately. While there is one, the cluster is not
-//! reported as safe, and blocks of these stripes do not count as orphans.
+//! They are not part of the picture (the catalog in memory) and are counted separately. While there is one,
+//! the cluster is not reported as safe, and blocks of these stripes do not count as orphans.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl UnjudgedStripes {
         self.stripes.iter().map(view).collect()
     }
 
-    /// One sentence per stripe.
+    /// Returns one sentence per stripe.
     pub fn advice(&self) -> impl Iterator<Item = String> + '_ {
         let line = |it: &Unjudged| {
             format!("the state of {} is unknown: {}; next: {}", it.stripe, it.why, it.next_step)
@@ -51,7 +51,7 @@ impl UnjudgedStripes {
         self.stripes.iter().map(line)
     }
 
-    /// The first line of the status, given the line for all other stripes.
+    /// Returns the first line of the status, given the line for all other stripes.
     pub fn first_line(&self, others: String) -> String {
         match self.stripes.len() as u64 {
             0 => others,

@@ -1,4 +1,4 @@
-//! What looking at blocks has shown, and what that changes.
+//! Applies the results of reading and verifying blocks.
 
 use codes::BlockIndex;
 use repair::{BlockId, BlockProblem, NodeId, StripeId};
@@ -10,7 +10,7 @@ use crate::out::Out;
 use crate::stripes::Stripes;
 
 impl Stripes {
-    /// Has a block verified after a failed read that says nothing about the block itself.
+    /// Asks a helper to verify a block, after a failed read that says nothing about the block itself.
     pub(crate) fn look_again(
         &mut self,
         around: Around<'_>,
@@ -83,7 +83,7 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Condemns a block: it counts as lost until it is rebuilt.
+    /// Records that parity has shown a block to be wrong. The block counts as lost until it is rebuilt.
     pub(crate) fn condemn(
         &mut self,
         around: Around<'_>,

@@ -16,7 +16,7 @@ fn tell(scene: &mut Scene, signal: Signal) {
     core.route();
 }
 
-/// A file of one stripe, rs-4-2, whose blocks were found to contradict each other.
+/// Creates a file of one stripe, rs-4-2, whose blocks were found to contradict each other.
 fn contradicted() -> (Scene, StripeId, FileLayout) {
     let mut scene = Scene::new(4);
     let file = scene.put("f", 1);
@@ -123,7 +123,7 @@ fn a_contradiction_that_a_job_finds_is_checked_at_once() {
 }
 
 impl Scene {
-    /// The verifications that helpers were asked for, which they carry out.
+    /// Counts the verifications that helpers were asked for, and has them carried out.
     fn verifications(&mut self) -> usize {
         let mut count = 0;
         for node in self.nodes.values_mut() {
@@ -179,7 +179,7 @@ fn reports_of_clients_are_bounded_in_rate_and_number() {
         .into_iter()
         .flat_map(|stripe| (0..4).map(move |at| (stripe.clone(), BlockIndex(at))))
         .collect();
-    // One helper verifies one reported block at a time.
+    // A helper verifies one reported block at a time.
     let slow = home(&file, 0);
     scene.frozen.insert(slow.clone());
     scene.report("admin", &all[..80], Duration::from_secs(5));
@@ -187,7 +187,7 @@ fn reports_of_clients_are_bounded_in_rate_and_number() {
     assert_eq!(waiting.count(), 1);
     scene.frozen.clear();
     scene.wait(Duration::from_secs(70));
-    // A block is verified once a minute.
+    // A block is verified at most once a minute.
     assert_eq!(scene.report("admin", &all[..1], Duration::from_secs(50)), 1);
     scene.wait(Duration::from_secs(70));
     let count = scene.report("admin", &all, Duration::from_secs(50));

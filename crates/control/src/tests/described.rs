@@ -1,11 +1,11 @@
-//! DescribedStripes stripes, which a plug-in describes.
+//! Stripes that a plug-in describes to the coordinator (given stripes).
 
 use crate::commands::{RepairCommand, StripeCommand};
 use views::{GivenBlock, GivenStripe, Home, StripeView};
 
 use super::*;
 
-/// A stripe of rs-4-2 with block `foreign-I` on helper h(I + 1); the blocks in `lost` have no node.
+/// Creates a stripe of rs-4-2 with block `foreign-I` on helper h(I + 1); the blocks in `lost` have no node.
 fn described(lost: &[u16]) -> GivenStripe {
     let block = |index: u16| GivenBlock {
         block: format!("foreign-{index}"),
@@ -36,7 +36,7 @@ fn refused(scene: &mut Scene, request: RepairRequest) -> String {
     scene.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err().to_string()
 }
 
-/// Helpers h1 to h6 with the described blocks on their disks, and a plug-in.
+/// Starts helpers h1 to h6 with the described blocks on their disks, and a plug-in.
 fn scene() -> Scene {
     let mut scene = Scene::new(6);
     for index in 0..4 {

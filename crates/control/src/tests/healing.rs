@@ -116,7 +116,7 @@ fn a_helper_that_returns_with_an_empty_disk_gets_a_grace_period() {
     scene.start(&name);
     scene.wait(Duration::from_secs(5));
     assert!(scene.status().healthy && scene.all_repairs().is_empty());
-    // A helper that lacks a single block of many is not hollow.
+    // A helper that lacks a single block of many is not treated like one with an empty disk.
     scene.node(&name).disk.remove(&block(&file, 0));
     scene.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
     scene.play();
@@ -127,7 +127,7 @@ fn a_helper_that_returns_with_an_empty_disk_gets_a_grace_period() {
 // ---- other orders of the same stripe ----
 
 impl Scene {
-    /// A scrub finds blocks rotten. Their disks are good again afterwards.
+    /// Has a scrub find these blocks corrupt. Afterwards they are good again on their disks.
     fn find_rot(&mut self, file: &FileLayout, indices: &[usize]) {
         self.rotten.extend(indices.iter().map(|&index| block(file, index)));
         self.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
@@ -140,7 +140,7 @@ impl Scene {
         self.frozen.extend(all);
     }
 
-    /// A drain of the holder of block 0 whose job gets no slices.
+    /// Starts a drain of the holder of block 0 whose job gets no slices. Returns the number of the drain.
     fn hanging_drain(&mut self, file: &FileLayout) -> u64 {
         self.freeze_all();
         let drain = Some(home(file, 0));
@@ -256,7 +256,7 @@ fn a_paused_automatic_repair_is_not_repeated_and_the_status_names_it() {
             "{advice}"
         );
         assert_eq!(scene.all_repairs().len(), 1);
-        // After a restart, too.
+        // The same holds after a restart.
         scene.restart();
         scene.frozen.clear();
         scene.core().base.settings.heal = Some(HealPolicy { dry_run: false });

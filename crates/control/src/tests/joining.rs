@@ -12,7 +12,7 @@ fn a_name_registers_once_at_a_time() {
     let reason = scene.node("h1").refused.take().unwrap();
     assert!(reason.starts_with("helper h1 is registered already, from h1.example:7410; stop"), "{reason}");
 
-    // After the first has disconnected, a second one can register and gets the same number.
+    // Once the first h1 is disconnected, another h1 can register and gets the same number.
     scene.handle(Event::Left { connection: first.connection, why: "killed".into() });
     scene.start("h1");
     assert_eq!(scene.node("h1").refused, None);
@@ -50,7 +50,8 @@ fn foreign_members_are_refused_with_the_reason() {
     assert_eq!(scene.status().helpers.nodes_up, [""; 0]);
 }
 
-/// Plans take account of the trunk between helpers and a client, and of the client's own limit.
+/// Plans need both values that a client states: its rack, for the trunk between the helpers and the client,
+/// and its own rate limits.
 #[test]
 fn a_client_is_placed_in_its_stated_rack() {
     let mut scene = Scene::new(1);

@@ -13,7 +13,7 @@ use std::time::Instant;
 use store_api::{Answer, BlockRecord, BlockSize, FileWrite, Records, StripeWrite, Transaction, Write};
 
 use super::*;
-/// The most writes in one transaction.
+/// The maximum number of writes in one transaction.
 const TOGETHER: usize = 256;
 
 /// The number of measured events after all repairs are queued.
@@ -25,7 +25,7 @@ fn size(name: &str, usual: u32) -> u32 {
     std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// A catalog whose stripes have all lost their first block.
+/// Creates a catalog whose stripes have all lost their first block.
 fn damaged(helpers: u32, stripes: u32) -> Scene {
     let folder = tempfile::tempdir().unwrap();
     DirCatalog::create(folder.path().join(CATALOG), CLUSTER).unwrap();

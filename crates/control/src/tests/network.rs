@@ -207,8 +207,8 @@ fn measuring_absent_helpers_is_refused_and_a_disconnect_ends_a_probe() {
     assert!(view.links.iter().all(|link| link.error.is_some()), "{view:?}");
 }
 
-/// Otherwise the client would seem to have a better link than all helpers, which would all send it raw
-/// blocks.
+/// With a higher rate than the helpers, the client would seem to have the best link of all nodes, and plans
+/// would have all helpers send it raw blocks.
 #[test]
 fn a_client_without_a_stated_bandwidth_gets_the_assumed_rate() {
     let mut scene = Scene::new(0);

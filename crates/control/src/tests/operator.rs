@@ -58,7 +58,7 @@ impl Scene {
         nodes.iter().find(|node| node.name == name).unwrap().blocks
     }
 
-    /// All helpers except `dead` reconnect to a restarted coordinator.
+    /// Reconnects all helpers except `dead` to a restarted coordinator.
     fn come_back_without(&mut self, dead: &[&str]) {
         let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
         names.iter().filter(|name| !dead.contains(&name.as_str())).for_each(|name| self.start(name));

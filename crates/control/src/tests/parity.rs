@@ -35,7 +35,7 @@ impl Scene {
         }
     }
 
-    /// The requests for fingerprints that a frozen node has received.
+    /// Returns the requests for fingerprints that a frozen node has received.
     fn asked(&mut self, name: &str) -> Vec<ToNode> {
         let node = self.node(name);
         node.backlog.append(&mut node.inbox);
@@ -206,7 +206,8 @@ fn the_background_scrub_checks_stripes_after_their_blocks_within_its_rate() {
 }
 
 impl Scene {
-    /// Restores the catalog from a copy of itself, which forgets nothing but marks it, and starts again.
+    /// Restores the catalog from a copy of itself, and restarts the coordinator. Nothing is lost, but the
+    /// catalog is marked as restored.
     fn restore_catalog(&mut self) {
         (self.core, self.storage) = (None, None);
         let (copy, catalog) = (self.folder.path().join("copy.redb"), self.folder.path().join(CATALOG));
@@ -215,7 +216,7 @@ impl Scene {
         self.restart();
     }
 
-    /// Starts helpers; those that are frozen answer everything but requests for fingerprints.
+    /// Starts helpers that answer everything except requests for fingerprints.
     fn start_without_fingerprints(&mut self, helpers: &[&str]) {
         for helper in helpers {
             self.frozen.insert((*helper).to_owned());
@@ -252,7 +253,7 @@ fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
     assert!(status.summary.starts_with(line), "{}", status.summary);
     assert_eq!((status.severity, status.healthy), (Severity::Warning, false));
     assert!(status.advice.iter().any(|advice| advice.contains("mend scrub --parity")), "{:?}", status.advice);
-    // The record survives a restart.
+    // The record of unproven stripes survives a restart.
     scene.restart();
     scene.start_without_fingerprints(&helpers);
     assert!(scene.status().summary.starts_with("UNPROVEN  parity of 3 of 3 "), "{}", scene.status().summary);
@@ -269,7 +270,7 @@ fn after_a_restore_the_status_waits_for_the_parity_of_all_stripes() {
     assert_eq!(scene.repair_all().state.name(), "done");
     scene.wait(Duration::from_secs(1));
     assert!(scene.status().healthy, "{}", scene.status().summary);
-    // The end is recorded as well.
+    // The end of the comparison is recorded as well.
     scene.restart();
     helpers.iter().for_each(|helper| scene.start(helper));
     scene.wait(Duration::from_secs(1));

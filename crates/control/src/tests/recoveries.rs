@@ -21,7 +21,7 @@ impl Scene {
         self.ask(|reply| NetworkCommand::ChangeCaps(request, reply)).unwrap()
     }
 
-    /// The last caps in the messages that a helper has not handled yet.
+    /// Returns the last caps among the messages that a helper has not handled yet.
     fn told(&mut self, name: &str) -> Option<Caps> {
         let node = self.node(name);
         let waiting: Vec<ToNode> = node.inbox.drain(..).collect();
@@ -33,7 +33,7 @@ impl Scene {
         told.last().copied()
     }
 
-    /// Restarts the coordinator; all helpers except `gone` reconnect.
+    /// Restarts the coordinator and reconnects all helpers except `gone`.
     fn restart_all(&mut self, gone: &[&str]) {
         self.restart();
         let names: Vec<String> = self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect();
@@ -191,11 +191,11 @@ fn caps_are_distributed_and_recorded() {
     let kept = scene.cap(request);
     let sends = |rate| Caps { repairs_up: Some(rate), ..Caps::default() };
     assert_eq!(scene.told("h1"), Some(Caps { repairs_down: Some(3_000_000), ..sends(3_000_000) }));
-    // The other helpers share what remains after a helper with a lower cap of its own.
+    // h1 has a lower cap of its own, and the other helpers share the rest.
     let share = (40_000_000 - 3_000_000) / 3;
     assert_eq!(scene.told("h2"), Some(Caps { repairs_disk: Some(7_000_000), ..sends(share) }));
     assert_eq!(scene.told("h3"), Some(sends(share)));
-    // The remaining helpers share the part of a dead helper.
+    // After the death of h4, the remaining helpers share its part.
     scene.kill("h4");
     assert_eq!(scene.told("h3"), Some(sends(18_500_000)));
     assert_eq!(scene.told("h1"), None, "nothing has changed there");

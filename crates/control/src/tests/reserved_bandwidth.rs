@@ -6,7 +6,7 @@ use repair::Class;
 use super::*;
 
 impl Scene {
-    /// The helpers that are assigned block reads in jobs of a class.
+    /// Returns the helpers that are assigned block reads in jobs of a class.
     fn readers(&mut self, class: Class) -> BTreeSet<String> {
         self.answers();
         let reads = |message: &ToNode| match message {
@@ -18,7 +18,8 @@ impl Scene {
     }
 }
 
-/// A stripe of six blocks, of which any two are enough, with its first block lost. All nodes are frozen.
+/// Creates a stripe of six blocks, of which any two are enough, with its first block lost. All nodes are
+/// frozen.
 fn damaged() -> (Scene, FileLayout) {
     let mut scene = Scene::new(7);
     let request = PutRequest {
@@ -41,7 +42,8 @@ fn damaged() -> (Scene, FileLayout) {
 }
 
 impl Scene {
-    /// Helpers report their number of tasks, which says nothing about the size of the tasks.
+    /// Sets the number of tasks that each helper reports. That number says nothing about the size of the
+    /// tasks.
     fn say_tasks(&mut self, tasks: impl Fn(&String) -> u32) {
         for name in self.nodes.keys().filter(|name| name.starts_with('h')).cloned().collect::<Vec<_>>() {
             let tasks = tasks(&name);

@@ -6,7 +6,7 @@ use views::{FileView, NodeView};
 use super::*;
 
 impl Scene {
-    /// The storage resumes its work.
+    /// Lets the storage resume its work.
     fn go_on(&mut self) {
         self.stuck = false;
         self.pump();
@@ -32,7 +32,7 @@ impl Scene {
         files.into_iter().map(|file| file.name).collect()
     }
 
-    /// The recorded location and state of each block.
+    /// Returns the recorded location and state of each block.
     fn stripe_views(&mut self) -> Vec<(String, Option<String>, bool)> {
         let mut all = Vec::new();
         for file in self.files() {

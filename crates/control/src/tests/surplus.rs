@@ -7,8 +7,8 @@ use store_api::{
 use super::*;
 
 impl Scene {
-    /// A stripe in a store that reports, for each block, its home and further holders. The storage carries
-    /// out no requests.
+    /// Creates a scene with one stripe in a store. `nodes` lists the nodes that hold each block: first its
+    /// home, then the holders of further copies. The storage carries out no requests.
     fn over_store(shares_nodes: bool, nodes: &[&[u32]]) -> (Self, StripeRecord) {
         let mut scene = Self::new(5);
         let file = scene.put("f", 1);
@@ -35,7 +35,7 @@ impl Scene {
         (scene, record)
     }
 
-    /// The copies that Control asks the store to remove.
+    /// Returns the copies that Control asks the store to remove.
     fn removed_of(nodes: &[&[u32]]) -> BTreeSet<(String, usize)> {
         let (mut scene, record) = Self::over_store(true, nodes);
         scene.wait(Duration::from_secs(10));
@@ -87,8 +87,8 @@ fn spare_room_agrees_with_placement() {
 }
 
 impl Scene {
-    /// A stripe whose first block was rebuilt while its helper was down. The helper is back, and the helper of
-    /// the rebuilt block does not answer. Returns the names of both.
+    /// Creates a stripe whose first block was rebuilt while its helper was down. The helper is back, and the
+    /// helper of the rebuilt block does not answer. Returns the names of the old and the new helper.
     fn with_a_copy() -> (Self, FileLayout, [String; 2]) {
         let mut scene = Self::new(7);
         let file = scene.put("f", 1);

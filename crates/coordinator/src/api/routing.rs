@@ -1,5 +1,5 @@
-//! Mounts the endpoints of [`views::endpoints`]: parses a request's parameter, query and body, and answers it
-//! by a command.
+//! Mounts the endpoints of [`views::endpoints`]: parses a request's parameter, query and body, and answers
+//! the request with the result of a command.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use views::endpoints::{Endpoint, Method, PathParameter, RequestBody};
 use super::asking::{ApiError, Asking};
 use crate::http::Caller;
 
-/// Upper limit of a request body.
+/// Maximum size of a request body in bytes.
 const REQUEST_BYTES: usize = 64 << 10;
 /// Timeout for receiving the body of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ impl Routes {
         self.router.layer(DefaultBodyLimit::max(REQUEST_BYTES))
     }
 
-    /// Method and path of each mounted endpoint.
+    /// Returns the method and path of each mounted endpoint.
     #[cfg(test)]
     pub(super) fn mounted(&self) -> &[(Method, &'static str)] {
         &self.mounted

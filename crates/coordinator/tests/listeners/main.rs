@@ -37,7 +37,7 @@ fn new_cluster() -> (TempDir, Cluster) {
     (folder, cluster)
 }
 
-/// The records' file, and the cluster's id.
+/// Returns the records' file, and the cluster's id.
 fn records(cluster: &Cluster) -> (PathBuf, String) {
     (cluster.role_folder(&Role::Coordinator).join("catalog.redb"), cluster.config().cluster_id.to_string())
 }
@@ -196,7 +196,7 @@ async fn a_helper_registers_once_and_counts_as_lost_when_silent() {
     let ToNode::Refused { reason, .. } = answer else { panic!("{answer:?}") };
     assert!(reason.contains("registered already, from 127.0.0.1:7410"), "{reason}");
 
-    // It keeps its connection open but sends nothing, not even pongs.
+    // The first helper keeps its connection open but sends nothing, not even pongs.
     let admin = Role::default_client();
     let start = Instant::now();
     loop {

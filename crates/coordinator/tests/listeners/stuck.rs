@@ -45,8 +45,8 @@ fn begin(name: &str) -> String {
     format!(r#"{{"name":"{name}","bytes":0}}"#)
 }
 
-/// Sends requests until one is refused. Returns the refusal and the number of requests. A client disconnects
-/// once a certain number of later requests were sent; the coordinator still carries out its request.
+/// Sends requests until one is refused. Returns the refusal and the number of requests. Each client
+/// disconnects once [`AT_ONCE`] later requests were sent; the coordinator still carries out its request.
 async fn fill(running: &Arc<Running>) -> (Value, usize) {
     let (mut asking, mut made) = (JoinSet::new(), 0);
     let mut oldest = VecDeque::new();
@@ -78,7 +78,7 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
     }
 }
 
-/// The names of stored puts that were begun.
+/// Returns the names of stored puts that were begun.
 fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
     let mut begun = Vec::new();
     let visit = &mut |change| {

@@ -387,7 +387,7 @@ fn the_items_of_a_deleted_stripe_are_cancelled() {
     assert_eq!(scene.ended, [("a".into(), End::Cancelled)]);
 }
 
-// ---- where and how ----
+// ---- placement and helpers ----
 
 #[test]
 fn blocks_go_where_racks_are_spread_and_load_is_even() {

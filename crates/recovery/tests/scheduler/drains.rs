@@ -117,7 +117,7 @@ fn a_node_that_dies_during_its_drain_is_recovered_and_no_block_twice() {
     assert_eq!(scene.work(), [""; 0]);
     let ends: Vec<&str> = scene.ended.iter().map(|(stripe, _)| stripe.as_str()).collect();
     assert_eq!(ends, ["b", "c", "d", "a"]);
-    // The death also triggered a recovery, which does not know that the drain handles it.
+    // The death also triggers a recovery, which finds no stripe left to repair.
     scene.repair(RepairId(7), &[]);
     assert_eq!(scene.work(), [""; 0]);
 }

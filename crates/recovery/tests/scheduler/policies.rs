@@ -1,4 +1,4 @@
-//! Helper policies, judged by whole recoveries.
+//! Compares helper policies over whole recoveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use repair::{JobId, NodeId, Rates, StripeId};
 
 use crate::scene::{BLOCK, REPAIR, Scene, chain, facts};
 
-/// Starts all stripes at once. Returns the largest load of a node in blocks, sent or received, and its lower
-/// bound.
+/// Starts all stripes at once. Returns the largest load of a node in blocks, sent or received, and the lower
+/// bound of this load.
 fn loads(policy: HelperPolicy, nodes: u32, stripes: u32) -> (f64, f64) {
     let roomy = NodeFacts { budget: Budget::jobs(1 << 20), ..facts() };
     let mut scene = Scene::with(nodes, Limits::default(), |_| roomy.clone());

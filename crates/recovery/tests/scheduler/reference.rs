@@ -67,7 +67,7 @@ struct Slow {
     repairs: BTreeMap<RepairId, Repair>,
     holds: BTreeMap<u32, u32>,
     moving: BTreeMap<u64, Loads>,
-    /// Foreground reads: at most half of a budget.
+    /// The loads of foreground reads, which get at most half of each budget.
     reads: BTreeMap<u64, Loads>,
     helped: Vec<BTreeSet<NodeId>>,
     received: BTreeMap<NodeId, u64>,
@@ -86,7 +86,7 @@ impl Slow {
         good.map(|(facts, index)| (BlockIndex(index), facts.node.unwrap())).collect()
     }
 
-    /// The kinds to try for an item, in order.
+    /// Returns the kinds to try for an item, in order.
     fn ways(&self, item: &Item) -> Vec<Kind> {
         let others = |from| self.survivors(item.stripe).iter().filter(|&&(_, node)| node != from).count();
         match self.kind(item) {
@@ -118,7 +118,7 @@ impl Slow {
         copy <= BLOCK || 2 * copy * (others.len() * others.len()) as u64 <= sent
     }
 
-    /// Number of stripes with a block on a node and with open items, none of them running.
+    /// Returns the number of stripes with a block on a node and with open items, none of them running.
     fn waiting_stripes(&self, node: NodeId) -> usize {
         let open = |stripe: u32| {
             let mut items = self.items.iter().filter(|item| item.stripe == stripe);
@@ -169,7 +169,8 @@ impl Slow {
         }
     }
 
-    /// Whether an item without any round must not end as needless, because its stripe is held.
+    /// Whether an item must not end as [`End::NothingLost`] yet: none of its jobs has succeeded, and its
+    /// stripe is held.
     fn waits_to_end(&self, at: usize) -> bool {
         let item = &self.items[at];
         item.rounds == 0 && self.holds.get(&item.stripe).is_some_and(|&holds| holds > 0)
@@ -268,7 +269,7 @@ impl Slow {
         })
     }
 
-    /// The next item to start.
+    /// Returns the next item to start.
     fn next(&mut self) -> Option<(ItemId, Kind, Vec<Wanted>, Vec<NodeId>)> {
         self.claims.clear();
         let mut queue: Vec<_> = (0..self.items.len())
@@ -338,7 +339,8 @@ impl Slow {
         sources.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// The requestors of an item's blocks if it can start. The error tells whether requestors are missing.
+    /// Returns the requestors of an item's blocks if it can start. The error is whether requestors are
+    /// missing.
     fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
         if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
             return Err(false);
@@ -407,7 +409,7 @@ impl Slow {
     }
 }
 
-// ---- both, side by side ----
+// ---- scheduler and reference, side by side ----
 
 struct Pair {
     fast: Scheduler,
@@ -655,7 +657,7 @@ impl Pair {
         }
     }
 
-    /// Lets both do all they can, and compares them at every step.
+    /// Lets the scheduler and the reference do all that they can, and compares them at every step.
     fn work(&mut self) -> Result<(), TestCaseError> {
         loop {
             let action = self.fast.poll(self.slow.now);
@@ -679,7 +681,8 @@ impl Pair {
         self.compare()
     }
 
-    /// Checks that no block is repaired that can be read where it may stay.
+    /// Checks that a proposal is needed: each wanted block is either unreadable or on the node to be left,
+    /// and every helper holds a readable block.
     fn is_needed(&self, proposal: &Proposal) -> Result<(), TestCaseError> {
         let stripe = proposal.stripe.0.parse().unwrap();
         let survivors = self.slow.survivors(stripe);

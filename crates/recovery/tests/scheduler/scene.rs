@@ -39,7 +39,7 @@ pub fn facts() -> NodeFacts {
     }
 }
 
-/// The load of a chain through the first k helpers.
+/// Returns the load of a chain through the first k helpers.
 pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
     let copies = matches!(proposal.kind, Kind::Migrate { .. });
     let count = if copies { 1 } else { data_blocks };
@@ -67,7 +67,7 @@ pub fn chain(proposal: &Proposal, data_blocks: usize) -> Loads {
 }
 
 impl Scene {
-    /// Nodes n1, n2, … with room for two jobs each, and stripes of code rs-4-2.
+    /// Creates nodes n1, n2, … with room for two jobs each, and stripes of code rs-4-2.
     pub fn new(nodes: u32) -> Self {
         Self::with(nodes, Limits::default(), |_| facts())
     }
@@ -121,7 +121,7 @@ impl Scene {
         self.scheduler.handle_node(NodeId(node), true);
     }
 
-    /// Starts all stripes that can start, and returns them in that order.
+    /// Starts all stripes that can start, and returns them in the order of their start.
     pub fn work(&mut self) -> Vec<String> {
         let mut started = Vec::new();
         while let Some(action) = self.scheduler.poll(self.now) {
@@ -168,7 +168,7 @@ impl Scene {
         self.running.remove(&job).unwrap()
     }
 
-    /// The job of a stripe publishes its blocks and ends.
+    /// Ends the job of a stripe with success, after it has published all its blocks.
     pub fn succeed(&mut self, stripe: &str) {
         let proposal = self.take(stripe);
         for wanted in &proposal.wanted {
@@ -198,7 +198,7 @@ impl Scene {
     }
 }
 
-/// The nodes that get blocks.
+/// Returns the nodes that get blocks.
 pub fn requestors(proposal: &Proposal) -> Vec<u32> {
     proposal.wanted.iter().map(|wanted| wanted.requestor.0).collect()
 }

@@ -15,7 +15,7 @@ pub(crate) struct Counts {
 
 type Key = (u16, Vec<u16>, Together);
 
-/// The combination that a stripe is counted under.
+/// Returns the combination that a stripe is counted under.
 fn key(entry: &Entry, fleet: &Fleet) -> Key {
     let is_up = |_, node| fleet.is_up(node);
     (entry.code, entry.lost(is_up), fleet.together(&entry.readers(is_up)))
@@ -25,7 +25,7 @@ fn key(entry: &Entry, fleet: &Fleet) -> Key {
 struct Count {
     stripes: u64,
     block_bytes: u64,
-    /// The slots of these stripes; empty if the stripes are whole and share no helpers.
+    /// The indices of the counted stripes in memory; empty if the stripes are whole and share no helpers.
     slots: BTreeSet<Slot>,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Kind<'p> {
     pub lost: Vec<BlockIndex>,
     pub together: &'p Together,
     pub stripes: u64,
-    /// The sum of their block lengths, one block per stripe.
+    /// The sum of the stripes' block lengths, one block per stripe.
     pub block_bytes: u64,
-    /// The slots of these stripes; empty if the stripes are whole and share no helpers.
+    /// The indices of the stripes in memory; empty if the stripes are whole and share no helpers.
     pub slots: &'p BTreeSet<Slot>,
 }
 
@@ -56,6 +56,8 @@ impl Counts {
         }
     }
 
+    /// Removes a stripe from the counts.
+    ///
     /// # Panics
     /// If the stripe was not added in its present state.
     pub(crate) fn remove(&mut self, slot: Slot, entry: &Entry, fleet: &Fleet) {
@@ -77,13 +79,13 @@ impl Counts {
         damaged.flat_map(|(_, count)| count.slots.iter().copied())
     }
 
-    /// Stripes with several blocks on the same helper.
+    /// Returns the stripes with several blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = Slot> + '_ {
         let doubled = self.kinds.iter().filter(|((_, _, together), _)| together.shares_nodes());
         doubled.flat_map(|(_, count)| count.slots.iter().copied())
     }
 
-    /// All kinds, without counting the stripes `apart`.
+    /// Returns all kinds, without counting the stripes `apart`.
     pub(crate) fn kinds_without<'p>(
         &'p self,
         apart: impl Iterator<Item = &'p Entry>,

@@ -75,7 +75,7 @@ impl Fleet {
         self.racks.are_several()
     }
 
-    /// How the readable blocks of a stripe share domains, given the node of each block.
+    /// Returns how the readable blocks of a stripe share domains, given the node of each block.
     pub(crate) fn together(&self, readers: &[NodeId]) -> Together {
         Together {
             nodes: shared(readers.iter().copied()),
@@ -105,7 +105,8 @@ impl Names {
         self.of.values().collect::<BTreeSet<_>>().len() > 1
     }
 
-    /// The number of a node's host or rack. A node without a known place counts as a place of its own.
+    /// Returns the number of a node's host or rack. A node without a known place counts as a place of its
+    /// own.
     fn place(&self, node: NodeId) -> Result<u32, NodeId> {
         self.of.get(&node).copied().ok_or(node)
     }
@@ -125,7 +126,7 @@ impl Together {
         !self.nodes.is_empty()
     }
 
-    /// The losses that a stripe survives if it can lose any `blocks` blocks.
+    /// Returns the losses that a stripe survives if it can lose any `blocks` blocks.
     pub(crate) fn survives(&self, blocks: u32) -> Survives {
         Survives {
             nodes: losses(&self.nodes, blocks),
@@ -136,7 +137,8 @@ impl Together {
     }
 }
 
-/// The number of domains that may fail in the worst case: the fullest ones first, then those with one block.
+/// Returns the number of domains that may fail in the worst case: the fullest ones first, then those with one
+/// block.
 fn losses(shared: &[u16], blocks: u32) -> u32 {
     let mut left = blocks;
     for (lost, &size) in (0..).zip(shared) {
@@ -148,7 +150,7 @@ fn losses(shared: &[u16], blocks: u32) -> u32 {
     shared.len() as u32 + left
 }
 
-/// The host of an address, without the port.
+/// Returns the host of an address, without the port.
 pub(crate) fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')

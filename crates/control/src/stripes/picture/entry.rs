@@ -47,7 +47,7 @@ impl Shared {
         self.parts.len()
     }
 
-    /// A stripe was removed: drops the data about its file if no other stripe shares it.
+    /// Drops the data about a removed stripe's file if no other stripe shares it.
     pub(crate) fn forget(&mut self, entry: &Entry) {
         // Two references are left: this stripe's, and the one in the map.
         if let Some((part, _)) = &entry.file
@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-/// The index of a matching element, which is added if there is none.
+/// Returns the index of a matching element, which is added if there is none.
 fn number<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     all.iter().position(is).unwrap_or_else(|| {
         all.push(new());
@@ -112,7 +112,7 @@ impl Naming {
     }
 }
 
-/// The stripe and index that a block's name contains. The block need not exist.
+/// Returns the stripe and index that a block's name contains. The block need not exist.
 pub(crate) fn parse_name(block: &BlockId) -> Option<(StripeId, u16)> {
     let (stripe, text) = block.0.rsplit_once('.')?;
     let index: u16 = text.strip_prefix("ec").unwrap_or(text).parse().ok()?;
@@ -138,12 +138,12 @@ pub(crate) struct Entry {
     pub code: u16,
     pub pending: bool,
     naming: Naming,
-    /// The number of its chunk size, from 1; 0 if it has none.
+    /// The number of the stripe's chunk size in [`Shared`], from 1; 0 if the stripe has no chunk size.
     chunks: u32,
     pub block_bytes: u64,
     places: Box<[Place]>,
-    /// For each block: the number of the digest's kind, its length and its bytes; a single zero if it has
-    /// none.
+    /// For each block: the number of the digest's kind, the digest's length and its bytes; or a single zero
+    /// if the block has no digest.
     digests: Box<[u8]>,
     file: Option<(Arc<FilePart>, u32)>,
     odd: Option<Box<Odd>>,
@@ -188,7 +188,7 @@ impl Entry {
         self.places.len()
     }
 
-    /// Whether its block names cannot be derived from its own name.
+    /// Whether the block names cannot be derived from the stripe's name.
     pub(crate) fn is_odd(&self) -> bool {
         self.naming == Naming::Listed
     }
@@ -200,7 +200,7 @@ impl Entry {
         own.is_some_and(|own| ending(&own) == ending(block))
     }
 
-    /// The names of its blocks, if they are stored one by one.
+    /// Returns the names of the blocks, if they are stored one by one.
     pub(crate) fn odd_names(&self) -> impl Iterator<Item = &BlockId> {
         self.odd.iter().flat_map(|odd| &odd.names)
     }
@@ -214,7 +214,7 @@ impl Entry {
         self.odd.as_ref().map_or(&[], |odd| &odd.replicas)
     }
 
-    /// The recorded places of its blocks, including those of missing and corrupt blocks.
+    /// Returns the recorded places of the blocks, including those of missing and corrupt blocks.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (u16, NodeId)> {
         let got = |place: &Place| place.node != NOBODY && place.state != BlockState::NotStored;
         let replicas = self.replicas().iter().copied();
@@ -225,7 +225,8 @@ impl Entry {
             .map(|(index, place)| (index, NodeId(place.node)))
     }
 
-    /// The indices of blocks without a healthy copy that `counts`, given the block's index and the copy's node.
+    /// Returns the indices of the lost blocks, which have no healthy copy for which `counts(index, node)` is
+    /// true.
     pub(crate) fn lost(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<u16> {
         let good =
             |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
@@ -235,7 +236,7 @@ impl Entry {
         lost.map(|(index, _)| index).collect()
     }
 
-    /// For each readable block, the node from which it is read.
+    /// Returns, for each readable block, the node from which it is read.
     pub(crate) fn readers(&self, counts: impl Fn(u16, NodeId) -> bool) -> Vec<NodeId> {
         let good =
             |index, place: &Place| place.state == BlockState::Healthy && counts(index, NodeId(place.node));
@@ -250,7 +251,7 @@ impl Entry {
         (0..).zip(&self.places).filter_map(reader).map(NodeId).collect()
     }
 
-    /// The full record of the stripe.
+    /// Returns the full record of the stripe.
     pub(crate) fn record(&self, shared: &Shared) -> StripeRecord {
         let mut digests = &*self.digests;
         let odd =

@@ -54,12 +54,12 @@ impl FilesPicture {
         }
     }
 
-    /// A file by name.
+    /// Returns a file by name.
     pub(crate) fn get(&self, name: &str) -> Option<&FileRecord> {
         self.files.get(name)
     }
 
-    /// The files whose names begin with `prefix`, in the order of names.
+    /// Returns the files whose names begin with `prefix`, in the order of names.
     pub(crate) fn with_prefix<'p>(&'p self, prefix: &'p str) -> impl Iterator<Item = &'p FileRecord> {
         self.files
             .range(prefix.to_owned()..)
@@ -67,17 +67,17 @@ impl FilesPicture {
             .take_while(move |file| file.name.starts_with(prefix))
     }
 
-    /// The number of files and their total bytes.
+    /// Returns the number of files and their total bytes.
     pub(crate) fn in_all(&self) -> (u64, u64) {
         (self.files.len() as u64, self.bytes)
     }
 
-    /// The record of an open put.
+    /// Returns the record of an open put.
     pub(crate) fn put(&self, put: PutId) -> Result<&PutRecord, PutError> {
         self.puts.get(&put).ok_or(PutError::NoSuchPut(put))
     }
 
-    /// The blocks to remove from a node, in the order of their names.
+    /// Returns the blocks to remove from a node, in the order of their names.
     ///
     /// A block on this list must not be removed while a running job delivers it to that node. After the job
     /// has ended, the list must be read again, because publishing the block takes it off the list.
@@ -85,7 +85,7 @@ impl FilesPicture {
         self.discards.get(&node).into_iter().flatten()
     }
 
-    /// The number of blocks to remove from a node.
+    /// Returns the number of blocks to remove from a node.
     pub(crate) fn discard_count(&self, node: NodeId) -> usize {
         self.discards.get(&node).map_or(0, BTreeSet::len)
     }

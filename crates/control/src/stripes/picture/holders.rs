@@ -8,25 +8,26 @@ use repair::{NodeId, StripeId};
 use crate::stripes::picture::{Picture, Slot, Together};
 
 impl Picture {
-    /// The stripes of files with blocks on these nodes.
+    /// Returns the stripes of files with blocks on these nodes.
     pub(crate) fn stripes_on(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Slot> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
         held.flatten().map(|&(slot, _)| slot).filter(|&slot| !self.entry_in(slot).pending).collect()
     }
 
-    /// The index of a file's stripe; `None` if there is none or it belongs to an uncommitted put.
+    /// Returns the index in memory of a file's stripe. `None` if the stripe does not exist or belongs to an
+    /// uncommitted put.
     pub(crate) fn slot_of_file(&self, stripe: &StripeId) -> Option<Slot> {
         self.slot(stripe).ok().filter(|&slot| !self.entry_in(slot).pending)
     }
 
-    /// A stripe's code and the length of its blocks.
+    /// Returns a stripe's code and the length of its blocks.
     pub(crate) fn code_of(&self, slot: Slot) -> (&CodeSpec, u64) {
         let entry = self.entry_in(slot);
         (self.shared.code_of(entry.code), entry.block_bytes)
     }
 
-    /// A stripe's lost blocks and how the others share failure domains, if only the copies that `counts`
-    /// accepts can be read.
+    /// Returns a stripe's lost blocks and how the others share failure domains, if only the copies that
+    /// `counts` accepts can be read.
     pub(crate) fn losses(
         &self,
         slot: Slot,
@@ -37,7 +38,8 @@ impl Picture {
         (lost, self.fleet.together(&entry.readers(counts)))
     }
 
-    /// The total bytes of the blocks whose recorded place is this node, including missing and corrupt ones.
+    /// Returns the total bytes of the blocks whose recorded place is this node, including missing and corrupt
+    /// ones.
     pub(crate) fn bytes_on(&self, node: NodeId) -> u64 {
         let slots = self.holders.get(&node).into_iter().flatten();
         slots.map(|&(slot, _)| self.entry_in(slot).block_bytes).sum()

@@ -174,7 +174,7 @@ impl Picture {
         slots.iter().for_each(|&slot| self.counts.add(slot, entry(slot), &self.fleet));
     }
 
-    /// How blocks that are read from these nodes share failure domains.
+    /// Returns how blocks that are read from these nodes share failure domains.
     pub(crate) fn together(&self, readers: &[NodeId]) -> Together {
         self.fleet.together(readers)
     }
@@ -184,7 +184,7 @@ impl Picture {
         (self.fleet.has_hosts(), self.fleet.has_racks())
     }
 
-    /// Stripes of files with several readable blocks on the same helper.
+    /// Returns the stripes of files with several readable blocks on the same helper.
     pub(crate) fn doubled(&self) -> impl Iterator<Item = StripeRecord> + '_ {
         self.counts.doubled().map(|slot| self.record(slot))
     }
@@ -196,7 +196,8 @@ impl Picture {
         }
     }
 
-    /// The only stripe with this number, for people who omit the era. Several matches are an error.
+    /// Returns the only stripe with this number, for people who omit the part of the name after the hyphen.
+    /// Several matches are an error.
     fn slot_of_count(&self, id: &StripeId) -> Result<Slot, CatalogError> {
         let count: Option<u64> = id.0.parse().ok();
         if count.is_none_or(|count| count.to_string() != id.0) {
@@ -228,12 +229,12 @@ impl Picture {
         self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use").record(&self.shared)
     }
 
-    /// The record of a stripe, by name.
+    /// Returns the record of a stripe, by name.
     pub(crate) fn stripe(&self, id: &StripeId) -> Result<StripeRecord, CatalogError> {
         Ok(self.record(self.slot(id)?))
     }
 
-    /// The stripe and the index of a block, by name.
+    /// Returns the stripe and the index of a block, by name.
     pub(crate) fn find_block(&self, block: &BlockId) -> Result<(StripeId, BlockIndex), CatalogError> {
         let missing = || CatalogError::NoSuchBlock(block.clone());
         if let Some(&(slot, index)) = self.odd.get(block) {
@@ -256,7 +257,7 @@ impl Picture {
         self.entry(id).ok().map(|entry| entry.pending)
     }
 
-    /// The blocks whose recorded place is this node, including missing and corrupt ones.
+    /// Returns the blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn blocks_of(&self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
         let name = |slot: Slot| {
             self.stripes[slot as usize]
@@ -269,7 +270,7 @@ impl Picture {
         blocks.map(|&(slot, index)| (StripeId(name(slot)), BlockIndex(index))).collect()
     }
 
-    /// The stripes of files, in the order of their names.
+    /// Returns the stripes of files, in the order of their names.
     pub(crate) fn of_files(&self) -> impl Iterator<Item = StripeId> {
         let entry =
             |&slot: &Slot| self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use");
@@ -277,12 +278,12 @@ impl Picture {
         names.map(|(name, _)| StripeId(name.to_string()))
     }
 
-    /// The stripes with a block on several nodes.
+    /// Returns the stripes with a block on several nodes.
     pub(crate) fn replicated(&self) -> Vec<StripeRecord> {
         self.replicated.iter().map(|&slot| self.record(slot)).collect()
     }
 
-    /// Stripes that have a block on this node and some block on several nodes.
+    /// Returns the stripes that have a block on this node and some block on several nodes.
     pub(crate) fn replicated_on(&self, node: NodeId) -> Vec<StripeId> {
         if self.replicated.is_empty() {
             return Vec::new();
@@ -295,36 +296,36 @@ impl Picture {
         replicated.map(|entry| StripeId(entry.name().to_string())).collect()
     }
 
-    /// The number of blocks whose recorded place is this node, including missing and corrupt ones.
+    /// Returns the number of blocks whose recorded place is this node, including missing and corrupt ones.
     pub(crate) fn block_count(&self, node: NodeId) -> usize {
         self.holders.get(&node).map_or(0, BTreeSet::len)
     }
 
-    /// An evenly spaced sample of at most `most` stripes of files.
+    /// Returns an evenly spaced sample of at most `most` stripes of files.
     pub(crate) fn sample(&self, most: usize) -> Vec<StripeRecord> {
         let step = self.stripes.len().div_ceil(most).max(1);
         let of_files = self.stripes.iter().step_by(step).flatten().filter(|entry| !entry.pending);
         of_files.map(|entry| entry.record(&self.shared)).collect()
     }
 
-    /// The stripes of files with lost blocks, in the order of their names.
+    /// Returns the stripes of files with lost blocks, in the order of their names.
     pub(crate) fn damaged(&self) -> Vec<StripeRecord> {
         let mut damaged: Vec<StripeRecord> = self.counts.damaged().map(|slot| self.record(slot)).collect();
         damaged.sort_by(|a, b| a.id.cmp(&b.id));
         damaged
     }
 
-    /// The stripes of files with a block that has no healthy copy, even if all nodes were in service.
+    /// Returns the stripes of files with a block that has no healthy copy, even if all nodes were in service.
     pub(crate) fn rotten(&self) -> &BTreeSet<Slot> {
         &self.rotten
     }
 
-    /// The stripe at an index in memory.
+    /// Returns the stripe with this index in memory.
     pub(crate) fn stripe_in(&self, slot: Slot) -> StripeRecord {
         self.record(slot)
     }
 
-    /// The distinct combinations of code, lost blocks and shared helpers, with their counts.
+    /// Returns the distinct combinations of code, lost blocks and shared helpers, with their counts.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind<'_>> {
         self.counts.kinds_without(std::iter::empty(), &self.fleet, &self.shared)
     }
@@ -335,28 +336,29 @@ impl Picture {
         self.counts.kinds_without(apart, &self.fleet, &self.shared)
     }
 
-    /// The name of a stripe of a [`Kind`].
+    /// Returns the name of a stripe of a [`Kind`].
     pub(crate) fn name_of(&self, slot: Slot) -> String {
         self.stripes[slot as usize].as_ref().expect("slots of listed stripes are in use").name().to_string()
     }
 
-    /// Files, puts and blocks to remove.
+    /// Returns the files, puts and blocks to remove.
     pub(crate) fn files(&self) -> &FilesPicture {
         &self.files
     }
 
-    /// All registered nodes.
+    /// Returns all registered nodes.
     pub(crate) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
         &self.nodes
     }
 
-    /// The node with this name.
+    /// Returns the node with this name.
     pub(crate) fn node_named(&self, name: &str) -> Option<&NodeRecord> {
         self.nodes.values().find(|node| node.name == name)
     }
 
-    /// Whether a block's stripe number has not been reached yet, and was given by a coordinator that this
-    /// catalog has no record of. A rebuilt catalog may have stripes with such numbers; these are not newer.
+    /// Whether a block is newer than the catalog: its stripe number has not been used yet, and this catalog
+    /// does not know the coordinator that assigned the number. A rebuilt catalog may contain stripes with
+    /// such numbers; their blocks are not newer.
     pub(crate) fn is_from_the_future(&self, block: &BlockId) -> bool {
         is_from_the_future(block, self.counted.max(1))
             && self.eras.may_be_lost(block)

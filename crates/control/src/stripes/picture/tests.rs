@@ -35,7 +35,7 @@ fn name(at: u8) -> StripeId {
 const STATES: [BlockState; 4] =
     [BlockState::Healthy, BlockState::Missing, BlockState::Corrupt, BlockState::NotStored];
 
-/// A stripe of three blocks; `more` are further nodes that have the middle block.
+/// Creates a stripe of three blocks; `more` are further nodes that have the middle block.
 fn stripe(at: u8, nodes: &[Option<u32>], states: &[u8], odd: u8, more: &[(u32, u8)]) -> StripeRecord {
     let replicas = |index: usize| {
         let mut others: Vec<Replica> = Vec::new();

@@ -9,7 +9,7 @@ use recovery::Redundancy;
 
 use crate::error::RequestError;
 
-/// See the module's documentation.
+/// The codes that were used so far, and their cached fault tolerance.
 #[derive(Default)]
 pub(crate) struct Codes {
     pub(in crate::stripes) built: RefCell<BTreeMap<String, Arc<dyn Code>>>,
@@ -27,7 +27,7 @@ impl Codes {
         Ok(code)
     }
 
-    /// The number of further blocks that a stripe can lose; `None` if it is not readable.
+    /// Returns the number of further blocks that a stripe can lose; `None` if it is not readable.
     pub(crate) fn survives(&self, code: &dyn Code, lost: &[BlockIndex]) -> Option<u32> {
         self.redundancy.borrow_mut().survives(code, lost)
     }

@@ -57,7 +57,7 @@ impl Condemned {
         Some(contradicts_parity())
     }
 
-    /// Blocks of a stripe were rebuilt and are no longer condemned.
+    /// Removes the rebuilt blocks of a stripe from the condemned ones.
     pub(crate) fn absolve(&mut self, record: &StripeRecord, indices: &[codes::BlockIndex], out: &mut Out) {
         let made =
             |block: &BlockId| indices.iter().any(|index| record.blocks[usize::from(index.0)].id == *block);
@@ -65,7 +65,7 @@ impl Condemned {
         self.forget(taken, out);
     }
 
-    /// A stripe was removed; drops its condemned blocks.
+    /// Drops the condemned blocks of a stripe that was removed.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId, out: &mut Out) {
         let taken = self.take(|_, of| of == stripe);
         self.forget(taken, out);
@@ -80,7 +80,7 @@ impl Condemned {
         !self.blocks.is_empty() && self.blocks.keys().any(|(condemned, _)| condemned == block)
     }
 
-    /// The problem of a block on a node, if it is condemned there.
+    /// Returns the problem of a block on a node, if it is condemned there.
     pub(crate) fn problem(&self, block: &BlockId, node: NodeId) -> Option<BlockProblem> {
         let condemned = !self.blocks.is_empty() && self.blocks.contains_key(&(block.clone(), node));
         condemned.then(contradicts_parity)
@@ -98,7 +98,7 @@ impl Condemned {
     }
 }
 
-/// The problem of a block that a parity check has shown to be wrong.
+/// Returns the problem of a block that a parity check has shown to be wrong.
 pub(crate) fn contradicts_parity() -> BlockProblem {
     BlockProblem::Corrupt("it contradicts the parity of its stripe".to_owned())
 }

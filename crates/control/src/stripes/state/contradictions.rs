@@ -1,9 +1,9 @@
 //! Stripes whose blocks contradict each other: some block is wrong although its own checksums hold.
 //!
 //! A contradiction is recorded, so it survives a restart. It ends when the stripe is removed, or when a
-//! parity check passes over every block that counts as good. A check that omits a block, or cannot read it,
-//! proves nothing about that block. Until then, `status` does not report the cluster as safe, and each block
-//! decoded from the stripe is checked against every survivor.
+//! parity check passes over every block of which a healthy copy is recorded. A check that omits a block, or
+//! cannot read it, proves nothing about that block. Until then, `status` does not report the cluster as safe,
+//! and each block decoded from the stripe is checked against every survivor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl Contradictions {
         self.0.contains_key(stripe)
     }
 
-    /// All contradictory stripes, including those missing from the picture.
+    /// Returns all contradictory stripes, including those missing from the picture (the catalog in memory).
     pub(crate) fn names(&self) -> ContradictoryStripes {
         ContradictoryStripes { stripes: self.0.keys().map(StripeId::to_string).collect() }
     }

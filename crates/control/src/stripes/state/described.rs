@@ -1,9 +1,11 @@
-//! DescribedStripes stripes: a plug-in of another system describes a stripe, then has it read or repaired by name.
+//! Described stripes: a plug-in of another system describes a stripe to the coordinator, then has it read or
+//! repaired by name. They are also called given stripes.
 //!
 //! The plug-in is responsible for the description: it states which node has which block, and **which blocks
-//! are lost**. A block without a node is not readable and is not searched for. Findings about its blocks
-//! (bad, moved) are kept here until the stripe is described again or forgotten. The storage has only the
-//! unfinished repairs; each contains its stripe, so the next coordinator can continue it.
+//! are lost**. A block without a node is not readable and is not searched for. Findings about the stripe's
+//! blocks (bad, moved) are kept here until the stripe is described again or forgotten. The storage records
+//! such a stripe only as a part of its unfinished repair, so that the next coordinator can continue the
+//! repair.
 //!
 //! In a store that others change, a plug-in may describe a stripe that the storage has also listed. The
 //! description is the system's latest view and takes precedence for a short time. Both have the same name, so
@@ -20,7 +22,7 @@ use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::described_bytes::DescribedBytes;
 
-/// The given stripes.
+/// The stripes that plug-ins have described.
 #[derive(Default)]
 pub(crate) struct DescribedStripes {
     pub(in crate::stripes) stripes: BTreeMap<StripeId, StripeRecord>,
@@ -30,7 +32,7 @@ pub(crate) struct DescribedStripes {
 }
 
 impl DescribedStripes {
-    /// A job has stored blocks of a given stripe.
+    /// Records the blocks of a described stripe that a job has stored.
     pub(crate) fn note_stored(&mut self, stripe: &StripeId, blocks: &[(BlockIndex, NodeId)], out: &mut Out) {
         for &(block, node) in blocks {
             self.set(stripe, block, node, BlockState::Healthy);
@@ -38,7 +40,7 @@ impl DescribedStripes {
         out.tell(Signal::Blocks(stripe.clone()));
     }
 
-    /// A job found a block of a given stripe to be bad.
+    /// Records that a job found a block of a described stripe to be bad.
     pub(crate) fn note_lost(
         &mut self,
         stripe: &StripeId,
@@ -56,8 +58,8 @@ impl DescribedStripes {
         self.stripes.get(stripe)
     }
 
-    /// Sets the node and the state of a block. Returns `false` if nothing changes or the stripe is not a
-    /// given one.
+    /// Sets the node and the state of a block. Returns `false` if nothing changes or the stripe was not
+    /// described.
     pub(in crate::stripes) fn set(
         &mut self,
         stripe: &StripeId,

@@ -19,9 +19,9 @@ use repair::{BlockId, NodeId, StripeId};
 pub(crate) struct Holdings {
     /// Blocks that no stripe contains.
     pub orphans: BTreeSet<BlockId>,
-    /// Blocks that it was told to remove, without an answer so far.
+    /// Blocks that the helper was told to remove, without an answer so far.
     pub removing: BTreeSet<BlockId>,
-    /// Blocks that it could not remove, and the time of the next attempt.
+    /// Blocks that the helper could not remove, and the time of the next attempt.
     pub stuck: BTreeMap<BlockId, Duration>,
     /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
     pub rechecks: VecDeque<(StripeId, BlockIndex)>,
@@ -40,12 +40,12 @@ impl Inventory {
         self.0.get_mut(&node)
     }
 
-    /// A helper has connected.
+    /// Adds a helper that has connected.
     pub(crate) fn add(&mut self, node: NodeId) {
         self.0.insert(node, Holdings::default());
     }
 
-    /// A helper has disconnected.
+    /// Drops a helper that has disconnected.
     pub(crate) fn remove(&mut self, node: NodeId) {
         self.0.remove(&node);
     }
@@ -54,7 +54,7 @@ impl Inventory {
         self.0.iter().map(|(&node, held)| (node, held))
     }
 
-    /// An orphan of a helper is removed or belongs to a stripe again.
+    /// Takes a block off a helper's orphans, because it was removed or belongs to a stripe again.
     pub(crate) fn drop_orphan(&mut self, node: NodeId, block: &BlockId) {
         if let Some(held) = self.0.get_mut(&node) {
             held.orphans.remove(block);
@@ -66,7 +66,7 @@ impl Inventory {
         self.0.get(&node).is_some_and(|held| held.removing.contains(block))
     }
 
-    /// Nodes that were told to remove a block and have not answered.
+    /// Returns the nodes that were told to remove a block and have not answered.
     pub(crate) fn removers(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.0.iter().filter(|(_, held)| !held.removing.is_empty()).map(|(&node, _)| node)
     }

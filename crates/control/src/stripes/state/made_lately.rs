@@ -11,7 +11,7 @@ use store_api::{BlockState, StripeRecord};
 
 use crate::stripes::indices::indexed;
 
-/// The most blocks that are remembered.
+/// The maximum number of blocks that are remembered.
 const REMEMBERED: usize = 4096;
 
 /// The nodes of recently rebuilt blocks, and the order in which they were rebuilt.

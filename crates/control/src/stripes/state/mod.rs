@@ -1,4 +1,4 @@
-//! The parts of what is known of stripes, without the rules that change them by what else is known.
+//! The parts of the state of stripes. The rules that change one part by the others are in the parent module.
 
 pub(crate) mod codes;
 pub(crate) mod condemned;

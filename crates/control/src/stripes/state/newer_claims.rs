@@ -1,5 +1,5 @@
-//! Helpers' claims of blocks newer than the catalog: their stripe numbers have not been reached yet. Either
-//! the catalog is an old copy that was restored, or a helper's claim is false.
+//! Claims: helpers list blocks that are newer than the catalog, because their stripe numbers have not been
+//! used yet. Either the catalog is an old copy that was restored, or a helper's list is wrong.
 //!
 //! If two helpers have blocks of the same newer stripe, the stripe was really stored, and nothing is changed
 //! until an operator decides. A claim by a single helper only stops removals, because the other helpers may
@@ -18,13 +18,13 @@ use crate::stripes::picture::Picture;
 /// The prefix of the record keys of helpers whose claims were rejected; the name follows.
 pub(in crate::stripes) const REJECTED: &str = "rejected/";
 
-/// The claims of each helper.
+/// The blocks newer than the catalog that each helper lists.
 #[derive(Default)]
 pub(crate) struct NewerClaims {
     pub(crate) claims: BTreeMap<NodeId, BTreeSet<BlockId>>,
     /// Helpers whose claims an operator has rejected.
     pub(in crate::stripes) rejected: BTreeSet<NodeId>,
-    /// Stripes whose blocks several helpers claim.
+    /// Stripes of which several helpers list newer blocks.
     pub(in crate::stripes) confirmed: BTreeSet<String>,
 }
 
@@ -37,19 +37,19 @@ impl NewerClaims {
         }
     }
 
-    /// A helper was removed; drops the rejection of its claims.
+    /// Drops the rejection of a helper's claims, because the helper was removed.
     pub(crate) fn forget_rejected(&mut self, nodes: &Nodes, node: NodeId, out: &mut Out) {
         if self.rejected.remove(&node) {
             out.forget_record(format!("{REJECTED}{}", nodes.name(node)));
         }
     }
 
-    /// Whether any helper claims that the catalog is outdated.
+    /// Whether any helper lists blocks that are newer than the catalog.
     pub(crate) fn has_claims(&self) -> bool {
         !self.claims.is_empty()
     }
 
-    /// Replaces a helper's claim. Returns whether the helper has a claim now.
+    /// Replaces the newer blocks that a helper lists. Returns whether the helper has a claim now.
     pub(in crate::stripes) fn set(&mut self, node: NodeId, blocks: BTreeSet<BlockId>) -> bool {
         self.claims.remove(&node);
         if !blocks.is_empty() && !self.rejected.contains(&node) {
@@ -82,14 +82,14 @@ impl NewerClaims {
         blocks.iter().any(|block| self.confirmed.contains(stripe_of(block)))
     }
 
-    /// The helpers whose claims are confirmed by others, and the number of blocks in each claim.
+    /// Returns the helpers whose claims are confirmed by others, and the number of blocks in each claim.
     pub(crate) fn stopping(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let stopping = self.claims.iter().filter(|(_, blocks)| self.is_confirmed(blocks));
         stopping.map(|(&node, blocks)| (node, blocks.len() as u64))
     }
 }
 
-/// The name of a block's stripe.
+/// Returns the name of a block's stripe.
 fn stripe_of(block: &BlockId) -> &str {
     block.0.rsplit_once('.').map_or(&block.0, |(stripe, _)| stripe)
 }

@@ -18,7 +18,7 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    /// A helper has listed its blocks again.
+    /// Forgets which orphans of a helper were kept, because the helper has listed its blocks again.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.refused.remove(&node);
     }

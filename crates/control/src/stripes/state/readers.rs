@@ -12,7 +12,7 @@ use store_api::StripeRecord;
 
 /// The duration of a lease. The space of replaced files is freed only after this time.
 const LEASE: Duration = Duration::from_secs(30);
-/// The most leases; beyond that, files are read without a lease.
+/// The maximum number of leases. Beyond that, files are read without a lease.
 const MOST_LEASES: usize = 1 << 16;
 
 /// The leases of readers, and the removed stripes that they keep readable.
@@ -33,7 +33,7 @@ impl Readers {
         }
     }
 
-    /// A stripe was removed from the catalog: keeps it if it is under a lease.
+    /// Keeps a stripe that was removed from the catalog, if the stripe is under a lease.
     pub(in crate::stripes) fn retire(&mut self, stripe: StripeRecord, now: Duration) {
         if self.is_leased(&stripe, now) {
             self.retired.insert(stripe.id.clone(), stripe);
@@ -45,7 +45,7 @@ impl Readers {
         until.is_some_and(|&until| now < until)
     }
 
-    /// A removed stripe that is still under a lease.
+    /// Returns a removed stripe that is still under a lease.
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.retired.get(stripe)
     }

@@ -1,7 +1,7 @@
 //! News from a store that others run: whether it has been listed, and remarks for operators.
 //!
-//! Before the first listing the picture is empty, so no stripe counts as safe, lost or surplus. The block
-//! lists of helpers that register are kept until they can be compared with the picture.
+//! Before the first listing the picture (the catalog in memory) is empty, so no stripe counts as safe, lost
+//! or surplus. The block lists of helpers that register are kept until they can be compared with the picture.
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
@@ -20,12 +20,13 @@ pub(crate) struct StoreNews {
 }
 
 impl StoreNews {
-    /// The news of a store. `unlisted` is the reason that it has not been listed yet; `None` if it has.
+    /// Creates the news of a store. `unlisted` is the reason that it has not been listed yet; `None` if it
+    /// has.
     pub(crate) fn new(unlisted: Option<String>) -> Self {
         Self { unlisted, ..Self::default() }
     }
 
-    /// The reason that the store has not been listed yet.
+    /// Returns the reason that the store has not been listed yet.
     pub(crate) fn unlisted(&self) -> Option<&str> {
         self.unlisted.as_deref()
     }
@@ -35,7 +36,7 @@ impl StoreNews {
         self.unlisted().map_or(Ok(()), |why| Err(ScrubError::Unlisted(why.to_owned())))
     }
 
-    /// Remarks for operators that require no action.
+    /// Returns remarks for operators that require no action.
     pub(crate) fn remarks(&self) -> &[String] {
         &self.remarks
     }
