@@ -54,7 +54,7 @@ impl Coupling {
         [self.high[0], self.high[1], self.low[0], self.low[1]]
     }
 
-    /// o·o′ + p·p′.
+    /// The determinant of a pair's equations: o·o′ + p·p′.
     fn determinant(self) -> u8 {
         mul(self.high[0], self.low[0]) ^ mul(self.high[1], self.low[1])
     }
@@ -78,8 +78,8 @@ impl ClayVariant {
     /// Mend's own variant, `clay-N-K-D`.
     pub const MEND: Self = Self { scalar: RsFamily::Cauchy, coupling: Coupling::SYMMETRIC };
 
-    /// The variants with a name. Mend's own has none; the others are those of Ceph's plug-ins, which couple a
-    /// pair by the plug-in's own code of two data and two parity blocks, solved for the data.
+    /// The variants with a name: those of Ceph's plug-ins. A plug-in couples a pair by its own code of two
+    /// data and two parity blocks, solved for the data. Mend's own variant has no name.
     const NAMED: [(&str, Self); 3] = [
         (
             "ceph-jerasure",
@@ -92,10 +92,10 @@ impl ClayVariant {
         ),
     ];
 
-    /// Parses the suffix of a Clay code's name; returns `None` if it names no variant.
+    /// Parses the suffix of a Clay code's name; returns `None` if the suffix is no variant.
     ///
     /// # Errors
-    /// If it names a Reed-Solomon family that does not exist.
+    /// If the suffix names a Reed-Solomon family that does not exist.
     pub(crate) fn parse(suffix: Option<&str>) -> Result<Option<Self>, SpecError> {
         let Some(suffix) = suffix else { return Ok(Some(Self::MEND)) };
         if let Some((_, variant)) = Self::NAMED.iter().find(|(name, _)| *name == suffix) {
@@ -200,8 +200,8 @@ impl Clay {
         }
     }
 
-    /// The helpers that rebuild block `lost` with the fewest reads: all others of its row in the grid, and
-    /// further ones by preference. Returns `None` if not all of them are available.
+    /// Returns the d helpers that rebuild block `lost` with the fewest reads: all other blocks of its row in
+    /// the grid, then further blocks in order of preference. Returns `None` if not all of them are available.
     fn helpers(&self, lost: usize, erasure: &Erasure) -> Option<Vec<usize>> {
         let row = self.grid.row_of(self.node(lost));
         let in_row = |block: &usize| self.grid.row_of(self.node(*block)) == row;
@@ -212,7 +212,7 @@ impl Clay {
         Some(must.into_iter().chain(may).take(self.d).collect())
     }
 
-    /// Rebuilds the only lost block from the planes in which it is dotted.
+    /// Returns the recipe that rebuilds the only lost block from the planes in which it is dotted.
     fn repair_one(&self, erasure: &Erasure, lost: usize, helpers: &[usize]) -> Recipe {
         let node = self.node(lost);
         let row = self.grid.row_of(node);
@@ -243,7 +243,7 @@ impl Clay {
         self.recipe(erasure, &sources, &[sums])
     }
 
-    /// Rebuilds any losses from k blocks, plane by plane.
+    /// Returns the recipe that rebuilds any losses from k blocks, solving all planes.
     fn decode(&self, erasure: &Erasure, sources: &[usize]) -> Recipe {
         let known = &sources[..self.k.min(sources.len())];
         if erasure.lost.is_empty() {
@@ -318,7 +318,8 @@ impl Grid {
         self.digit(plane, self.row_of(node)) == node % self.width
     }
 
-    /// The node and plane that this sub-block is coupled with; `None` if its node is dotted.
+    /// The node and plane of the sub-block that `node`'s sub-block in `plane` is coupled with; `None` if
+    /// `node` is dotted.
     fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
         let (x, row) = (node % self.width, self.row_of(node));
         let digit = self.digit(plane, row);
@@ -333,7 +334,7 @@ impl Grid {
 #[derive(Clone, Debug, Default)]
 struct Sum(Vec<(u32, u8)>);
 
-/// A dense accumulator, which adds a list in one pass over the list.
+/// A dense sum of [`Sum`]s. It adds another one in a single pass over its terms.
 struct Accumulator {
     coefficients: Vec<u8>,
     touched: Vec<u32>,
@@ -358,7 +359,8 @@ impl Accumulator {
 
     /// Returns the sum and resets the accumulator to zero.
     fn take(&mut self) -> Sum {
-        // A source whose coefficient became zero in between was recorded twice; the second time it is zero.
+        // If a source's coefficient became zero in between, `touched` may contain the source twice. The
+        // second occurrence reads zero and is dropped.
         self.touched.sort_unstable();
         let terms = self
             .touched
@@ -374,7 +376,7 @@ struct Layers<'a> {
     coupling: Coupling,
     /// The unknown nodes, as many as the code has parities.
     unknown: Vec<usize>,
-    /// The position of each node in `unknown`.
+    /// The position of each node in `unknown`; `None` for known nodes.
     positions: Vec<Option<usize>>,
     /// The index of each node's first sub-block among the sources; `None` for virtual nodes.
     first_source: Vec<Option<u32>>,
@@ -404,9 +406,9 @@ impl<'a> Layers<'a> {
         layers
     }
 
-    /// Sorts planes by the number of unknown nodes dotted in them, which is a valid order. If the partner of
-    /// a known node is unknown, the computation needs U* from another plane. There, the partner is not dotted
-    /// but the known node is, so one unknown node less is dotted.
+    /// Sorts planes by the number of unknown nodes dotted in them. That order is valid: each plane needs only
+    /// earlier ones. If the partner of a known node is unknown, the computation needs U* from another plane.
+    /// There, the partner is not dotted but the known node is, so one unknown node less is dotted.
     fn in_order(&self, planes: &[usize]) -> Vec<usize> {
         let mut planes = planes.to_vec();
         planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());
@@ -444,14 +446,14 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds `scale` times C of a known node. That is a source, or zero if the node is virtual.
+    /// Adds `scale` times C of a known node. C is a source, or zero if the node is virtual.
     fn add_stored(&self, accumulator: &mut Accumulator, node: usize, z: usize, scale: u8) {
         if let Some(first) = self.first_source[node] {
             accumulator.add_term(first + z as u32, scale);
         }
     }
 
-    /// C of an unknown node, once all planes are solved.
+    /// Returns C of an unknown node; all planes must be solved.
     fn coupled(&self, node: usize, z: usize) -> Sum {
         let own = &self.uncoupled[self.positions[node].expect("an unknown node")][z];
         let Some((partner, plane)) = self.grid.partner(node, z) else { return own.clone() };
@@ -471,7 +473,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// C* of a pair, given its stored C and its U in `uncoupled`: C* = (U + o·C) / p.
+    /// Returns C* of a pair, computed from the stored C and from U in `uncoupled`: C* = (U + o·C) / p.
     fn partner_of_known(&self, node: usize, partner: usize, z: usize, uncoupled: &Sum) -> Sum {
         let [own, of_star] = self.coefficients(node, partner);
         let scale = inverse_of(of_star);
@@ -483,7 +485,7 @@ impl<'a> Layers<'a> {
         if node > partner { self.coupling.high } else { self.coupling.low }
     }
 
-    /// `scale` · `sum` + `stored_scale` · C of a known node.
+    /// Returns `scale` · `sum` + `stored_scale` · C of a known node.
     fn combination(&self, sum: &Sum, scale: u8, node: usize, z: usize, stored_scale: u8) -> Sum {
         let stored = self.first_source[node].map(|first| (first + z as u32, 1));
         sum.plus(&Sum(stored.into_iter().collect()), scale, stored_scale)
@@ -491,7 +493,7 @@ impl<'a> Layers<'a> {
 }
 
 impl Sum {
-    /// `scale` · self + `other_scale` · other, merging two ascending lists.
+    /// Returns `scale` · self + `other_scale` · other, by merging two ascending lists.
     fn plus(&self, other: &Self, scale: u8, other_scale: u8) -> Self {
         let mut merged = Vec::with_capacity(self.0.len() + other.0.len());
         let mut others = other.0.iter().map(|&(source, c)| (source, mul(other_scale, c))).peekable();

@@ -20,14 +20,14 @@ impl fmt::Display for BlockIndex {
 /// One of the α equal, contiguous parts of a block; α = 1 for codes that are not sub-packetized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubBlock {
-    /// The block it is part of.
+    /// The block that contains this sub-block.
     pub block: BlockIndex,
-    /// Its position in the block, `0..α`.
+    /// The sub-block's position in the block, `0..α`.
     pub sub: u16,
 }
 
 impl SubBlock {
-    /// The only sub-block of a block if α = 1, otherwise the first.
+    /// The first sub-block of a block, which is the only one if α = 1.
     pub fn first(block: BlockIndex) -> Self {
         Self { block, sub: 0 }
     }

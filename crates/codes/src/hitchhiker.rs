@@ -1,5 +1,5 @@
-//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks. The parity of b also carries sums of a, so
-//! a lost block is rebuilt from half of most blocks.
+//! Hitchhiker: two Reed-Solomon stripes a and b that share blocks. The parity of b also contains sums of a,
+//! so the repair of a data block reads only half of most other blocks.
 //!
 //! A block consists of two halves, a and b. Each half is contiguous ("hop-and-couple" with a hop of half a
 //! block), so that reading one half is one disk read. Let f_j be the rows of a Reed-Solomon code and g_j a
@@ -13,8 +13,8 @@
 //! parity j ≥ 2  f_j(a)                     f_j(b) + g_j(a)
 //! ```
 //!
-//! Hadoop's own coder is XOR with other groups: all have the same size, and the remainder goes into the last
-//! one.
+//! Hadoop's own coder is the variant XOR with other groups: all have the same size, except the last, which
+//! also takes the remainder.
 //!
 //! XOR+ and nonXOR leave the last data block out of the groups. Its a half is rebuilt from parity 1's a half
 //! and all g_j together, because with these codes the sum of all g_j equals f_1 except for the last block.
@@ -67,8 +67,8 @@ impl HitchhikerVariant {
     }
 
     /// The groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as even as
-    /// possible, larger ones last. In Hadoop all have the same size, except the last, which also takes the
-    /// remainder.
+    /// possible, larger ones last. In the variant Hadoop all groups have the same size, except the last,
+    /// which also takes the remainder.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
@@ -123,7 +123,7 @@ impl Hitchhiker {
     }
 
     /// The half blocks that rebuild data block `lost` if all others are available; `None` if plain decoding
-    /// reads no more than that.
+    /// reads as little.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
         // The b halves of the other data blocks and of parity block 0 yield the lost b half, …

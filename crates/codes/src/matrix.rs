@@ -1,7 +1,7 @@
 //! Dense matrices over GF(2^8): product, inverse, rank and solving.
 //!
-//! They are small (a code has at most 255 blocks), so clarity wins over blocking and vectorising;
-//! the bytes of blocks never pass through here.
+//! The matrices are small (a code has at most 255 blocks), so the code is kept simple instead of fast. The
+//! bytes of blocks are combined elsewhere (crate `gf`).
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -85,10 +85,10 @@ impl Matrix {
         Self::from_fn(rows.len(), columns.len(), |i, j| self[(rows[i], columns[j])])
     }
 
-    /// This matrix with the rows of `below` under its own.
+    /// This matrix, followed by the rows of `below`.
     ///
     /// # Panics
-    /// If they differ in the number of columns.
+    /// If the two matrices differ in the number of columns.
     pub fn stacked_on(mut self, below: &Self) -> Self {
         assert_eq!(self.columns, below.columns, "rows of one length");
         self.rows += below.rows;
@@ -133,12 +133,13 @@ impl Matrix {
         self.clone().reduce(self.columns).len()
     }
 
-    /// The rows that are not combinations of the rows above them.
+    /// The indices of the rows that are not combinations of the rows above them.
     pub fn independent_rows(&self) -> Vec<usize> {
         self.transposed().reduce(self.rows)
     }
 
-    /// Coefficients `c`, one per row of `self`, with `c · self = target`; `None` if there are none.
+    /// Coefficients `c`, one per row of `self`, with `c · self = target`; `None` if `target` is no
+    /// combination of the rows.
     ///
     /// If there are several solutions, the first rows that suffice are used and the others get 0.
     ///
@@ -156,7 +157,7 @@ impl Matrix {
     /// The index of the first row of `targets` that is not a combination of rows of `self`.
     ///
     /// # Panics
-    /// If the numbers of columns differ.
+    /// If `self` and `targets` differ in the number of columns.
     pub fn solve_rows(&self, targets: &Self) -> Result<Self, usize> {
         assert_eq!(self.columns, targets.columns, "targets are as long as rows");
         let unknowns = self.rows;
@@ -200,7 +201,8 @@ impl Matrix {
         pivots
     }
 
-    /// Subtracts multiples of row `pivot`, which has a 1 in `column`, so that all other rows have a 0 there.
+    /// Makes `column` zero in all rows but `pivot`, which has a 1 there, by subtracting multiples of that
+    /// row.
     fn clear_column(&mut self, column: usize, pivot: usize) {
         let pivot_row = self.row(pivot).to_vec();
         for i in (0..self.rows).filter(|&i| i != pivot) {

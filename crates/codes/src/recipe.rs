@@ -49,12 +49,12 @@ impl Recipe {
         Self { outputs, sources: kept, rows }
     }
 
-    /// The sub-blocks it computes.
+    /// The sub-blocks that the recipe computes.
     pub fn outputs(&self) -> &[SubBlock] {
         &self.outputs
     }
 
-    /// The sub-blocks it reads.
+    /// The sub-blocks that the recipe reads.
     pub fn sources(&self) -> &[SubBlock] {
         &self.sources
     }

@@ -1,8 +1,8 @@
 //! The names of codes in metadata and on the command line.
 //!
 //! A name consists of the code, its parameters and any variant, joined by hyphens: `rs-14-10`,
-//! `rs-9-6-jerasure`. A parsed spec is within the code's limits; a spec constructed as a value is checked
-//! when it is built.
+//! `rs-9-6-jerasure`. A parsed spec is within the code's limits. A spec constructed as a value is checked
+//! when its code is built.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::{
     ReedSolomon, Rotated, RsFamily, SpecError, clay, hitchhiker, less, lrc, rotated,
 };
 
-/// GF(2^8) has 255 non-zero elements, and the constructions assign one to each block.
+/// The maximum n: GF(2^8) has 255 non-zero elements, and the constructions assign one to each block.
 pub(crate) const MAX_BLOCKS: usize = 255;
 
 /// A code and its parameters. The text form is used for storage and input.
@@ -311,7 +311,7 @@ impl CodeSpec {
         }
     }
 
-    /// Builds the code, for shared use.
+    /// Builds the code; callers share it.
     ///
     /// # Errors
     /// The rule that the parameters violate.

@@ -44,19 +44,20 @@ impl Systematic {
         )
     }
 
-    /// The recipe for the wanted blocks from all sub-blocks of `blocks`.
+    /// The recipe that rebuilds the wanted blocks from all sub-blocks of `blocks`.
     ///
     /// # Errors
-    /// If these do not determine a lost block.
+    /// If the sub-blocks read do not determine a lost block.
     pub fn solve_from(&self, erasure: &Erasure, blocks: &[usize]) -> Result<Recipe, DecodeError> {
         let sources: Vec<usize> = blocks.iter().flat_map(|&block| self.indices(block)).collect();
         self.solve(erasure, &sources)
     }
 
-    /// The recipe for the wanted blocks from the sub-blocks of available blocks for which `reads` holds.
+    /// The recipe that rebuilds the wanted blocks from those sub-blocks of available blocks for which `reads`
+    /// returns true.
     ///
     /// # Errors
-    /// If these do not determine a lost block.
+    /// If the sub-blocks read do not determine a lost block.
     pub fn solve_reading(
         &self,
         erasure: &Erasure,
@@ -96,8 +97,8 @@ impl Systematic {
     /// Expresses the targets, none of which is a source, in terms of the sources: one row of coefficients per
     /// target.
     ///
-    /// Only the data that are not sources are unknowns. So the work is the inversion of a matrix of the size
-    /// of the loss, independent of k.
+    /// Only data sub-blocks that are not sources are unknowns. So the matrix to invert has the size of the
+    /// loss, whatever k is.
     ///
     /// # Errors
     /// The position of a target that the sources do not determine.
@@ -121,8 +122,8 @@ impl Systematic {
         Ok(combined)
     }
 
-    /// For each target, the coefficients of the source parities that produce the target's part in the unknown
-    /// data.
+    /// Returns, for each target, the coefficients of the source parities whose sum contains the unknown data
+    /// in the same proportion as the target.
     fn solve_unknown(
         &self,
         targets: &[usize],
@@ -154,7 +155,7 @@ impl Systematic {
     }
 }
 
-/// The position of each of `size` indices in `sources`.
+/// The position of each index below `size` in `sources`, or `None` if it is not there.
 fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
     let mut position = vec![None; size];
     sources.iter().enumerate().for_each(|(source, &index)| position[index] = Some(source));

@@ -27,7 +27,7 @@ const CEPH_FINGERPRINTS: &[(&str, u64)] = &[
     ("clay-8-5-7-ceph-jerasure", 0xf56c8ecbebead498),
 ];
 
-/// Computed by an independent implementation of each construction.
+/// Fingerprints that an independent implementation of each construction computed.
 const FINGERPRINTS: &[(&str, u64)] = &[
     ("rs-14-10", 0xb0dd5d28ddb6620d),
     ("rs-14-10-vandermonde", 0x1482079770238fcd),

@@ -1,7 +1,7 @@
 //! Codes without sub-blocks, defined by their parity rows.
 //!
 //! Local groups are detected in the rows, so that a single loss reads as few blocks as the rows allow. A loss
-//! that its groups cannot rebuild is solved with as many independent blocks as necessary.
+//! that local groups cannot rebuild is solved with as many independent blocks as necessary.
 
 mod ceph_lrc;
 mod ceph_shec;
@@ -23,7 +23,7 @@ use crate::erasure::Erasure;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError, lrc};
 
-/// A code of this kind; each has its rows in its own file.
+/// A code that is defined by its parity rows. A file in this folder constructs the rows of each variant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LinearCode {
     /// Any generator matrix, `explicit-N-K-T-xHEX`.
@@ -53,7 +53,8 @@ pub enum LinearCode {
         /// Data blocks in a stripe.
         k: usize,
     },
-    /// Azure's shape with other published global rows, `lrc-K-L-G-powers` and `lrc-K-L-G-cauchy`.
+    /// The block layout of Azure's LRC with other published global rows, `lrc-K-L-G-powers` and
+    /// `lrc-K-L-G-cauchy`.
     PublishedLrc {
         /// The coefficients of the global parity blocks.
         globals: LrcGlobals,
@@ -133,7 +134,7 @@ impl LinearCode {
         }
     }
 
-    /// The groups, if they are known from the construction.
+    /// The local groups, if the construction of the code gives them.
     fn known_groups(&self) -> Option<Vec<Vec<usize>>> {
         match *self {
             Self::CephLrc { k, m, l } => Some(ceph_lrc::groups(k, m, l)),
@@ -162,7 +163,7 @@ impl fmt::Display for LinearCode {
 pub struct Linear {
     spec: CodeSpec,
     code: Systematic,
-    /// Sets of blocks in which each block is a combination of the others.
+    /// The local groups, smallest first. In a local group each block is a combination of the others.
     groups: Vec<Vec<usize>>,
     encoding: Recipe,
 }
@@ -197,13 +198,14 @@ impl Linear {
         &self.groups
     }
 
-    /// The blocks to read for local repairs, and whether groups suffice for all losses. A group may need a
-    /// block that another group rebuilds first.
+    /// Returns which blocks to read for local repairs, and whether groups suffice for all losses. A group may
+    /// need a block that another group rebuilds first.
     fn read_by_groups(&self, erasure: &Erasure) -> (Vec<bool>, bool) {
         let n = self.blocks();
         let mut group_of: Vec<Option<&Vec<usize>>> = vec![None; n];
         let mut is_known: Vec<bool> = (0..n).map(|block| erasure.is_present(block)).collect();
-        // Smallest groups first, and blocks that can be read before blocks that must be rebuilt.
+        // Rebuild one block at a time, from the smallest group that lacks no other block. Each rebuilt block
+        // may complete other groups.
         while let Some((block, group)) = self.next_by_group(&is_known) {
             group_of[block] = Some(group);
             is_known[block] = true;
@@ -293,7 +295,8 @@ impl Code for Linear {
         let solved = self.code.solve_from(&erasure, &self.sources(&erasure));
         let (needed, available) = (self.data_blocks(), erasure.present.len());
         solved.map_err(|error| match error {
-            // A group could have done with fewer blocks, but it is broken, and a global solution needs k.
+            // Intact local groups would repair with fewer than k blocks. Here they do not suffice, and any
+            // other repair reads k.
             DecodeError::Undecodable { .. } if available < needed => {
                 DecodeError::NotEnoughBlocks { needed, available }
             }

@@ -44,12 +44,12 @@ impl Stripe {
         self.code.blocks()
     }
 
-    /// All blocks but these, in order.
+    /// All blocks but those in `lost`, in order.
     pub fn others(&self, lost: &[usize]) -> Vec<usize> {
         (0..self.blocks()).filter(|block| !lost.contains(block)).collect()
     }
 
-    /// Requests the recipe for these blocks, applies it, and compares the result with the stripe.
+    /// Requests the recipe for the wanted blocks, applies it, and compares the result with the stripe.
     pub fn repair(&self, wanted: &[usize], available: &[usize]) -> Result<Recipe, DecodeError> {
         let recipe = self.code.repair(&indices(wanted), &indices(available))?;
         let name = self.code.spec();
