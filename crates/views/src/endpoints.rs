@@ -105,12 +105,12 @@ pub struct NoQuery {}
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct FilesQuery {
-    /// Only files whose names start with this prefix.
+    /// Lists only files whose names start with this prefix.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// Query for a repair: how long to wait, and which of its stripes to list.
+/// How long to wait for a repair, and which of its stripes to list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct RepairQuery {
@@ -121,7 +121,7 @@ pub struct RepairQuery {
     pub since: Option<u64>,
     /// The maximum number of stripes in the answer; all if absent.
     pub items: Option<usize>,
-    /// Only stripes whose names come after this name.
+    /// Lists only stripes whose names come after this name.
     pub items_after: Option<String>,
 }
 
@@ -268,8 +268,8 @@ endpoints! {
         409 "It is up, or holds blocks that the catalog needs",
         503 "It cannot be carried out now";
 
-    /// Begins the maintenance of a helper or changes its end. Until then the helper's blocks are not rebuilt
-    /// elsewhere.
+    /// Begins the maintenance of a helper, or changes the end of its maintenance. Until that end the helper's
+    /// blocks are not rebuilt elsewhere.
     Maintain maintain = Put put "/v1/nodes/{node}/maintenance"
         at "node": String "The helper's name",
         body MaintenanceRequest,
@@ -345,7 +345,7 @@ endpoints! {
         answer FileView "The file",
         404 "There is nothing of this name or number";
 
-    /// Begins a put. The client then stores its stripes over a control connection.
+    /// Begins a put. The client then stores the file's stripes over a control connection.
     BeginPut begin_put = Post post "/v1/puts"
         body PutRequest,
         answer PutView "The put, and how the file is cut",
@@ -384,7 +384,7 @@ endpoints! {
         404 "There is nothing of this name or number";
 
     /// Lists the stripes whose blocks contradict each other. Plug-ins keep their own system from rebuilding
-    /// blocks from these.
+    /// blocks from these stripes.
     ListContradictions contradictions = Get get "/v1/contradictions"
         answer ContradictoryStripes "Their names";
 
@@ -488,7 +488,7 @@ endpoints! {
         answer ScrubView "The scrub",
         409 "One runs that does not check parity";
 
-    /// A scrub that is running or has run last.
+    /// The state of a scrub, which must be the running or the most recent one.
     GetScrub scrub_state = Get get "/v1/scrubs/{scrub}"
         at "scrub": u64 "The scrub's number",
         answer ScrubView "The scrub",
@@ -507,14 +507,14 @@ endpoints! {
         500 "The coordinator's own disk fails, or the catalog is damaged";
 
     /// Accepts the catalog although some helpers hold newer blocks, which become orphans. With `reject`,
-    /// ignores the claims of one helper instead.
+    /// ignores instead what one helper reports about newer blocks.
     AcceptCatalog accept_catalog = Post post "/v1/catalog/accept"
         body AcceptRequest,
         answer AcceptedView "What was decided",
         404 "There is no such helper";
 
-    /// Begins to remove orphans: blocks that belong to no known stripe. Only those are removed that carry
-    /// this cluster's identity, are older than the catalog, and provably have no reference left.
+    /// Begins to remove orphans: blocks that belong to no known stripe. An orphan is removed only if it
+    /// carries this cluster's identity, is older than the catalog, and provably has no reference left.
     RemoveOrphans remove_orphans = Post post "/v1/orphans/remove"
         answer OrphansView "How many there are",
         409 "It contradicts what is there",

@@ -65,9 +65,9 @@ pub enum HistoryEvent {
     BlocksLost {
         /// The helper's name.
         node: String,
-        /// Number of these blocks.
+        /// Number of bad or missing blocks.
         blocks: u64,
-        /// Names of some of these blocks.
+        /// Names of some of the bad or missing blocks.
         first: Vec<String>,
         /// The defect of the first block.
         problem: String,
@@ -81,7 +81,8 @@ pub enum HistoryEvent {
         /// The operation that found the contradiction.
         found_by: FoundBy,
     },
-    /// A contradiction is resolved: parity holds again over every block of the stripe that counts as good.
+    /// A contradiction is resolved: a parity check over all blocks of the stripe that are considered good has
+    /// succeeded.
     ContradictionSettled {
         /// The stripe's name.
         stripe: String,

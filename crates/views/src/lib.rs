@@ -50,7 +50,7 @@ pub struct WaitingStripes {
     pub survives: u32,
     /// Number of these stripes.
     pub stripes: u64,
-    /// Milliseconds until the first of them is repaired.
+    /// Milliseconds until the first repair of these stripes starts.
     pub starts_in_ms: u64,
     /// These facts as a sentence for people.
     pub text: String,
@@ -136,11 +136,11 @@ pub struct ContradictoryStripes {
 pub struct ContradictionView {
     /// The stripe's name.
     pub stripe: String,
-    /// The name of its file; absent if the stripe belongs to no file.
+    /// The name of the stripe's file; absent if the stripe belongs to no file.
     pub file: Option<String>,
     /// The blocks in the equations that failed.
     pub blocks: Vec<String>,
-    /// The operation that found the contradiction first.
+    /// The operation that first found the contradiction.
     pub found_by: FoundBy,
     /// Time of that discovery, in milliseconds since 1970.
     pub since_unix_ms: u64,
@@ -163,8 +163,8 @@ pub struct Census {
     /// helper. If the shared helper fails, all of these blocks are lost together.
     #[serde(default)]
     pub misplaced: u64,
-    /// Stripes grouped by the number of further helpers that they can lose and stay readable in any case,
-    /// fewest first.
+    /// Stripes grouped by the number of further helpers, whichever they are, that they can lose and stay
+    /// readable; fewest first.
     pub redundancy: Vec<Redundancy>,
     /// Stripes that cannot be read now.
     pub unreadable: u64,
@@ -211,8 +211,8 @@ pub struct NewerBlocks {
     /// Names of some of these blocks.
     #[serde(default)]
     pub first: Vec<String>,
-    /// Whether another helper holds blocks of one of these stripes, too. If so, nothing is changed until an
-    /// operator decides.
+    /// Whether another helper also holds newer blocks of one of these stripes. If so, nothing is changed
+    /// until an operator decides.
     #[serde(default)]
     pub confirmed: bool,
 }
@@ -220,8 +220,8 @@ pub struct NewerBlocks {
 /// The operator's decision about a catalog that is older than blocks on some helpers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptRequest {
-    /// A helper whose claims to hold newer blocks are ignored from now on; claims of other helpers are kept.
-    /// If absent, the catalog is accepted and all newer blocks become orphans.
+    /// A helper whose reports of newer blocks are ignored from now on; reports of other helpers are kept. If
+    /// absent, the catalog is accepted and all newer blocks become orphans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reject: Option<String>,
 }
@@ -306,7 +306,7 @@ pub struct StripeView {
     /// Further blocks that the stripe can lose, whichever they are.
     pub survives: u32,
     /// Further helpers that the stripe can lose, whichever they are. Less than `survives` if some helper
-    /// holds several of its blocks.
+    /// holds several blocks of the stripe.
     #[serde(default)]
     pub helpers: u32,
     /// The blocks, by index.
@@ -377,12 +377,13 @@ pub struct GivenStripe {
 pub struct GivenBlock {
     /// The name by which the helper finds the block.
     pub block: String,
-    /// The block's size in bytes, at most the stripe's `block_bytes`. For the code it is padded with zeros.
+    /// The block's size in bytes, at most the stripe's `block_bytes`. The code pads a shorter block with
+    /// zeros.
     pub bytes: u64,
     /// The helper that holds the block; absent if the block is lost.
     pub node: Option<String>,
-    /// The block's digest as `kind:hexadecimal`, if that system has digests. A helper whose block has another
-    /// digest is not read.
+    /// The block's digest as `kind:hexadecimal`, if the other system has digests. A block with another digest
+    /// is not read.
     pub digest: Option<String>,
 }
 
@@ -447,7 +448,7 @@ pub struct RepairView {
     pub policy: String,
     /// The state of the repair.
     pub state: RepairState,
-    /// Its counters.
+    /// The repair's counters.
     #[serde(flatten)]
     pub counts: RepairCounts,
     /// Time of the request, in milliseconds since 1970.
@@ -536,8 +537,8 @@ pub struct PlanRequestView {
     /// lost.
     #[serde(default)]
     pub lost: Vec<u16>,
-    /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the helpers
-    /// that a repair would choose.
+    /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the planner
+    /// uses the helpers that a repair would choose.
     pub requestor: Option<String>,
 }
 
@@ -594,7 +595,7 @@ pub struct ScrubView {
     pub started_unix_ms: u64,
     /// End of the scrub, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Helpers that were not checked, or only in part, because they are down or do not answer.
+    /// Helpers that were not checked, or checked only in part, because they are down or do not answer.
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
@@ -635,7 +636,7 @@ pub struct UncheckedStripes {
 pub struct ContradictoryStripe {
     /// The stripe's name.
     pub stripe: String,
-    /// The blocks among which some are wrong.
+    /// The blocks that may be wrong; at least one of them is.
     pub suspects: Vec<SuspectBlock>,
 }
 
@@ -648,12 +649,12 @@ pub struct SuspectBlock {
     pub node: String,
 }
 
-/// A helper that a scrub could not check, or only in part.
+/// A helper that a scrub could not check, or could check only in part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedNode {
     /// The helper's name.
     pub node: String,
-    /// Number of its blocks that were not checked.
+    /// Number of the helper's blocks that were not checked.
     pub blocks: u64,
     /// The reason.
     #[serde(default)]
@@ -665,7 +666,7 @@ pub struct SkippedNode {
 pub struct Finding {
     /// The block's name.
     pub block: String,
-    /// The name of its stripe.
+    /// The name of the block's stripe.
     pub stripe: String,
     /// The helper that holds the block.
     pub node: String,

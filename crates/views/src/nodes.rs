@@ -72,15 +72,16 @@ pub struct FullNode {
 pub struct GoneNode {
     /// The helper's name.
     pub node: String,
-    /// Start of its absence, in milliseconds since 1970.
+    /// Start of the helper's absence, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Number of blocks that the catalog places on the helper.
     pub blocks: u64,
     /// The state of the recovery of these blocks.
     pub recovery: RecoveryState,
-    /// Milliseconds until their repair starts automatically; absent if it will not.
+    /// Milliseconds until the repair of these blocks starts automatically; absent if no automatic repair is
+    /// due.
     pub starts_in_ms: Option<u64>,
-    /// The number of their repair while it runs.
+    /// The number of the repair of these blocks, while it runs.
     pub repair: Option<u64>,
     /// The state as text for people, with the suggested next step.
     pub text: String,
@@ -111,15 +112,15 @@ pub struct SafetyView {
     pub nodes: Vec<String>,
     /// Number of readable stripes with blocks on these helpers.
     pub stripes: u64,
-    /// Number of those stripes that would be unreadable without these helpers.
+    /// Number of the stripes counted in `stripes` that would be unreadable without these helpers.
     pub unreadable: u64,
     /// Names of stripes that would be unreadable. The list may be truncated.
     pub unreadable_stripes: Vec<String>,
     /// Number of readable stripes on these helpers whose blocks contradict each other.
     #[serde(default)]
     pub contradictory: u64,
-    /// The number of further helpers that each of the other stripes could lose in addition to these helpers.
-    /// Absent if there are no other stripes.
+    /// The minimum number of further helpers that a stripe which stays readable could lose, in addition to
+    /// these helpers. Absent if no stripe stays readable.
     pub survives: Option<u32>,
     /// The result as text for people.
     pub text: String,
@@ -151,7 +152,7 @@ pub struct SettingsRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebalanceRequest {
-    /// Only list the moves without carrying them out.
+    /// Whether to only list the moves, without carrying them out.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -161,7 +162,8 @@ pub struct RebalanceRequest {
 pub struct RebalanceView {
     /// The number of the repair that moves the blocks; absent for a dry run and if there are no moves.
     pub repair: Option<u64>,
-    /// The best moves at this time. The target of a block is decided when its move starts, so it may differ.
+    /// The best moves at this time. The final target of a block is decided when its move starts, so it may
+    /// differ.
     pub moves: Vec<BlockMove>,
     /// Total size of the moved blocks in bytes.
     pub bytes: u64,
