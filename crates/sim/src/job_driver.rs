@@ -17,7 +17,7 @@ use crate::scene::Scene;
 /// Interval between the job's ticks.
 pub(crate) const TICK_MS: u64 = 50;
 
-/// The driver of one job, with its records for the checks.
+/// The driver of one job, with records for the checks of invariants.
 #[derive(Debug)]
 pub(crate) struct JobDriver {
     pub(crate) job: Job,
@@ -66,7 +66,7 @@ impl JobDriver {
         self.job.handle_node_lost(node, &self.topology, scene.now);
     }
 
-    /// Handles a node that registers again. It has no state of the job.
+    /// Handles a node that registers again. Such a node has no state of the job.
     pub(crate) fn register(&mut self, node: NodeId, scene: &mut Scene) {
         if self.topology.is_alive(node) {
             self.lose_node(node, scene);

@@ -28,12 +28,12 @@ pub enum Kind {
     },
     /// The wanted blocks are rebuilt in the store.
     Repair {
-        /// If true, on their original nodes; otherwise on spare nodes.
+        /// Whether the blocks are rebuilt on their original nodes; otherwise on spare nodes.
         in_place: bool,
     },
     /// A client puts a stripe: the client holds the data blocks, and every block goes to a helper.
     Put,
-    /// The wanted blocks, which are not lost, move to spare nodes.
+    /// The wanted blocks, which are not lost, are moved to spare nodes.
     Migrate,
 }
 
@@ -48,7 +48,7 @@ pub struct Checks {
     pub reread: bool,
 }
 
-/// Links, disks, control connections and memory. All nodes have the same.
+/// Links, disks, control connections and memory, alike on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machines {
     /// Rate of each link in bytes per second.
@@ -205,7 +205,7 @@ impl Scenario {
         matches!(self.kind, Kind::Read { .. } | Kind::Put)
     }
 
-    /// Whether deliveries become blocks of the store.
+    /// Whether delivered blocks are published in the store. Only those of a read are not.
     pub fn publishes(&self) -> bool {
         !matches!(self.kind, Kind::Read { .. })
     }
@@ -222,7 +222,7 @@ impl Scenario {
         if is_last { self.tail_bytes } else { self.block_bytes }
     }
 
-    /// The node to which a block belongs.
+    /// The node that should hold a block.
     pub fn home(&self, block: BlockIndex) -> NodeId {
         NodeId(1 + u32::from(block.0) % self.holders)
     }
@@ -246,8 +246,8 @@ impl Scenario {
         }
     }
 
-    /// The rate of one connection as the coordinator would measure it. It is limited by the window per round
-    /// trip.
+    /// The rate of one connection as the coordinator would measure it, in bytes per second: at most one
+    /// window per round trip.
     fn link_rate(&self) -> f64 {
         let round_trip = self.machines.delay * 2 + Duration::from_micros(200);
         self.machines.rate.min(self.machines.window.min(4096) as f64 / round_trip.as_secs_f64())
@@ -268,8 +268,8 @@ impl Scenario {
         topology
     }
 
-    /// The stripe, with recorded digests only for the wanted blocks. Sources have none, because a simulated
-    /// disk that corrupts data silently also has a matching digest.
+    /// The stripe, with recorded digests only for the wanted blocks. Digests of other blocks would reveal
+    /// nothing, because a simulated disk that corrupts data silently still reports the right digest.
     fn stripe(&self, code: Arc<dyn Code>, digests: &[Digest]) -> Stripe {
         let recorded = |index: &BlockIndex| self.checks.digests && self.wanted.contains(index);
         let block = |index: BlockIndex| StripeBlock {

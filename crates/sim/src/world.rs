@@ -17,7 +17,7 @@ use crate::scenario::{CLIENT, Scenario};
 use crate::scene::{Control, Scene, Trace, Tracing};
 use crate::stripe;
 
-/// Time limit of a run: many times the sum of all time limits within a job.
+/// Time limit of a run: many times the sum of a job's timeouts.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
 /// Time for messages in flight to arrive after the end of the job.
 const SETTLE: Duration = Duration::from_secs(30);

@@ -15,7 +15,8 @@ pub struct Model {
     pub disk: f64,
     /// Link rate in bytes per second.
     pub link: f64,
-    /// Number of hot standbys that take all repaired chunks. `None` if any healthy node may take them.
+    /// Number of hot standbys, which receive all repaired chunks. `None` if any healthy node may receive
+    /// chunks.
     pub standbys: Option<usize>,
 }
 
@@ -25,14 +26,14 @@ impl Model {
         2.0 * self.chunk_bytes / self.disk + self.chunk_bytes / self.link
     }
 
-    /// Seconds to rebuild a set of `chunks` chunks, each from `needs` others.
+    /// Seconds to rebuild a set of `chunks` chunks, each from `needs` chunks of other nodes.
     pub fn reconstruction(&self, chunks: f64, needs: usize) -> f64 {
         let at_once = self.standbys.map_or(1.0, |standbys| chunks / standbys as f64);
         let received = needs as f64 * self.chunk_bytes / self.link;
         self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
     }
 
-    /// Seconds per chunk if copying and rebuilding are always busy and sets have the maximum size.
+    /// Seconds per chunk if copying and rebuilding go on all the time and sets have the maximum size.
     pub fn optimum(&self, needs: usize) -> f64 {
         1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
     }
@@ -56,13 +57,14 @@ impl Model {
     }
 }
 
-/// The order in which sets are rebuilt. The last sets are copied.
+/// The order in which sets are rebuilt. Chunks of the last sets are copied meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundOrder {
     /// Largest sets first (the paper's Algorithm 2).
     Size,
-    /// Highest rate first, counting the chunks repaired per second while the set is rebuilt. The paper uses
-    /// this order for LRC, where sets of local and of global chunks take different times.
+    /// Highest rate first. The rate counts all chunks repaired per second while the set is rebuilt, also by
+    /// copying. The paper uses this order for LRC, where sets of local and of global chunks take different
+    /// times.
     Weight,
 }
 
@@ -77,8 +79,8 @@ pub struct Round {
     pub seconds: f64,
 }
 
-/// The paper's Algorithm 2. `migration` is the time to copy a chunk and `reconstruction` the time to rebuild
-/// a set, both in seconds.
+/// Schedules rounds by the paper's Algorithm 2. `migration` is the time to copy a chunk and `reconstruction`
+/// the time to rebuild a set, both in seconds.
 pub fn schedule(
     mut sets: Vec<Set>,
     order: RoundOrder,
@@ -115,7 +117,7 @@ pub fn schedule(
 }
 
 /// Chooses a healthy node for each chunk of a round. Each node takes at most one chunk, and none takes a
-/// chunk of a stripe that it already holds a block of. `None` for chunks without a free node.
+/// chunk if it already holds a block of the chunk's stripe. Returns `None` for chunks without a free node.
 ///
 /// `holders` returns the nodes with a block of the chunk's stripe.
 pub fn destinations(

@@ -68,7 +68,7 @@ impl Fabric {
         }
     }
 
-    /// Starts the transfers of a job, which takes at least `least_seconds`.
+    /// Starts the transfers of a job. The job takes at least `least_seconds`, however fast the links are.
     pub fn start(&mut self, job: u64, loads: &Loads, least_seconds: f64) {
         self.flows.start(job, self.uses(loads), least_seconds);
     }
