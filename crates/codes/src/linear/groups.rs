@@ -17,9 +17,9 @@ const MOST_SETS: f64 = 20_000.0;
 /// are parity blocks.
 const RANDOM_ORDERS: usize = 64;
 
-/// Returns the local groups, smallest first. In a local group each block is a combination of the others, of
-/// which there are fewer than k. The list is complete for small codes; for wide codes it contains the groups
-/// that a random search finds.
+/// Returns the local groups, smallest first. A local group is a set of at most k blocks in which each block
+/// is a combination of the others. The list is complete for small codes; for wide codes it contains the
+/// groups that a random search finds.
 pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
     let (m, k) = (parity.rows(), parity.columns());
     let check = check_matrix(parity);

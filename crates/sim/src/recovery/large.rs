@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// The most lost blocks that are worth simulating. Durations are proportional to the number of blocks, so
-    /// that fewer blocks show as much.
+    /// fewer blocks show as much.
     pub const MOST_LOST: u32 = 5_000;
 
     /// A cluster with one dead node that held one block of each of `lost` stripes: the first block of the
