@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::cases::{Case, Encoded, Encoder};
 
-/// A multiple of every library's required block alignment.
+/// The block size in bytes: a multiple of the block alignment that every library requires.
 const BLOCK_BYTES: usize = 1536;
 
 /// A driver. It starts with the first request and ends when its input is closed.

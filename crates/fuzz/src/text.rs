@@ -10,11 +10,12 @@ use codes::CodeSpec;
 use repair::{Chunking, Scheme};
 use rustls_pki_types::CertificateDer;
 
-/// Larger codes are only parsed: building them is slow and uses no more of the input.
+/// Larger codes are parsed but not built, because building them is slow and depends on nothing more in the
+/// input.
 const MAX_BLOCKS: usize = 24;
 const MAX_SUB_BLOCKS: usize = 64;
 
-/// Checks that an accepted text prints as a text with the same value.
+/// Parses `text`, and checks that the value prints as a text that parses as the same value.
 fn round<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T> {
     let value: T = text.parse().ok()?;
     let shown = value.to_string();
