@@ -46,13 +46,13 @@ pub trait Endpoint {
 
 /// The type of a path parameter.
 pub trait PathParameter: Sized + Send {
-    /// Parses the parameter from the path; `text` is `None` if the path has no parameter.
+    /// Parses the parameter. `text` is the parameter in the path, or `None` if the path has none.
     ///
     /// # Errors
     /// Returns the text if it does not parse as this type.
     fn read(text: Option<String>) -> Result<Self, String>;
 
-    /// The parameter as text; `None` if the path has no parameter.
+    /// Returns the parameter as text, or `None` if the path has no parameter.
     fn text(&self) -> Option<String>;
 }
 
@@ -284,7 +284,7 @@ endpoints! {
         404 "There is nothing of this name or number",
         409 "It is not in maintenance";
 
-    /// Queues a repair that moves all blocks which a helper holds, or held, to another helper.
+    /// Queues a repair that moves all blocks of a helper to another helper, or rebuilds them there.
     ReplaceNode replace_node = Post post "/v1/nodes/{node}/replace"
         at "node": String "The name of the helper that leaves",
         body ReplaceRequest,
@@ -300,7 +300,7 @@ endpoints! {
         400 "The request can never be carried out",
         404 "There is nothing of this name or number";
 
-    /// Checks whether helpers may be removed for good: no stripe may have a block there.
+    /// Checks whether helpers may be removed for good: no stripe may have a block on these helpers.
     SafeToRemove safe_to_remove = Get get "/v1/checks/safe-to-remove"
         query NodesQuery,
         answer SafetyView "Whether they may, and why not",
@@ -317,7 +317,7 @@ endpoints! {
     GetSettings settings = Get get "/v1/settings"
         answer SettingsView "The settings as they are now";
 
-    /// Changes the settings of automatic repair. They stay in force until they are changed again.
+    /// Changes the settings of automatic repair. The new settings stay in force until they are changed again.
     ChangeSettings change_settings = Patch patch "/v1/settings"
         body SettingsRequest,
         answer SettingsView "The settings as they are now",
@@ -353,7 +353,7 @@ endpoints! {
         409 "The name is taken",
         503 "Too few helpers are up";
 
-    /// Commits a put: makes its file visible atomically.
+    /// Commits a put: makes the file visible atomically.
     CommitPut commit_put = Post post "/v1/puts/{put}/commit"
         at "put": u64 "The put's number",
         answer FileView "The file",
@@ -444,7 +444,7 @@ endpoints! {
     GetCaps caps = Get get "/v1/caps"
         answer CapsView "The caps";
 
-    /// Changes bandwidth caps, even while repairs run. Caps that the request does not name stay.
+    /// Changes bandwidth caps, even while repairs run. Caps that the request does not name stay unchanged.
     ChangeCaps change_caps = Post post "/v1/caps"
         body CapsRequest,
         answer CapsView "The caps from now on",
@@ -461,7 +461,7 @@ endpoints! {
         answer ProbeView "The measurement",
         404 "Nothing was measured since the coordinator was started";
 
-    /// Begins a measurement of links: one helper at a time sends to another as in a repair.
+    /// Begins a measurement of links: one helper at a time sends to another, as it would in a repair.
     StartProbes probe = Post post "/v1/probes"
         body ProbeRequest,
         answer ProbeView "The measurement",
@@ -525,7 +525,7 @@ endpoints! {
         answer Value "The document";
 }
 
-/// The OpenAPI document of the API, as JSON text.
+/// Returns the OpenAPI document of the API, as JSON text.
 pub fn openapi() -> String {
     let mut text = Document::openapi().to_pretty_json().expect("a document has string keys");
     text.push('\n');

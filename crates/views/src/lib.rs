@@ -1,7 +1,7 @@
 //! Request and response types of the coordinator's API. Units are part of the field names.
 //!
-//! A separate crate because both the coordinator and the client need these types, and neither may import the
-//! other. `docs/reference/openapi.json` is generated from the same definitions.
+//! The types have a crate of their own because both the coordinator and the client need them, and neither may
+//! import the other. `docs/reference/openapi.json` is generated from the same definitions.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ use utoipa::ToSchema;
 pub struct UnjudgedStripe {
     /// The stripe's name.
     pub stripe: String,
-    /// The reason why its state is unknown.
+    /// The reason why the stripe's state is unknown.
     pub why: String,
     /// The suggested next step.
     pub next_step: String,
@@ -106,10 +106,10 @@ pub struct UnreadablePart {
     pub stripe: String,
     /// The unreadable bytes of the file.
     pub ranges: Vec<FileRange>,
-    /// Helpers that are down, each of which would make this part readable again by its return.
+    /// Helpers that are down. The return of any one of these helpers would make this part readable again.
     pub any_of: Vec<String>,
-    /// If no single helper suffices: helpers that would make this part readable by returning together. Empty
-    /// if no set of helpers would.
+    /// If no single helper suffices: a set of helpers that would make this part readable by returning
+    /// together. Empty if no set of helpers would.
     pub together: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ pub struct ContradictoryStripes {
 }
 
 /// A stripe whose blocks contradict each other: some block is wrong although its own checksums match. The
-/// entry is removed once a parity check over all blocks that count as good succeeds.
+/// entry is removed once a parity check over all blocks that are considered good succeeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ContradictionView {
     /// The stripe's name.
@@ -142,7 +142,7 @@ pub struct ContradictionView {
     pub blocks: Vec<String>,
     /// The operation that first found the contradiction.
     pub found_by: FoundBy,
-    /// Time of that discovery, in milliseconds since 1970.
+    /// Time at which the contradiction was first found, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// The suggested next step.
     pub next_step: String,
@@ -229,9 +229,9 @@ pub struct AcceptRequest {
 /// The outcome of a decision about blocks that are newer than the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedView {
-    /// Number of newer blocks, which are orphans from now on.
+    /// Number of blocks that were newer than the catalog and are orphans from now on.
     pub blocks: u64,
-    /// The helpers that held these blocks.
+    /// The helpers that hold these blocks.
     #[serde(default)]
     pub claims: Vec<NewerBlocks>,
 }
@@ -239,12 +239,12 @@ pub struct AcceptedView {
 /// Orphans that are being checked for removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrphansView {
-    /// Number of blocks that belong to no known stripe. An orphan is removed only if it is proven that
-    /// nothing refers to it.
+    /// Number of blocks that belong to no known stripe. An orphan is removed only if it provably has no
+    /// reference left.
     pub orphans: u64,
 }
 
-/// A block found bad.
+/// A block that was found bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LostBlock {
     /// The block's name.
@@ -329,7 +329,8 @@ pub struct BlockView {
     /// The block's digest as `kind:hexadecimal`; absent until the block is stored, and in stores without
     /// digests.
     pub digest: Option<String>,
-    /// Further helpers with a copy of the block, in stores that allow copies. Any good copy will do.
+    /// Further helpers with a copy of the block, in stores that allow copies. Any good copy can be read
+    /// instead of the block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaView>,
 }
@@ -361,7 +362,7 @@ pub struct GivenStripe {
     pub stripe: String,
     /// The code of the stripe.
     pub code: String,
-    /// Size in bytes that every block has for the code; shorter blocks are padded with zeros.
+    /// Size of a full block in bytes. The code pads shorter blocks with zeros.
     pub block_bytes: u64,
     /// Size in bytes of the chunks in which blocks are encoded, each cut into the code's sub-blocks; if
     /// absent, each block is a single chunk.
@@ -460,8 +461,8 @@ pub struct RepairView {
     /// The reasons why some stripes were not repaired, the most frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<RepairReason>,
-    /// A number that changes with the state and the counters of the repair, but not with its estimates. Pass
-    /// it as `since` to wait for a change.
+    /// A number that changes with the state and the counters of the repair, but not with the estimates of its
+    /// duration. Pass the number as `since` to wait for a change.
     #[serde(default)]
     pub version: u64,
     /// The stripes of the repair, by name; omitted in lists.
@@ -533,8 +534,8 @@ pub struct PlanRequestView {
     pub scheme: Option<String>,
     /// Bytes per slice; chosen by the planner if absent.
     pub slice_bytes: Option<u32>,
-    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks always count as
-    /// lost.
+    /// Indices of blocks to treat as lost, in addition to those that are lost. Wanted blocks are always
+    /// treated as lost.
     #[serde(default)]
     pub lost: Vec<u16>,
     /// The helper that receives the wanted blocks, or `client` for a reading client. If absent, the planner
@@ -572,7 +573,7 @@ pub struct PlanRates {
     pub slowest_disk: u64,
     /// The fastest disk.
     pub fastest_disk: u64,
-    /// Number of nodes without a configured link rate, for which 1 Gb/s is assumed.
+    /// Number of nodes without a configured link rate. The planner assumes 1 Gb/s for these nodes.
     pub assumed_links: u64,
 }
 
@@ -620,7 +621,7 @@ pub struct ParityScrubView {
     pub contradictory: Vec<ContradictoryStripe>,
 }
 
-/// Stripes whose parity could not be checked for one reason.
+/// Stripes whose parity could not be checked, all for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UncheckedStripes {
     /// The reason.

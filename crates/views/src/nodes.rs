@@ -1,4 +1,4 @@
-//! Helpers: their state, the recovery of absent helpers, and checks before stopping or removing one.
+//! Helpers: their state, the recovery of absent helpers, and checks before a helper is stopped or removed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,7 +17,8 @@ pub struct NodeView {
     pub has_helper: bool,
     /// Whether the helper is connected.
     pub up: bool,
-    /// Whether the node's server serves its blocks; absent in stores that do not report this.
+    /// Whether the store's server on the node serves the blocks there; absent in stores that do not report
+    /// this.
     #[serde(default)]
     pub serves: Option<bool>,
     /// Current or last known address of the data port.
@@ -28,7 +29,7 @@ pub struct NodeView {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Free space for blocks in bytes, if the helper is up.
     pub free_bytes: Option<u64>,
-    /// Number of tasks the helper is working on, if it is up.
+    /// Number of tasks that the helper is working on, if the helper is up.
     pub tasks: Option<u32>,
     /// Number of blocks that the catalog places on the node.
     pub blocks: u64,
@@ -67,7 +68,7 @@ pub struct FullNode {
     pub full: bool,
 }
 
-/// A helper that is not connected, and the recovery of its blocks.
+/// A helper that is not connected, and the recovery of the helper's blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GoneNode {
     /// The helper's name.
