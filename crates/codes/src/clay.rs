@@ -32,8 +32,8 @@ use crate::matrix::inverse_of;
 use crate::systematic::Systematic;
 use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, RsFamily, SpecError, SubBlock};
 
-/// With α = 4096, 64 MiB blocks are cut into 16 KiB sub-blocks, and a recipe has about 10^5 terms per lost
-/// block; a larger α would be impractical.
+/// The maximum α. With α = 4096, 64 MiB blocks are cut into 16 KiB sub-blocks, and a recipe has about 10^5
+/// terms per lost block. A larger α would be impractical.
 const MAX_SUB_BLOCKS: usize = 4096;
 
 /// The coupling of a pair's two sub-blocks: the coefficients of C and C* in U, the node of higher x first.
@@ -49,12 +49,12 @@ impl Coupling {
     /// U = C + 2·C* for both nodes; products with 2 are cheapest.
     pub const SYMMETRIC: Self = Self { high: [1, 2], low: [1, 2] };
 
-    /// The coefficients in the order of the text form: o, p, o′, p′.
+    /// Returns the coefficients in the order of the text form: o, p, o′, p′.
     fn numbers(self) -> [u8; 4] {
         [self.high[0], self.high[1], self.low[0], self.low[1]]
     }
 
-    /// The determinant of a pair's equations: o·o′ + p·p′.
+    /// Returns the determinant of a pair's equations: o·o′ + p·p′.
     fn determinant(self) -> u8 {
         mul(self.high[0], self.low[0]) ^ mul(self.high[1], self.low[1])
     }
@@ -68,7 +68,7 @@ impl Coupling {
 /// The parameters in which Clay codes of the same n, k and d differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClayVariant {
-    /// The Reed-Solomon code of the planes.
+    /// The Reed-Solomon code that the uncoupled sub-blocks of each plane form.
     pub scalar: RsFamily,
     /// The coupling of pairs.
     pub coupling: Coupling,
@@ -115,7 +115,7 @@ impl ClayVariant {
 }
 
 impl fmt::Display for ClayVariant {
-    /// The suffix of the code's name after the numbers, with its hyphen.
+    /// Returns the suffix of the code's name after the numbers, with its hyphen.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::MEND {
             return Ok(());
@@ -159,13 +159,13 @@ pub(crate) fn check(n: usize, k: usize, d: usize, variant: ClayVariant) -> Resul
     scalar_spec(variant, n, k, d).check()
 }
 
-/// The Reed-Solomon code of the planes, whose data includes the virtual nodes.
+/// Returns the Reed-Solomon code of the planes, whose data includes the virtual nodes.
 fn scalar_spec(variant: ClayVariant, n: usize, k: usize, d: usize) -> CodeSpec {
     let nodes = Grid::new(n, k, d).nodes();
     CodeSpec::ReedSolomon { family: variant.scalar, n: nodes, k: nodes - (n - k) }
 }
 
-/// α = q^t, saturating.
+/// Returns α = q^t, or `usize::MAX` if the power overflows.
 pub(crate) fn sub_blocks(n: usize, k: usize, d: usize) -> usize {
     let grid = Grid::new(n, k, d);
     grid.width.saturating_pow(grid.height as u32)
@@ -185,12 +185,12 @@ impl Clay {
         Ok(Self { spec, n, k, d, grid, coupling, plane_code, encoding: OnceLock::new() })
     }
 
-    /// The node of a block; virtual nodes lie between data and parity.
+    /// Returns the node of a block; virtual nodes lie between data and parity.
     fn node(&self, block: usize) -> usize {
         if block < self.k { block } else { block + self.grid.nodes() - self.n }
     }
 
-    /// The block of a node, or `None` if the node is virtual.
+    /// Returns the block of a node, or `None` if the node is virtual.
     fn block(&self, node: usize) -> Option<usize> {
         let virtual_nodes = self.grid.nodes() - self.n;
         match node {
@@ -243,7 +243,7 @@ impl Clay {
         self.recipe(erasure, &sources, &[sums])
     }
 
-    /// Returns the recipe that rebuilds any losses from k blocks, solving all planes.
+    /// Returns the recipe that rebuilds any losses from k blocks. Solves all planes.
     fn decode(&self, erasure: &Erasure, sources: &[usize]) -> Recipe {
         let known = &sources[..self.k.min(sources.len())];
         if erasure.lost.is_empty() {
@@ -305,7 +305,7 @@ impl Grid {
         node / self.width
     }
 
-    /// The place value of row `row`'s digit in a plane's number; row 0 is the most significant.
+    /// Returns the place value of row `row`'s digit in a plane's number; row 0 is the most significant.
     fn weight(&self, row: usize) -> usize {
         self.width.pow((self.height - 1 - row) as u32)
     }
@@ -318,8 +318,8 @@ impl Grid {
         self.digit(plane, self.row_of(node)) == node % self.width
     }
 
-    /// The node and plane of the sub-block that `node`'s sub-block in `plane` is coupled with; `None` if
-    /// `node` is dotted.
+    /// Returns the node and plane of the sub-block that `node`'s sub-block in `plane` is coupled with; `None`
+    /// if `node` is dotted.
     fn partner(&self, node: usize, plane: usize) -> Option<(usize, usize)> {
         let (x, row) = (node % self.width, self.row_of(node));
         let digit = self.digit(plane, row);
@@ -334,7 +334,7 @@ impl Grid {
 #[derive(Clone, Debug, Default)]
 struct Sum(Vec<(u32, u8)>);
 
-/// A dense sum of [`Sum`]s. It adds another one in a single pass over its terms.
+/// A dense accumulator of coefficients. Adding a [`Sum`] takes a single pass over the terms of that sum.
 struct Accumulator {
     coefficients: Vec<u8>,
     touched: Vec<u32>,
@@ -406,9 +406,9 @@ impl<'a> Layers<'a> {
         layers
     }
 
-    /// Sorts planes by the number of unknown nodes dotted in them. That order is valid: each plane needs only
-    /// earlier ones. If the partner of a known node is unknown, the computation needs U* from another plane.
-    /// There, the partner is not dotted but the known node is, so one unknown node less is dotted.
+    /// Sorts planes by the number of unknown nodes dotted in them. In this order each plane needs only
+    /// earlier planes. If the partner of a known node is unknown, the computation needs U* from another
+    /// plane. There, the partner is not dotted but the known node is, so one unknown node less is dotted.
     fn in_order(&self, planes: &[usize]) -> Vec<usize> {
         let mut planes = planes.to_vec();
         planes.sort_by_key(|&z| self.unknown.iter().filter(|&&node| self.grid.is_dotted(node, z)).count());
@@ -480,7 +480,7 @@ impl<'a> Layers<'a> {
         self.combination(uncoupled, scale, node, z, mul(scale, own))
     }
 
-    /// The coefficients of C and C* in a node's U.
+    /// Returns the coefficients of C and C* in a node's U.
     fn coefficients(&self, node: usize, partner: usize) -> [u8; 2] {
         if node > partner { self.coupling.high } else { self.coupling.low }
     }

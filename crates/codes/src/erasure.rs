@@ -26,7 +26,7 @@ impl Erasure {
         Ok(Self { wanted, lost, present, is_present })
     }
 
-    /// The wanted blocks that are available.
+    /// Returns the wanted blocks that are available.
     pub fn read_anyway(&self) -> &[usize] {
         &self.present[..self.wanted.len() - self.lost.len()]
     }

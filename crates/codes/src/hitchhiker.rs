@@ -52,7 +52,7 @@ impl HitchhikerVariant {
         matches!(self, Self::XorPlus | Self::NonXor)
     }
 
-    /// The rows f of the underlying Reed-Solomon code.
+    /// Returns the rows f of the underlying Reed-Solomon code.
     fn plain_rows(self, n: usize, k: usize) -> Result<Matrix, SpecError> {
         match self {
             Self::Xor | Self::Hadoop | Self::NonXor => RsFamily::Cauchy.parity_rows(n, k),
@@ -66,9 +66,9 @@ impl HitchhikerVariant {
         }
     }
 
-    /// The groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as even as
-    /// possible, larger ones last. In the variant Hadoop all groups have the same size, except the last,
-    /// which also takes the remainder.
+    /// Returns the groups of data blocks whose a halves are carried by parity blocks 1, 2, … Groups are as
+    /// even as possible, larger ones last. In the variant Hadoop all groups have the same size, except the
+    /// last, which also takes the remainder.
     fn groups(self, n: usize, k: usize) -> Vec<std::ops::Range<usize>> {
         let grouped = if self.is_coupled() { k - 1 } else { k };
         let groups = n - k - 1;
@@ -122,8 +122,8 @@ impl Hitchhiker {
         Ok(Self { spec, groups, encoding: code.encoding(), code })
     }
 
-    /// The half blocks that rebuild data block `lost` if all others are available; `None` if plain decoding
-    /// reads as little.
+    /// Returns the half blocks that rebuild data block `lost` if all others are available; `None` if plain
+    /// decoding reads as little.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
         // The b halves of the other data blocks and of parity block 0 yield the lost b half, …
@@ -162,7 +162,7 @@ pub(crate) fn check(variant: HitchhikerVariant, n: usize, k: usize) -> Result<()
     Ok(())
 }
 
-/// The rows of the parity halves over the data halves.
+/// Returns the rows of the parity halves over the data halves.
 fn parity_rows(variant: HitchhikerVariant, plain: &Matrix, groups: &[std::ops::Range<usize>]) -> Matrix {
     let (parities, k) = (plain.rows(), plain.columns());
     let mut rows = Matrix::zero(parities * HALVES, k * HALVES);

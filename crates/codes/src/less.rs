@@ -48,7 +48,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The group of a block, and the block's position in it.
+    /// Returns the group of a block, and the block's position in it.
     fn group(self, block: usize) -> (usize, usize) {
         let (size, larger) = (self.n / (self.alpha + 1), self.n % (self.alpha + 1));
         match block.checked_sub(larger * (size + 1)) {
@@ -63,7 +63,7 @@ impl Layout {
         group == stripe || sub == stripe || (stripe == self.alpha && group == sub)
     }
 
-    /// The equations of the first α extended sub-stripes over all sub-blocks.
+    /// Returns the equations of the first α extended sub-stripes over all sub-blocks.
     fn check_matrix(self, primitive: u8) -> Matrix {
         let (m, alpha) = (self.n - self.k, self.alpha);
         Matrix::from_fn(m * alpha, self.n * alpha, |row, column| {
@@ -84,7 +84,8 @@ impl Layout {
             return None;
         }
         let is_primitive = |e: &usize| ![3, 5, 17].iter().any(|&prime| e.is_multiple_of(prime));
-        // Squaring preserves sums and products, so 2^e and its squares are equivalent.
+        // Squaring preserves sums and products, so 2^e and the elements that repeated squaring makes of it
+        // are equivalent. Only the least exponent of each such class is tried.
         let is_least = |e: &usize| (1..8).all(|squarings| *e <= (e << squarings) % ELEMENTS);
         let exponents = (1..ELEMENTS).filter(is_primitive).filter(is_least);
         exponents.map(|e| pow(2, e as u32)).find(|&primitive| self.is_mds(primitive))
@@ -134,8 +135,8 @@ impl Less {
         Ok(Self { spec, layout, encoding: code.encoding(), code })
     }
 
-    /// The (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe, preferred
-    /// ones first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
+    /// Returns the (block, sub-block) reads that rebuild a single lost block from its extended sub-stripe,
+    /// preferred ones first; `None` if too many sub-blocks are missing, or if full decoding reads no more.
     fn saving_reads(&self, lost: usize, erasure: &Erasure) -> Option<Vec<(usize, usize)>> {
         let Layout { n, k, alpha } = self.layout;
         let (stripe, _) = self.layout.group(lost);

@@ -13,7 +13,7 @@ const NIBBLE_GROUPS: usize = 2;
 const NIBBLE_GLOBALS: usize = 2;
 const NIBBLE_MAX_GROUP: usize = 15;
 
-/// Azure's LRC(k, l, g): data blocks, then l local parity blocks, then g global ones.
+/// Builds Azure's LRC(k, l, g): k data blocks, then l local parity blocks, then g global parity blocks.
 ///
 /// # Errors
 /// If the parameters are outside the code's limits.
@@ -24,8 +24,8 @@ pub(crate) fn azure(k: usize, l: usize, g: usize) -> Result<Linear, SpecError> {
     Ok(Linear::assemble(spec, parity, local_groups(k, l)))
 }
 
-/// LRC(k, l, g) plus one block with the XOR of the global parity blocks. These blocks form one more local
-/// group.
+/// Builds LRC(k, l, g) plus one block, the XOR of the global parity blocks. The XOR and the global parity
+/// blocks form one more local group.
 ///
 /// # Errors
 /// If the parameters are outside the code's limits.
@@ -40,7 +40,7 @@ pub(crate) fn azure_plus_one(k: usize, l: usize, g: usize) -> Result<Linear, Spe
     Ok(Linear::assemble(spec, parity, groups))
 }
 
-/// Checks the limits of LRC(k, l, g), beyond those on the number of blocks.
+/// Checks the limits on the parameters of LRC(k, l, g), beyond those on the number of blocks.
 pub(crate) fn check(k: usize, l: usize, g: usize) -> Result<(), SpecError> {
     if l == 0 || !k.is_multiple_of(l) {
         return Err(SpecError::LrcGroups { k, l });

@@ -16,11 +16,11 @@ use crate::{BlockIndex, Code, CodeSpec, DecodeError, Matrix, Recipe, SpecError};
 /// The primitive element used by all families.
 const GENERATOR: u8 = 2;
 const QFS_PARITIES: usize = 3;
-/// The most data blocks that QFS has tables for; its rows are MDS at least up to this number.
+/// The most data blocks that QFS has tables for. QFS's rows are MDS at least up to this number.
 const QFS_MAX_DATA: usize = 64;
-/// With this many parity blocks, the powers of the generator are MDS for any k.
+/// Up to this many parity blocks, the powers of the generator are MDS for any k.
 const ISAL_ANY_DATA_PARITIES: usize = 3;
-/// With this many parity blocks, the powers are MDS for up to `ISAL_MAX_DATA` data blocks.
+/// With this many parity blocks, the powers of the generator are MDS for up to `ISAL_MAX_DATA` data blocks.
 const ISAL_MAX_PARITIES: usize = 4;
 const ISAL_MAX_DATA: usize = 21;
 
@@ -60,7 +60,7 @@ impl RsFamily {
         Self::Zfec,
     ];
 
-    /// The rows of the n−k parity blocks over the k data blocks.
+    /// Returns the rows of the n−k parity blocks over the k data blocks.
     ///
     /// # Errors
     /// If the family has no code of this size.
@@ -142,8 +142,8 @@ fn cauchy(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| inverse_of((k + i) as u8 ^ j as u8))
 }
 
-/// Row r of a Vandermonde matrix is 1, x, x², … for the r-th point x; a change of basis makes its first k
-/// rows the identity.
+/// Returns the parity rows of a Vandermonde matrix made systematic. Row r of the matrix is 1, x, x², … for
+/// the r-th point x. A change of basis then makes the first k rows the identity.
 fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
     let matrix = Matrix::from_fn(n, k, |i, j| pow(point(i), j as u32));
     let top: Vec<usize> = (0..k).collect();
@@ -153,8 +153,9 @@ fn vandermonde(n: usize, k: usize, point: impl Fn(usize) -> u8) -> Matrix {
     matrix.select_rows(&below).product(&to_systematic)
 }
 
-/// jerasure's matrix is an extended Vandermonde matrix, made systematic and then scaled: first the columns,
-/// to make the first parity row all ones, then the rows, to make the first column all ones.
+/// Returns the parity rows of jerasure's matrix: an extended Vandermonde matrix that is made systematic and
+/// then scaled. First the columns are scaled, to make the first parity row all ones, then the rows, to make
+/// the first column all ones.
 fn jerasure(n: usize, k: usize) -> Matrix {
     let mut extended = Matrix::from_fn(n, k, |i, j| pow(i as u8, j as u32));
     extended.row_mut(0).fill(0);
@@ -169,14 +170,14 @@ fn jerasure(n: usize, k: usize) -> Matrix {
     Matrix::from_fn(n - k, k, |i, j| mul(scaled_columns[(i, j)], inverse_of(scaled_columns[(i, 0)])))
 }
 
-/// Row i contains the powers of 2^i.
+/// Returns a matrix whose row i contains the powers of 2^i.
 pub(crate) fn powers_of_generator(rows: usize, columns: usize) -> Matrix {
     Matrix::from_fn(rows, columns, |i, j| pow(GENERATOR, (i * j) as u32))
 }
 
-/// Data block i is the coefficient of x^(m+i) in a polynomial that is divisible by g(x) = Π (x − 2^j), j < m.
-/// The parity blocks are the polynomial's m lowest coefficients, that is, the remainder of the data part
-/// modulo g.
+/// Returns the parity rows of a cyclic code. Data block i is the coefficient of x^(m+i) in a polynomial that
+/// is divisible by g(x) = Π (x − 2^j), j < m. The parity blocks are the polynomial's m lowest coefficients,
+/// that is, the remainder of the data part modulo g.
 fn polynomial_remainders(n: usize, k: usize) -> Matrix {
     let parities = n - k;
     let divisor = generator_polynomial(parities);
@@ -195,7 +196,7 @@ fn polynomial_remainders(n: usize, k: usize) -> Matrix {
     parity
 }
 
-/// The coefficients of Π (x − 2^j) for j < `degree`, lowest first.
+/// Returns the coefficients of Π (x − 2^j) for j < `degree`, lowest first.
 fn generator_polynomial(degree: usize) -> Vec<u8> {
     let mut polynomial = vec![1];
     for j in 0..degree {
@@ -236,7 +237,7 @@ impl ReedSolomon {
         Ok(Self { spec, encoding: code.encoding(), code })
     }
 
-    /// The rows of the n−k parity blocks over the k data blocks.
+    /// Returns the rows of the n−k parity blocks over the k data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         self.code.parity()
     }

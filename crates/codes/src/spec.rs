@@ -226,12 +226,12 @@ fn hitchhiker_of(variant: HitchhikerVariant, n: usize, k: usize) -> CodeSpec {
 }
 
 impl CodeSpec {
-    /// Reed-Solomon with the Cauchy matrix of ISA-L and Hadoop.
+    /// Returns the spec of Reed-Solomon with the Cauchy matrix of ISA-L and Hadoop.
     pub fn reed_solomon(n: usize, k: usize) -> Self {
         Self::ReedSolomon { family: RsFamily::Cauchy, n, k }
     }
 
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     pub fn blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { n, .. }
@@ -241,13 +241,13 @@ impl CodeSpec {
             | Self::Clay { n, .. } => n,
             Self::Linear(ref code) => code.blocks(),
             Self::Xor { k } => k.saturating_add(1),
-            // A saturated sum exceeds the limits in any case.
+            // Sums saturate instead of overflowing. A saturated sum exceeds the limits in any case.
             Self::Lrc { k, l, g } => k.saturating_add(l).saturating_add(g),
             Self::LrcPlusOne { k, l, g } => k.saturating_add(l).saturating_add(g).saturating_add(1),
         }
     }
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     pub fn data_blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { k, .. }
@@ -262,7 +262,7 @@ impl CodeSpec {
         }
     }
 
-    /// α: sub-blocks in a block, for a spec that passes [`check`](Self::check).
+    /// Returns α, the number of sub-blocks in a block, for a spec that passes [`check`](Self::check).
     pub fn sub_blocks(&self) -> usize {
         match *self {
             Self::ReedSolomon { .. }
@@ -367,7 +367,7 @@ impl fmt::Display for CodeSpec {
 impl FromStr for CodeSpec {
     type Err = SpecError;
 
-    /// Parses `rs-14-10`, and also `rs(14,10)`; case does not matter.
+    /// Parses a name such as `rs-14-10` or `rs(14,10)`. Case does not matter.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let parts = NameParts::of(text);
         let name =

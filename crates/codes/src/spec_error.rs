@@ -45,7 +45,7 @@ pub enum SpecError {
         /// Blocks in a stripe.
         n: usize,
     },
-    /// QFS has exactly three parity blocks: P, Q and R.
+    /// The number of parity blocks is not three, as in QFS (P, Q and R).
     #[error("qfs has exactly 3 parity blocks, so n = k + 3; n = {n} and k = {k} make {}", n - k)]
     QfsParities {
         /// Blocks in a stripe.
@@ -85,7 +85,7 @@ pub enum SpecError {
         /// The maximum number of data blocks.
         max: usize,
     },
-    /// A plain XOR has exactly one parity block.
+    /// The number of parity blocks is not one, as in a plain XOR.
     #[error("xor has exactly 1 parity block, so n = k + 1; n = {n} and k = {k} make {}", n - k)]
     XorParities {
         /// Blocks in a stripe.

@@ -16,7 +16,8 @@ pub(crate) struct Systematic {
 }
 
 impl Systematic {
-    /// `parity` has α = `sub_blocks` rows for each parity block and α columns for each data block.
+    /// Creates the code with these parity rows. `parity` has α = `sub_blocks` rows for each parity block and
+    /// α columns for each data block.
     pub fn new(sub_blocks: usize, parity: Matrix) -> Self {
         assert!(parity.rows().is_multiple_of(sub_blocks) && parity.columns().is_multiple_of(sub_blocks));
         Self { sub_blocks, parity }
@@ -44,7 +45,7 @@ impl Systematic {
         )
     }
 
-    /// The recipe that rebuilds the wanted blocks from all sub-blocks of `blocks`.
+    /// Returns the recipe that rebuilds the wanted blocks from all sub-blocks of `blocks`.
     ///
     /// # Errors
     /// If the sub-blocks read do not determine a lost block.
@@ -53,8 +54,8 @@ impl Systematic {
         self.solve(erasure, &sources)
     }
 
-    /// The recipe that rebuilds the wanted blocks from those sub-blocks of available blocks for which `reads`
-    /// returns true.
+    /// Returns the recipe that rebuilds the wanted blocks from those sub-blocks of available blocks for which
+    /// `reads` returns true.
     ///
     /// # Errors
     /// If the sub-blocks read do not determine a lost block.
@@ -137,7 +138,7 @@ impl Systematic {
         equations.solve_rows(&Matrix::from_fn(targets.len(), unknown.len(), part))
     }
 
-    /// The coefficient of data sub-block `data` in sub-block `index`.
+    /// Returns the coefficient of data sub-block `data` in sub-block `index`.
     fn element(&self, index: usize, data: usize) -> u8 {
         match index.checked_sub(self.parity.columns()) {
             Some(parity) => self.parity[(parity, data)],
@@ -155,14 +156,14 @@ impl Systematic {
     }
 }
 
-/// The position of each index below `size` in `sources`, or `None` if it is not there.
+/// Returns the position of each index below `size` in `sources`, or `None` if it is not there.
 fn positions(size: usize, sources: &[usize]) -> Vec<Option<usize>> {
     let mut position = vec![None; size];
     sources.iter().enumerate().for_each(|(source, &index)| position[index] = Some(source));
     position
 }
 
-/// The terms of a dense row, including zeros, which [`Recipe::new`] drops.
+/// Returns the terms of a dense row, including zeros, which [`Recipe::new`] drops.
 fn terms(row: &[u8]) -> Vec<(u32, u8)> {
     (0u32..).zip(row.iter().copied()).collect()
 }

@@ -77,7 +77,8 @@ fn all_losses_of_small_codes_are_repaired() {
     }
 }
 
-/// Losses of large codes: the first blocks, the last ones, blocks spread over the grid rows, and random ones.
+/// Returns sampled losses for large codes: the first blocks, the last ones, blocks spread over the grid rows,
+/// and random ones.
 fn sampled_losses(n: usize, most: usize, samples: u64) -> Vec<Vec<usize>> {
     let mut losses =
         vec![(0..most).collect(), (n - most..n).collect(), (0..most).map(|i| i * n / most).collect()];

@@ -6,7 +6,7 @@ use codes::{CodeSpec, DecodeError, HitchhikerVariant};
 use proptest::prelude::*;
 use stripe::{Stripe, subsets};
 
-/// Every variant that exists for these numbers of blocks.
+/// Returns a stripe of every variant that exists for these numbers of blocks.
 fn stripes(n: usize, k: usize) -> impl Iterator<Item = Stripe> {
     HitchhikerVariant::ALL
         .into_iter()

@@ -10,7 +10,7 @@ fn spec_of(generator: Generator) -> CodeSpec {
     CodeSpec::Linear(LinearCode::Explicit(generator.into()))
 }
 
-/// A code's generator as a user would write it.
+/// Returns a code's generator as a user would write it.
 fn text_of(name: &str) -> String {
     let code = name.parse::<CodeSpec>().expect(name).build().expect(name);
     let k = code.data_blocks();

@@ -166,7 +166,8 @@ struct Scene {
     available: Vec<usize>,
 }
 
-/// Any family, any size to 40 blocks (sometimes 255), any losses, any order of preference.
+/// Generates scenes with any family, up to 40 blocks (sometimes up to 255), any losses, and any order of
+/// preference.
 fn scene() -> impl Strategy<Value = Scene> {
     let size = prop_oneof![9 => 2..40_usize, 1 => 200..=255_usize];
     (size, prop::sample::select(RsFamily::ALL.to_vec()))

@@ -4,7 +4,7 @@ mod stripe;
 
 use codes::{CodeSpec, Recipe};
 
-/// FNV-1a over the dense rows of the encoding.
+/// Returns the FNV-1a hash of the dense rows of the encoding.
 fn fingerprint(encoding: &Recipe, columns: usize) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for output in 0..encoding.outputs().len() {

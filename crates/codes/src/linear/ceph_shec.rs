@@ -25,7 +25,7 @@ struct Shingles {
 }
 
 impl Shingles {
-    /// The data covered by parity block `row`, before reduction modulo k.
+    /// Returns the data covered by parity block `row`, before reduction modulo k.
     fn range(self, row: usize, k: usize) -> Range<usize> {
         row * k / self.count..(row + self.covers) * k / self.count
     }
@@ -65,7 +65,7 @@ fn best(k: usize, m: usize, c: usize) -> [Shingles; 2] {
     best.expect("all parity blocks spread alike exist").1
 }
 
-/// The number of blocks that single-block repairs read, summed over all blocks.
+/// Returns the number of blocks that single-block repairs read, summed over all blocks.
 fn reads(k: usize, pair: &[Shingles; 2]) -> usize {
     let rows = || pair.iter().flat_map(|&shingles| (0..shingles.count).map(move |row| (shingles, row)));
     let size = |(shingles, row): (Shingles, usize)| shingles.range(row, k).len();

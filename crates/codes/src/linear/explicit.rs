@@ -164,22 +164,22 @@ impl Generator {
         Ok(Self { parity: Matrix::from_fn(m, k, element), tolerates })
     }
 
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     pub fn blocks(&self) -> usize {
         self.parity.rows() + self.parity.columns()
     }
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     pub fn data_blocks(&self) -> usize {
         self.parity.columns()
     }
 
-    /// The rows of the parity blocks over the data blocks.
+    /// Returns the rows of the parity blocks over the data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         &self.parity
     }
 
-    /// The number of losses that are always decodable, whichever blocks are lost.
+    /// Returns the number of losses that are always decodable, whichever blocks are lost.
     pub fn tolerates(&self) -> usize {
         self.tolerates
     }

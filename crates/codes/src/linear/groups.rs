@@ -60,7 +60,7 @@ fn check_matrix(parity: &Matrix) -> Matrix {
     Matrix::from_fn(m, m + k, |i, j| if j < k { parity[(i, j)] } else { u8::from(i == j - k) })
 }
 
-/// The number of subsets with `size` elements of a set of `n`.
+/// Returns the number of subsets with `size` elements of a set of `n`.
 pub(crate) fn sets(n: usize, size: usize) -> f64 {
     (0..size).map(|i| (n - i.min(n)) as f64 / (i + 1) as f64).product()
 }
@@ -118,7 +118,7 @@ fn reduced_in_order(check: &Matrix, order: &[usize]) -> Matrix {
     reduced
 }
 
-/// A deterministic shuffle of `0..n`: results must not differ between processes.
+/// Returns a deterministic shuffle of `0..n`: results must not differ between processes.
 fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut order: Vec<usize> = (0..n).collect();

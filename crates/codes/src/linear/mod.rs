@@ -77,7 +77,7 @@ pub enum LinearCode {
 }
 
 impl LinearCode {
-    /// n: blocks in a stripe.
+    /// Returns n, the number of blocks in a stripe.
     pub(crate) fn blocks(&self) -> usize {
         match *self {
             Self::Explicit(ref generator) => generator.blocks(),
@@ -93,7 +93,7 @@ impl LinearCode {
         }
     }
 
-    /// k: data blocks in a stripe.
+    /// Returns k, the number of data blocks in a stripe.
     pub(crate) fn data_blocks(&self) -> usize {
         match *self {
             Self::Explicit(ref generator) => generator.data_blocks(),
@@ -110,7 +110,7 @@ impl LinearCode {
         matches!(self, Self::Explicit(generator) if generator.tolerates() == self.blocks() - self.data_blocks())
     }
 
-    /// Checks the limits beyond those on n and k.
+    /// Checks the limits on the parameters, beyond those on n and k.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         match *self {
             Self::Explicit(ref generator) => generator.check().map_err(SpecError::Generator),
@@ -122,7 +122,7 @@ impl LinearCode {
         }
     }
 
-    /// The rows of the parity blocks over the data blocks.
+    /// Returns the rows of the parity blocks over the data blocks.
     fn parity_rows(&self) -> Result<Matrix, SpecError> {
         match *self {
             Self::Explicit(ref generator) => Ok(generator.parity_rows().clone()),
@@ -134,7 +134,7 @@ impl LinearCode {
         }
     }
 
-    /// The local groups, if the construction of the code gives them.
+    /// Returns the local groups, if the construction of the code gives them.
     fn known_groups(&self) -> Option<Vec<Vec<usize>>> {
         match *self {
             Self::CephLrc { k, m, l } => Some(ceph_lrc::groups(k, m, l)),
@@ -188,12 +188,12 @@ impl Linear {
         Self { spec, encoding: code.encoding(), code, groups }
     }
 
-    /// The rows of the parity blocks over the data blocks.
+    /// Returns the rows of the parity blocks over the data blocks.
     pub fn parity_rows(&self) -> &Matrix {
         self.code.parity()
     }
 
-    /// The local groups, smallest first: in each, any block is a combination of the others.
+    /// Returns the local groups, smallest first. In a local group each block is a combination of the others.
     pub fn groups(&self) -> &[Vec<usize>] {
         &self.groups
     }
@@ -230,7 +230,7 @@ impl Linear {
         (is_read, all)
     }
 
-    /// The smallest group with exactly one unknown block, and that block.
+    /// Returns the smallest group with exactly one unknown block, and that block.
     fn next_by_group(&self, is_known: &[bool]) -> Option<(usize, &Vec<usize>)> {
         self.groups.iter().find_map(|group| {
             let mut unknown = group.iter().copied().filter(|&block| !is_known[block]);
@@ -241,8 +241,9 @@ impl Linear {
         })
     }
 
-    /// The blocks to read: wanted blocks that are available; blocks that local groups need to rebuild their
-    /// losses; and, for losses that no group rebuilds, linearly independent blocks in order of preference.
+    /// Returns the blocks to read: wanted blocks that are available; blocks that local groups need to rebuild
+    /// their losses; and, for losses that no group rebuilds, linearly independent blocks in order of
+    /// preference.
     fn sources(&self, erasure: &Erasure) -> Vec<usize> {
         let (is_read, all) = self.read_by_groups(erasure);
         let is_first = |block: &usize| erasure.read_anyway().contains(block) || is_read[*block];

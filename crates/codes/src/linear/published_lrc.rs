@@ -20,7 +20,7 @@ pub enum LrcGlobals {
 }
 
 impl LrcGlobals {
-    /// The suffix after the numbers of the code's name.
+    /// Returns the suffix after the numbers of the code's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Powers => "powers",

@@ -34,7 +34,7 @@ pub(super) fn parity_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecEr
     Ok(globals.stacked_on(&sums.product(&all)))
 }
 
-/// The data and global parity blocks of a group.
+/// Returns the data and global parity blocks of a group.
 fn members(k: usize, l: usize, g: usize, group: usize) -> Range<usize> {
     group * (k + g) / l..(group + 1) * (k + g) / l
 }
