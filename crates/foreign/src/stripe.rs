@@ -13,7 +13,7 @@ use crate::relays;
 /// The maximum number of losses of several blocks to try. If more are possible, a random sample of this many
 /// is tried.
 const MOST_LOSSES: usize = 300;
-/// The same maximum for codes with many sub-blocks, whose recipes take milliseconds to compute.
+/// Like `MOST_LOSSES`, for codes with many sub-blocks, whose recipes take milliseconds to compute.
 const MOST_LOSSES_OF_MANY_SUB_BLOCKS: usize = 30;
 
 /// Counts of successful repairs, of flipped bits, and of detected flips.
@@ -118,8 +118,8 @@ impl Stripe {
         Ok(trials)
     }
 
-    /// The control experiment: with one bit flipped in each sub-block of a parity block, both the comparison
-    /// and a repair that reads this block must fail.
+    /// Makes the control experiment: with one bit flipped in each sub-block of a parity block, both the
+    /// comparison and a repair that reads this block must fail.
     fn flip_a_bit(&self, random: &mut fastrand::Rng) -> Trials {
         let (n, k, alpha) = (self.code.blocks(), self.code.data_blocks(), self.code.sub_blocks());
         let block = random.usize(k..n);

@@ -10,8 +10,7 @@ use codes::CodeSpec;
 use repair::{Chunking, Scheme};
 use rustls_pki_types::CertificateDer;
 
-/// Larger codes are parsed but not built, because building them is slow and depends on nothing more in the
-/// input.
+/// Codes beyond these limits are parsed but not built. Building them is slow and tests no more of the parser.
 const MAX_BLOCKS: usize = 24;
 const MAX_SUB_BLOCKS: usize = 64;
 

@@ -214,12 +214,12 @@ impl Disk {
     }
 }
 
-/// The digest function of the simulated stores in scenarios of one stripe: a CRC32C.
+/// Computes a block's digest as the simulated stores in scenarios of one stripe do: a CRC32C.
 pub(crate) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_u32("crc32c", crc32c(&[bytes]))
 }
 
-/// The digest function of the `dir` store.
+/// Computes a block's digest as the `dir` store does.
 pub(crate) fn hash_of(bytes: &[u8]) -> Digest {
     let mut hash = BlockHash::default();
     hash.update(bytes);

@@ -3,7 +3,7 @@
 //! A state is the number of lost blocks of the stripe. Each node with a remaining block fails at a constant
 //! rate. A failure leads to the next state, or to data loss if the remaining blocks cannot be decoded. A
 //! repair rebuilds all lost blocks and leads back to the first state, also at a constant rate: the inverse of
-//! its mean duration. `docs/explanation/whole-nodes.md` has the formulas.
+//! the mean duration of a repair. `docs/explanation/whole-nodes.md` has the formulas.
 //!
 //! **Assumptions**: nodes fail independently of each other, and stripes lose data independently of each
 //! other. The second assumption makes the computed time of a cluster too short, never too long. Deliberately
@@ -16,7 +16,8 @@ use crate::dice::Dice;
 use crate::recovery::{Cluster, Shape};
 
 const YEAR_SECONDS: f64 = 365.25 * 86400.0;
-/// Number of sets of lost blocks to try for each size; all of them if there are fewer.
+/// Number of random sets of lost blocks to try for each size. If there are no more sets than this, all are
+/// tried.
 const SETS_TRIED: u64 = 5_000;
 /// Recoveries of more blocks than this are extrapolated from a shorter simulation.
 const MOST_PLAYED: f64 = 2_000.0;
@@ -106,11 +107,12 @@ impl Durability {
     }
 }
 
-/// Mean number of seconds until a stripe loses data. The stripe has `blocks` blocks, on nodes that fail
-/// `failures` times per second each.
+/// Returns the mean number of seconds until a stripe loses data. The stripe has `blocks` blocks, on nodes
+/// that fail `failures` times per second each.
 ///
-/// `fatal_at_first` is the probability that the first loss of a whole stripe is fatal. `states` are the
-/// states with lost blocks, from one lost block on; every loss in the last state must be fatal.
+/// `fatal_at_first` is the probability that the first lost block of an intact stripe makes data unreadable.
+/// `states` are the states with lost blocks, from one lost block on; every loss in the last state must be
+/// fatal.
 pub fn mean_seconds_to_loss(blocks: usize, failures: f64, fatal_at_first: f64, states: &[Degraded]) -> f64 {
     // For the state with i lost blocks, `seconds` is the mean time until the stripe is whole or data is lost,
     // and `chance` the probability that data is lost. `chance` is summed up directly, because 1 minus the

@@ -35,7 +35,7 @@ pub(crate) enum Event {
     Restarts { node: NodeId },
     /// A paused process continues.
     Continues { node: NodeId, pause: u32 },
-    /// An event for a node's part of a job.
+    /// An event for a node's task in a job.
     Node { node: NodeId, job: JobId, what: NodeEvent },
     /// A frame arrives in the kernel of the receiving machine.
     Arrives { edge: EdgeId, frame: Vec<u8> },

@@ -97,8 +97,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The node that this fault makes unfit, for good or for so long that a job need not wait for the node.
-    /// Connections that break once and bits that flip once make no node unfit. The effect of a cut link
+    /// Returns the node that this fault makes unfit, for good or for so long that a job need not wait for the
+    /// node. Connections that break once and bits that flip once make no node unfit. The effect of a cut link
     /// depends on the other links.
     pub(crate) fn unfit(&self) -> Option<NodeId> {
         match *self {
@@ -110,7 +110,7 @@ impl Fault {
         }
     }
 
-    /// The block that this fault makes unreadable or wrong.
+    /// Returns the block that this fault makes unreadable or wrong.
     pub(crate) fn bad_block(&self) -> Option<BlockIndex> {
         match *self {
             Self::Corrupt { block } | Self::Lie { block } | Self::Lose { block } => Some(block),

@@ -144,8 +144,8 @@ impl World<'_> {
         }
     }
 
-    /// Nodes that a job need not use: those that a fault stopped or slowed down, and the ends of cut links
-    /// around which no other node can relay.
+    /// Returns the nodes that a job need not use: those that a fault stopped or slowed down, and the ends of
+    /// cut links around which no other node can relay.
     fn unfit(&self) -> BTreeSet<NodeId> {
         let faults = || self.scenario.faults.iter().map(|(_, fault)| fault);
         let struck: BTreeSet<NodeId> = faults().filter_map(Fault::unfit).collect();

@@ -25,7 +25,7 @@ pub(crate) struct JobDriver {
     /// The holder and digest of each published block.
     pub(crate) published: BTreeMap<BlockIndex, (NodeId, Option<Digest>)>,
     pub(crate) lost_blocks: Vec<(BlockIndex, BlockProblem)>,
-    /// Nodes that were sent a message, and whether the last message told them to forget the job.
+    /// Nodes that were sent a message, and whether the last message was the order to forget the job.
     pub(crate) told: BTreeMap<NodeId, bool>,
     pub(crate) result: Option<Result<Outcome, JobError>>,
     /// Nodes that the job reported as slow.

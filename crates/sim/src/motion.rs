@@ -82,7 +82,7 @@ impl Motion {
         motion
     }
 
-    /// The node and the job to which events are sent.
+    /// Returns the node and the job to which events are sent.
     fn owner(&self) -> (NodeId, JobId) {
         (self.node, self.assignment.job)
     }
@@ -100,7 +100,7 @@ impl Motion {
         scene.after_for(WATCH_EVERY, self.owner(), NodeEvent::Watch { task: self.id });
     }
 
-    // ---- actions of the part ----
+    // ---- actions of `Part` ----
 
     pub(crate) fn act(
         &mut self,
@@ -313,7 +313,7 @@ impl Motion {
         broken.is_some()
     }
 
-    // ---- bounds ----
+    // ---- limits on the relay ----
 
     /// Counts a buffer that leaves the relay, and checks that the relay works on a bounded number of slices,
     /// independent of the block's size. The limit is the documented maximum of the relay's window.

@@ -59,7 +59,7 @@ impl Node {
     }
 
     /// Ends the process. The kernel closes the process's edges. If `unheard`, the whole machine vanishes
-    /// instead, without closing them.
+    /// instead, and the other ends of the edges are not notified.
     pub(crate) fn die(&mut self, scene: &mut Scene, unheard: bool) {
         self.state = State::Dead;
         self.registered = false;

@@ -62,7 +62,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Payload bytes sent over all edges.
+    /// Returns the payload bytes sent over all edges.
     pub fn network_bytes(&self) -> u64 {
         self.edges.values().sum()
     }

@@ -137,7 +137,7 @@ pub fn crr() {
     }
 }
 
-/// Mean read times over seeds.
+/// Returns the mean read times over seeds.
 fn reads(scheme: Scheme, pacing: Option<Pacing>) -> ReadTimes {
     let run = |seed| {
         let rates = Rates { up: 125e6, down: 125e6, read: 600e6, write: 600e6 };

@@ -33,7 +33,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn len(&self) -> usize {
         self.chunks.len()
     }

@@ -21,33 +21,34 @@ pub struct Model {
 }
 
 impl Model {
-    /// Seconds to copy a chunk.
+    /// Returns the seconds to copy a chunk.
     pub fn migration(&self) -> f64 {
         2.0 * self.chunk_bytes / self.disk + self.chunk_bytes / self.link
     }
 
-    /// Seconds to rebuild a set of `chunks` chunks, each from `needs` chunks of other nodes.
+    /// Returns the seconds to rebuild a set of `chunks` chunks, each from `needs` chunks of other nodes.
     pub fn reconstruction(&self, chunks: f64, needs: usize) -> f64 {
         let at_once = self.standbys.map_or(1.0, |standbys| chunks / standbys as f64);
         let received = needs as f64 * self.chunk_bytes / self.link;
         self.chunk_bytes / self.disk + at_once * (received + self.chunk_bytes / self.disk)
     }
 
-    /// Seconds per chunk if copying and rebuilding go on all the time and sets have the maximum size.
+    /// Returns the seconds per chunk if copying and rebuilding go on all the time and sets have the maximum
+    /// size.
     pub fn optimum(&self, needs: usize) -> f64 {
         1.0 / (1.0 / self.migration() + 1.0 / self.reactive(needs))
     }
 
-    /// Seconds per chunk if all chunks are rebuilt, in sets of the maximum size.
+    /// Returns the seconds per chunk if all chunks are rebuilt, in sets of the maximum size.
     pub fn reactive(&self, needs: usize) -> f64 {
         let at_once = (self.nodes - 1) as f64 / needs as f64;
         self.reconstruction(at_once, needs) / at_once
     }
 
-    /// The maximum number of chunks in a set.
+    /// Returns the maximum number of chunks in a set.
     ///
-    /// With hot standbys this number is rounded down to a multiple of the standbys that take rebuilt chunks.
-    /// One standby takes the copied chunks.
+    /// With hot standbys this number is rounded down to a multiple of the number of standbys that receive
+    /// rebuilt chunks, which is all but one. That one receives the copied chunks.
     pub fn largest_set(&self, needs: usize) -> usize {
         let most = (self.nodes - 1) / needs;
         match self.standbys {

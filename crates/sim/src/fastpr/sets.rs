@@ -136,7 +136,7 @@ impl Packing {
     }
 
     /// Puts a chunk into one of the groups. Another chunk may move to a third group to make room. Returns
-    /// whether the chunk was put.
+    /// whether there was room.
     fn put(&mut self, chunk: usize, groups: &mut [Group]) -> bool {
         if (0..groups.len()).any(|at| self.insert(chunk, &mut groups[at])) {
             return true;

@@ -47,12 +47,12 @@ impl Fabric {
         }
     }
 
-    /// The time of the next adjustment of the cap's shares, if there is a cap.
+    /// Returns the time of the next adjustment of the cap's shares, if there is a cap.
     pub fn deals_at(&self) -> Option<f64> {
         self.sharing.as_ref().map(Sharing::due)
     }
 
-    /// Seconds until the next jobs end, and the numbers of these jobs.
+    /// Returns the seconds until the next jobs end, and the numbers of these jobs.
     pub fn next_ends(&mut self) -> Option<(f64, Vec<u64>)> {
         self.flows.next_ends()
     }

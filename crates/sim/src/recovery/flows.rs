@@ -116,7 +116,7 @@ impl Ports {
         self.0.push([rates.up, rates.down, rates.disk()].map(|rate| flows.add_resource(rate)));
     }
 
-    /// The uplink of each node.
+    /// Returns the uplink of each node.
     pub fn uplinks(&self) -> Vec<ResourceNo> {
         self.0.iter().map(|&[up, ..]| up).collect()
     }
@@ -197,7 +197,8 @@ impl<'a> Filling<'a> {
                 continue;
             }
             let now = self.pace(resource);
-            // Paces only grow: jobs that are limited elsewhere leave more to the rest.
+            // The pace of a queued resource can only grow: jobs that are limited elsewhere leave more of the
+            // resource to the others.
             if now > pace * (1.0 + NOTHING) {
                 self.queue.push(Level { pace: now, resource });
                 continue;
@@ -238,7 +239,7 @@ impl PartialOrd for Level {
 }
 
 impl Ord for Level {
-    /// Reversed, because the heap returns the greatest entry first.
+    /// Compares in reverse, because the heap returns the greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.pace.total_cmp(&self.pace).then(other.resource.cmp(&self.resource))
     }

@@ -1,12 +1,12 @@
-//! Recoveries and drains of nodes in large clusters, without bytes. The coordinator's scheduler and planner
-//! run as they are; their jobs are modelled as fluids.
+//! Recoveries and drains of nodes in large clusters, without bytes. The coordinator's real scheduler and
+//! planner run here; jobs are modelled as fluids.
 //!
 //! A job moves the bytes of its plan ([`Loads`]) and shares links and disks with all other jobs
 //! ([`Flows`](super::flows::Flows)). A node is lost or drained at the start, and the clock jumps from the end
 //! of one job to the next. Simulating a thousand nodes takes seconds.
 //!
-//! **Invariants**, which are checked: every delivered block was lost or on the drained node, and goes to a
-//! node without a block of its stripe. At the end, every repairable stripe is repaired.
+//! **Invariants**, which every run checks: a delivered block was lost or on the drained node, and goes to a
+//! node without a block of the same stripe. At the end, every repairable stripe is repaired.
 //!
 //! Deliberately absent: slices, control messages, and faults other than a death. The scheduler and the
 //! planner decide; this module lets time pass between their decisions.
@@ -154,14 +154,14 @@ pub struct Share {
 }
 
 impl Finish {
-    /// The bound divided by the duration; 1 if the run was as fast as possible.
+    /// Returns the bound divided by the duration; 1 if the run was as fast as possible.
     pub fn of_bound(&self) -> f64 {
         self.bound.seconds / self.seconds
     }
 }
 
 impl Cluster {
-    /// A cluster with one dead node: 64 MiB blocks, 1 Gb/s links, fast disks.
+    /// Returns a cluster with one dead node: 64 MiB blocks, 1 Gb/s links, fast disks.
     pub fn new(code: &str, nodes: u32, stripes: u32) -> Self {
         Self {
             seed: 1,
@@ -186,8 +186,8 @@ impl Cluster {
     /// fewer blocks show as much.
     pub const MOST_LOST: u32 = 5_000;
 
-    /// A cluster with one dead node that held one block of each of `lost` stripes: the first block of the
-    /// first stripe, the second block of the next, and so on. The other blocks are placed at random.
+    /// Returns a cluster with one dead node that held one block of each of `lost` stripes: the first block of
+    /// the first stripe, the second block of the next, and so on. The other blocks are placed at random.
     ///
     /// # Panics
     /// If the code exceeds its limits or needs more nodes than there are.
@@ -591,7 +591,7 @@ impl<'a> Run<'a> {
         self.scheduler.handle_done(proposal.item, self.clock());
     }
 
-    /// Lets the drained node die. Jobs that involve it fail.
+    /// Lets the drained node die. Jobs that involve the node fail.
     fn die(&mut self) {
         self.dead = true;
         self.scheduler.handle_node(NODE, false);

@@ -1,4 +1,4 @@
-//! A cap on the total sending rate of all nodes, shared among them in the same way as by the coordinator.
+//! A cap on the total sending rate of all nodes, which is shared among the nodes as the coordinator does it.
 
 use recovery::{Caps, Dealer, Scheduler, Unused};
 use repair::{NodeId, Topology};
@@ -44,7 +44,7 @@ impl Sharing {
         self.set_rates(flows);
     }
 
-    /// The time of the next adjustment, in seconds since the start.
+    /// Returns the time of the next adjustment, in seconds since the start.
     pub fn due(&self) -> f64 {
         self.began + DEAL_EVERY
     }

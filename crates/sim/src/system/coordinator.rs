@@ -135,7 +135,7 @@ impl Coordinator {
         (START_UNIX_MS + now.as_millis() as u64).saturating_add_signed(self.skew_s * 1000)
     }
 
-    /// The time on the process's own clocks.
+    /// Returns the time on the process's own clocks.
     fn clock(&self, now: Duration) -> Now {
         let started = self.running.as_ref().map_or(now, |running| running.started);
         Now { since_start: now.saturating_sub(started), unix_ms: self.unix_ms(now) }

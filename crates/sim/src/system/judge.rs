@@ -19,7 +19,7 @@ use super::client::Clients;
 use super::event::{Happening, ProcessId};
 use super::operator::{Operator, Wanted};
 
-/// Interval between the operator's looks at the status.
+/// Interval between the operator's checks of the system.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Time limit for all repairs: many times the sum of the coordinator's timeouts and retry delays.
 const BOUND: Duration = Duration::from_secs(3600);

@@ -66,7 +66,7 @@ impl Session {
     }
 }
 
-/// The name of a helper or client.
+/// Returns the name of a helper or client.
 pub(crate) fn name_of(process: ProcessId) -> String {
     match process.0.checked_sub(FIRST_CLIENT) {
         Some(client) => format!("c{client}"),

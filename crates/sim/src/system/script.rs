@@ -33,7 +33,7 @@ const RECOVERED: [&str; 4] = ["rs-4-2", "rs-6-4", "rs-9-6", "lrc-4-2-2"];
 /// The script of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// The seed of all delays, bytes and choices.
+    /// The seed that decides all delays, bytes and choices.
     pub seed: u64,
     /// The code of all puts.
     pub code: CodeSpec,
@@ -336,7 +336,7 @@ impl Script {
         script
     }
 
-    /// A script in which one of twelve helpers dies and is recovered, without other faults.
+    /// Returns a script in which one of twelve helpers dies and is recovered, without other faults.
     pub fn one_node(stripes: u64) -> Self {
         let base = Self::in_weather(0, Weather::Calm);
         let mut script = Self {
@@ -367,17 +367,17 @@ impl Script {
         }
     }
 
-    /// The time at which all faults end. All operations have started by then.
+    /// Returns the time at which all faults end. All operations have started by then.
     pub fn calm_at(&self) -> Duration {
         BUSY + Duration::from_secs(10)
     }
 
-    /// All helpers.
+    /// Returns the ids of all helpers.
     pub fn helper_ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.helpers).map(ProcessId)
     }
 
-    /// All clients.
+    /// Returns the ids of all clients.
     pub fn client_ids(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.clients).map(|client| ProcessId(FIRST_CLIENT + client))
     }
@@ -539,7 +539,7 @@ impl Operation {
 }
 
 impl Fault {
-    /// The duration of the fault, if it ends.
+    /// Returns the duration of the fault, if it ends.
     pub(crate) fn lasts(&self) -> Option<Duration> {
         match *self {
             Self::Partition { lasts, .. }

@@ -106,7 +106,7 @@ impl Truth {
         self.files.get(file).cloned().unwrap_or_default()
     }
 
-    /// The true bytes of a block.
+    /// Returns the true bytes of a block.
     pub(crate) fn block(&self, block: &BlockId) -> Option<&[u8]> {
         let (stripe, index) = block.0.rsplit_once('.')?;
         let blocks = self.stripes.get(&StripeId(stripe.to_owned()))?;
