@@ -40,7 +40,7 @@ pub enum HitchhikerVariant {
     Hadoop,
     /// Works over a Reed-Solomon code whose parity row 1 is all ones; sums of a are XORs.
     XorPlus,
-    /// Like XOR+ but over any Reed-Solomon code; the sums use the coefficients of its parity row 1.
+    /// Like XOR+ but over any Reed-Solomon code; the sums use the coefficients of that code's parity row 1.
     NonXor,
 }
 
@@ -122,8 +122,8 @@ impl Hitchhiker {
         Ok(Self { spec, groups, encoding: code.encoding(), code })
     }
 
-    /// Returns the half blocks that rebuild data block `lost` if all others are available; `None` if plain
-    /// decoding reads as little.
+    /// Returns the (block, half) reads that rebuild data block `lost` if all other blocks are available;
+    /// `None` if plain decoding reads as little.
     fn saving_reads(&self, lost: usize) -> Option<Vec<(usize, usize)>> {
         let k = self.data_blocks();
         // The b halves of the other data blocks and of parity block 0 yield the lost b half, …

@@ -69,9 +69,9 @@ fn global_rows(k: usize, l: usize, g: usize) -> Result<Matrix, SpecError> {
 }
 
 /// Returns the coefficients that Azure chose: group 0 has them in the low nibble, group 1 in the high one,
-/// and the second row contains the squares of the first. Sums within a group stay in its nibble, so sums of
-/// different groups are never equal, and every loss that is repairable by any code of this shape is
-/// repairable by this one.
+/// and the second row contains the squares of the first. Sums within a group stay in that group's nibble, so
+/// sums of different groups are never equal. Therefore this code repairs every loss that any code of this
+/// layout can repair.
 fn nibble_rows(k: usize) -> Matrix {
     let size = k / NIBBLE_GROUPS;
     let coefficient = |data: usize| ((data % size + 1) << (4 * (data / size))) as u8;

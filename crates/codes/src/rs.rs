@@ -1,7 +1,7 @@
 //! Reed-Solomon with eight matrix families.
 //!
-//! All are MDS: any k blocks of a stripe rebuild the others. They differ only in the parity rows; a store's
-//! blocks decode only with the rows that they were written with.
+//! All families are MDS: any k blocks of a stripe rebuild the others. The families differ only in the parity
+//! rows. A store's blocks decode only with the rows that encoded them.
 
 use std::fmt;
 use std::str::FromStr;

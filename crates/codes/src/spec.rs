@@ -101,7 +101,7 @@ pub enum CodeSpec {
         k: usize,
         /// The number of helpers in a repair.
         d: usize,
-        /// The Reed-Solomon code of its planes, and the coupling.
+        /// The Reed-Solomon code of the planes, and the coupling.
         variant: ClayVariant,
     },
 }

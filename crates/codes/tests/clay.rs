@@ -50,7 +50,7 @@ fn helpers_beyond_the_grid_row_are_taken_by_preference() {
         let recipe = stripe.repair(&[0], &order).expect("a single loss");
         assert_eq!(recipe.sources().len(), 54);
         assert!(recipe.sources().iter().all(|source| usize::from(source.block.0) != aloof));
-        // The result is the same if the block that does not help is unavailable.
+        // The repair reads as little if the block that does not help is unavailable.
         assert_eq!(stripe.repair(&[0], &stripe.others(&[0, aloof])).expect("6 blocks").sources().len(), 54);
     }
     // If a block of the lost block's grid row is unavailable, the repair reads k whole blocks.
@@ -128,7 +128,8 @@ fn recipes_of_single_repairs_are_sparse() {
     assert!(longest <= Some(4 * 12), "{longest:?}");
 }
 
-/// With any coupling and any code of the planes, repairs read equally little and any k blocks decode.
+/// Checks variants with different couplings and plane codes: all read equally little in a repair, and any k
+/// blocks decode.
 #[test]
 fn every_variant_repairs_alike() {
     for suffix in

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::ceph::Ceph;
 use crate::driver::Driver;
 
-/// One code of one encoder, for one choice of k and m.
+/// One code of an encoder, with k data and m parity blocks.
 #[derive(Clone)]
 pub struct Case {
     /// The encoder's name, as its driver and the printed table use it.

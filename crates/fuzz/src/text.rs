@@ -14,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 const MAX_BLOCKS: usize = 24;
 const MAX_SUB_BLOCKS: usize = 64;
 
-/// Parses `text`, and checks that the value prints as a text that parses as the same value.
+/// Parses `text`. Checks that the value, printed and parsed again, is the same.
 fn round<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T> {
     let value: T = text.parse().ok()?;
     let shown = value.to_string();

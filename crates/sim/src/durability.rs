@@ -87,7 +87,7 @@ impl Durability {
 
     /// Returns the mean number of seconds from the start of a repair until a block is rebuilt, over all
     /// stripes that have lost `lost` blocks in the failure of `lost` nodes. These stripes are repaired before
-    /// all others. Each lost block is simulated as the only one of its stripe.
+    /// all others. The simulation treats each lost block as if it belonged to a stripe of its own.
     fn rebuild_seconds(&self, blocks: usize, lost: usize) -> f64 {
         let on_lost =
             |nodes: f64, gone: usize| nodes * (blocks - gone) as f64 / f64::from(self.nodes - gone as u32);

@@ -1,8 +1,8 @@
 //! Drives one [`repair::Job`] without a coordinator: passes reports to the job and carries out its actions.
 //! The driver makes no decisions.
 //!
-//! A node counts as alive while it is connected. Published blocks are kept in a table, and everything else is
-//! recorded for the checks of invariants.
+//! A node is considered alive while it is connected. Published blocks are kept in a table, and everything
+//! else is recorded for the checks of invariants.
 
 use std::collections::BTreeMap;
 

@@ -63,7 +63,7 @@ pub struct Machines {
     pub disk_rate: f64,
     /// The longest delay of a control message, except where a fault changes it.
     pub control_delay: Duration,
-    /// Time after which the coordinator gives up on a node that does not answer.
+    /// Time after which the coordinator treats a node that does not answer pings as lost.
     pub ping_limit: Duration,
     /// Memory for slices in a relay, in bytes.
     pub budget_bytes: usize,

@@ -236,8 +236,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Continues a paused process. If the coordinator has given up on the node, the process finds its
-    /// connection closed, drops its state and registers again.
+    /// Continues a paused process. If the coordinator has treated the node as lost meanwhile, the process
+    /// finds the connection closed, drops all state of the job and registers again.
     fn continue_node(&mut self, id: NodeId, pause: u32) {
         let node = self.nodes.get_mut(&id).expect("it is a node");
         if node.state != State::Paused || node.pauses != pause {

@@ -142,8 +142,9 @@ pub fn destinations(
     all.into_iter().zip(found).collect()
 }
 
-/// Chooses a hot standby for each chunk of a round. The first standby takes the copied chunks, and the others
-/// take the rebuilt ones in turn. If the round has only one kind of chunks, all standbys take them in turn.
+/// Chooses a hot standby for each chunk of a round. The first standby receives the copied chunks, and the
+/// other standbys receive the rebuilt ones in turn. If the round has only one kind of chunks, all standbys
+/// receive them in turn.
 pub fn hot_standbys(round: &Round, standbys: usize) -> Vec<(usize, usize)> {
     let rebuilt = round.rebuilt.chunks.iter().map(|&(chunk, _)| chunk);
     let mixed = standbys > 1 && !round.rebuilt.is_empty() && !round.migrated.is_empty();

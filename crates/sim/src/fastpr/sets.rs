@@ -4,11 +4,11 @@
 //! lets further chunks into the set, the algorithm makes such an exchange. To find the best exchange, it
 //! tries all pairs of a member and a chunk outside, and for each pair all other chunks.
 //!
-//! Our algorithm does the same with two changes. First, while many chunks are left, it considers only the
-//! next few and makes the first exchange that helps, because other exchanges can follow later. Second, it
-//! finally dissolves the smallest sets, as in bin packing: each of their chunks goes into another set, or
-//! replaces a chunk that moves to a third set. If all chunks are within the look-ahead, the algorithm starts
-//! from the paper's sets and never ends with more sets.
+//! Our algorithm differs in two ways. First, while many chunks are left, it considers only the next few and
+//! makes the first exchange that helps, because other exchanges can follow later. Second, in the end it
+//! dissolves the smallest sets, as in bin packing: each of their chunks goes into another set, or replaces a
+//! chunk that moves to a third set. If all chunks are within the look-ahead, the algorithm starts from the
+//! paper's sets and never ends with more sets.
 
 use super::matching::Group;
 use super::{Chunk, Set};

@@ -9,7 +9,7 @@ use super::flows::{Flows, Ports, ResourceNo};
 use super::large::Cluster;
 use super::sharing::Sharing;
 
-/// Events within this many seconds count as simultaneous.
+/// Events within this many seconds are treated as simultaneous.
 const NOW: f64 = 1e-9;
 
 /// The links and disks of a large cluster.

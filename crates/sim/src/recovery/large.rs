@@ -100,9 +100,9 @@ pub struct Cluster {
 pub enum Loss {
     /// The node is dead.
     Dead,
-    /// The node is drained by items of this kind.
+    /// The scheduler drains the node by repairs of this kind.
     Drained(Kind),
-    /// The node is drained by items of this kind and dies after this many seconds.
+    /// The scheduler drains the node by repairs of this kind, and the node dies after this many seconds.
     DiesDrained(Kind, f64),
 }
 
@@ -112,7 +112,7 @@ pub enum Shape {
     /// Along the chains that the scheduler has computed for the proposal; by a single chain if there are
     /// none.
     Dealt,
-    /// By the planner with this scheme.
+    /// By a plan of the planner with this scheme.
     Scheme(Scheme),
 }
 

@@ -1,7 +1,7 @@
 //! Clients that read whole blocks one after the other. Some blocks are lost and are rebuilt for the read
 //! only.
 //!
-//! The real planner plans every read. Concurrent reads share links and disks as [`Flows`] models it.
+//! The real planner plans every read. [`Flows`] models how concurrent reads share links and disks.
 //!
 //! Deliberately absent: caches, and recoveries at the same time.
 

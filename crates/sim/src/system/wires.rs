@@ -1,8 +1,8 @@
 //! Control connections. Messages stay in order in each direction and have delays. A partition may block one
 //! direction or both.
 //!
-//! A partition only holds messages back, because TCP retransmits until one end gives up. The ends give up as
-//! the daemons do: the coordinator after 5 s of silence, helpers and clients after 6 s.
+//! A partition only delays messages, because TCP retransmits until one end closes the connection. The ends
+//! close it as the daemons do: the coordinator after 5 s of silence, helpers and clients after 6 s.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::scene::{Scene, through_the_wire};
 
 /// Time after which the coordinator closes the connection of a silent node.
 pub(crate) const NODE_SILENCE: Duration = Duration::from_secs(5);
-/// Time after which a node gives up a silent coordinator.
+/// Time after which a node closes its connection to a silent coordinator.
 pub(crate) const COORDINATOR_SILENCE: Duration = Duration::from_secs(6);
 /// Interval of pings. The daemon pings twice as often, but then pings would be most of the simulation's
 /// events.
@@ -49,7 +49,7 @@ pub(crate) enum Carried {
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) process: ProcessId,
-    /// Whether the coordinator's end is open. `process_open` is the same for the process's end.
+    /// Whether the coordinator's end is open.
     pub(crate) coordinator_open: bool,
     pub(crate) process_open: bool,
     /// Time at which each end last received a message.
